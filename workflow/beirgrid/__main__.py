@@ -1,0 +1,67 @@
+"""Command line of the stages: ``python -m beirgrid <stage> --help``."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import sys
+
+from . import __version__
+from .errors import BeirgridError
+
+# stage: (module, function that declares its arguments, what it does)
+_STAGES = {
+    "fetch": ("fetch", "add_arguments", "fetch a corpus, a dataset or a model's checkpoint, and check it"),
+    "train": ("train", "add_arguments", "train a cross-encoder on pairs from a corpus"),
+    "encode": ("encode", "add_arguments", "encode one shard of a corpus to vectors"),
+    "index": ("index", "add_arguments", "index a corpus for BM25, or a shard of vectors"),
+    "retrieve": ("retrieve", "add_arguments", "retrieve the top documents per query"),
+    "score": ("rerank", "add_score_arguments", "score (query, document) pairs with a cross-encoder, each once"),
+    "rerank": ("rerank", "add_arguments", "reorder the top of a run by stored pair scores"),
+    "fuse": ("fuse", "add_arguments", "fuse several runs into one"),
+    "evaluate": ("evaluate", "add_arguments", "compute the metrics of a run"),
+    "aggregate": ("aggregate", "add_arguments", "make the tables of a grid, with verdicts"),
+    "report": ("report", "add_arguments", "write the report of a grid"),
+}
+
+
+def _parser(stage: str | None) -> argparse.ArgumentParser:
+    """Return the parser; only the module of the named stage is imported."""
+    parser = argparse.ArgumentParser(prog="python -m beirgrid", description="One stage of the beirgrid workflow.")
+    parser.add_argument("--version", action="version", version=f"beirgrid {__version__}")
+    stages = parser.add_subparsers(dest="stage", required=True, metavar="stage")
+    for name, (module, function, purpose) in _STAGES.items():
+        subparser = stages.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+        if name == stage:
+            getattr(importlib.import_module(f"beirgrid.{module}"), function)(subparser)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one stage; return 0, or 1 after one message that says what to change."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    args = _parser(next((a for a in arguments if a in _STAGES), None)).parse_args(arguments)
+    try:
+        args.run(args)
+    except BeirgridError as error:
+        message = str(error)
+    except OSError as error:
+        message = _explain(error)
+    except MemoryError:
+        message = "out of memory; give the job more (mem_mb), or make encode.shard or encode.batch_tokens smaller"
+    else:
+        return 0
+    print(f"beirgrid {args.stage}: error: {message}", file=sys.stderr)
+    return 1
+
+
+def _explain(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"the disk is full{where}: {error.strerror}. Nothing half-written is left; free space and run again"
+    return f"{error.strerror or error}{where}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Stage aggregate: the tables of a grid: scores, verdicts, costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from . import files, paths, provenance, published
+
+SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries"]
+VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note"]
+COST_COLUMNS = ["system", "dataset", "stage", "seconds", "rate", "unit", "bytes", "peak_memory_mb", "device", "record"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid aggregate``."""
+    parser.add_argument("--grid", required=True, type=json.loads, help="summary of the grid, as JSON")
+    parser.add_argument("--published", nargs="*", default=[], type=Path, help="published values, .csv")
+    parser.add_argument("--made", default=Path(paths.TABLES_MADE), type=Path, help="where to record what made them")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write results/tables/ from the metrics and records of every cell of the grid."""
+    grid = args.grid
+    references = list(published.read(args.published, grid["tolerances"]))
+    with provenance.record("aggregate", args.made, {"published": [path.name for path in args.published]}) as facts:
+        scores = collect_scores(grid)
+        verdicts = judge(scores, references, grid["tolerances"])
+        _write(scores, paths.SCORES)
+        _write(verdicts, paths.VERDICTS)
+        _write(collect_costs(grid), paths.COSTS)
+        for metric in grid["metrics"]:
+            write_wide(scores, grid, metric)
+        facts["cells"] = len(grid["systems"]) * len(grid["rows"])
+        facts["verdicts"] = verdicts["verdict"].value_counts().to_dict()
+
+
+def _write(table: pd.DataFrame, path: str) -> None:
+    with files.atomic(path) as temporary:
+        table.to_csv(temporary, index=False)
+
+
+def collect_scores(grid: dict[str, Any]) -> pd.DataFrame:
+    """Return the mean of every metric of every cell, one row each; means of datasets included."""
+    rows = []
+    for system in grid["systems"]:
+        cells: dict[str, dict[str, Any]] = {}
+        for dataset in grid["datasets"]:
+            if "mean_of" not in grid["datasets"][dataset]:
+                cells[dataset] = files.read_json(paths.METRICS.format(system=system, dataset=dataset))["facts"]
+        for dataset in grid["datasets"]:
+            parts = [cells[part] for part in grid["datasets"][dataset].get("mean_of", [dataset])]
+            queries = sum(part["queries"] for part in parts)
+            for metric in grid["metrics"]:
+                value = sum(part["means"][metric] for part in parts) / len(parts)
+                rows.append((system, dataset, metric, value, queries))
+    return pd.DataFrame(rows, columns=SCORE_COLUMNS)
+
+
+def judge(scores: pd.DataFrame, references: list[published.Published], tolerances: dict[str, float]) -> pd.DataFrame:
+    """Return each score beside each published value of its cell, with the verdict.
+
+    A score that nothing was published for has one row, with the verdict ``no reference``.
+    """
+    known: dict[tuple[str, str, str], list[published.Published]] = {}
+    for reference in references:
+        known.setdefault((reference.system, reference.dataset, reference.metric), []).append(reference)
+    rows: list[tuple[Any, ...]] = []
+    for system, dataset, metric, value, queries in scores.itertuples(index=False):
+        cell = (system, dataset, metric, value, queries)
+        for reference in known.get(cell[:3], []):
+            tolerance = tolerances[reference.tolerance_class]
+            verdict = published.grade(value, reference.value, tolerance)
+            difference = value - reference.value
+            rows.append((*cell, reference.value, difference, tolerance, verdict, reference.source, reference.note))
+        if cell[:3] not in known:
+            rows.append((*cell, None, None, None, "no reference", "", ""))
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+
+
+def collect_costs(grid: dict[str, Any]) -> pd.DataFrame:
+    """Return what each step behind each cell took; steps that cells share stand in the rows of each."""
+    rows = []
+    records: dict[str, dict[str, Any]] = {}
+    for system, entry in grid["systems"].items():
+        for dataset, facts in grid["datasets"].items():
+            if "mean_of" in facts:
+                continue
+            for pattern in entry["made"]:
+                for path in paths.expand_made(pattern, dataset, facts["corpus"], facts["shards"]):
+                    if path not in records:
+                        records[path] = files.read_json(path)
+                    rows.append((system, dataset, *_cost(records[path]), path))
+    return pd.DataFrame(rows, columns=COST_COLUMNS)
+
+
+def _cost(record: dict[str, Any]) -> tuple[Any, ...]:
+    facts = record["facts"]
+    rate, unit = None, ""
+    if "documents_per_second" in facts:
+        rate, unit = facts["documents_per_second"], "documents/s"
+    elif facts.get("pairs_per_second"):
+        rate, unit = facts["pairs_per_second"], "pairs/s"
+    elif "search_seconds" in facts and facts["search_seconds"]:
+        rate, unit = round(facts["queries"] / facts["search_seconds"], 1), "queries/s"
+    return (
+        record["stage"],
+        record["seconds"],
+        rate,
+        unit,
+        facts.get("bytes"),
+        record["peak_memory_mb"],
+        facts.get("device", "cpu"),
+    )
+
+
+def wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> pd.DataFrame:
+    """Return datasets × systems of one metric, in the grid's order, with a row of means if it has several.
+
+    The row is named for what it averages, as a mean over some datasets must not pass for another.
+    """
+    of_metric = scores[scores["metric"] == metric]
+    table = of_metric.pivot(index="dataset", columns="system", values="value")
+    table = table.reindex(index=grid["rows"], columns=list(grid["systems"]))
+    if len(table) > 1:
+        table.loc[f"mean of {len(table)} datasets"] = table.mean()
+    return table
+
+
+def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:
+    """Write one metric's table as CSV, Markdown and LaTeX; the best of each row is bold in the last two."""
+    table = wide(scores, grid, metric)
+    table.index.name = metric
+    with files.atomic(paths.GRID_TABLE.format(metric=metric, format="csv")) as temporary:
+        table.to_csv(temporary)
+    for name, render in (("md", _markdown), ("tex", _latex)):
+        with files.atomic(paths.GRID_TABLE.format(metric=metric, format=name)) as temporary:
+            temporary.write_text(render(table), encoding="utf-8")
+
+
+def _cells(row: pd.Series, bold: str) -> list[str]:
+    """Return a row's values with four decimals, the best (all that show as equal to it) in bold."""
+    shown = [f"{value:.4f}" for value in row]
+    return [bold.format(cell) if cell == max(shown) else cell for cell in shown]
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    lines = [[str(table.index.name), *table.columns], ["---", *["---:"] * len(table.columns)]]
+    lines += [[str(name), *_cells(row, "**{}**")] for name, row in table.iterrows()]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _latex(table: pd.DataFrame) -> str:
+    def escape(text: str) -> str:
+        return text.replace("_", r"\_").replace("@", r"{@}").replace("&", r"\&").replace("%", r"\%")
+
+    rows = [[escape(str(table.index.name)), *map(escape, table.columns)]]
+    rows += [[escape(str(name)), *_cells(row, r"\textbf{{{}}}")] for name, row in table.iterrows()]
+    body = [" & ".join(cells) + r" \\" for cells in rows]
+    head = rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
+    return "\n".join([head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"

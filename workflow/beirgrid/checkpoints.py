@@ -1,0 +1,79 @@
+"""Checkpoints of models: fetched from a folder, a package or the hub, and verified by hash."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Any
+
+from . import files
+from .config import resolve_path
+from .errors import DataError
+
+# Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened.
+_REFUSED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.ot", "*.onnx", "*.py")
+
+
+def fetch(name: str, entry: dict[str, Any], target: Path) -> None:
+    """Copy or download the checkpoint of registry entry ``entry`` into the folder ``target``."""
+    if "path" in entry:
+        _copy(name, resolve_path(entry["path"]), target)
+    elif "package" in entry:
+        _copy(name, _package_folder(name, entry["package"]), target)
+    else:
+        _download(name, entry, target)
+    if not any(target.glob("**/*.safetensors")):
+        raise DataError(
+            f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code"
+        )
+
+
+def _copy(name: str, folder: Path, target: Path) -> None:
+    if not folder.is_dir():
+        raise DataError(f"model {name!r}: there is no folder {folder}")
+    shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_REFUSED, ".git*"))
+
+
+def _package_folder(name: str, package: str) -> Path:
+    """Return the folder of an installed package that holds a checkpoint, without importing it."""
+    found = importlib.util.find_spec(package)
+    for root in (found.submodule_search_locations or ()) if found else ():
+        for config in sorted(Path(root).glob("**/modules.json")) or sorted(Path(root).glob("**/config.json")):
+            return config.parent
+    raise DataError(f"model {name!r}: the package {package!r} is not installed, or has no checkpoint in it")
+
+
+def _download(name: str, entry: dict[str, Any], target: Path) -> None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    ignore = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.get("trust_remote_code"))]
+    try:
+        snapshot_download(
+            entry["checkpoint"], revision=entry["revision"], local_dir=target, ignore_patterns=[*ignore, "openvino/*"]
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise DataError(
+            f"model {name!r}: {entry['checkpoint']} at revision {entry['revision']} cannot be fetched "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}). On a machine without the hub, put the "
+            f"checkpoint in a folder and set models.{name}.path to it."
+        ) from error
+    shutil.rmtree(target / ".cache", ignore_errors=True)
+
+
+def verify(name: str, entry: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a checkpoint.
+
+    Raises:
+        DataError: a file that the entry lists is missing or differs.
+    """
+    for wanted, digest in entry.get("files", {}).items():
+        if not (folder / wanted).is_file():
+            raise DataError(f"model {name!r}: the checkpoint has no {wanted}")
+        if (actual := files.sha256(folder / wanted)) != digest:
+            raise DataError(f"model {name!r}: {wanted} has SHA-256 {actual}, the registry says {digest}")
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        raise DataError(f"model {name!r}: the checkpoint has neither config.json nor modules.json")
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): files.sha256(path) for path in found}

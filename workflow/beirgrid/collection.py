@@ -1,0 +1,76 @@
+"""A fetched collection on disk: the corpus as parquet, read by rows; queries; qrels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
+QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
+ROW_GROUP = 8192
+
+
+class Document(NamedTuple):
+    """One row of a corpus."""
+
+    id: str
+    title: str
+    text: str
+
+    @property
+    def joined(self) -> str:
+        """Title and text as neural models read them (beir's concatenation)."""
+        return f"{self.title} {self.text}".strip()
+
+
+def count(corpus: str | Path) -> int:
+    """Return the number of documents of a corpus.parquet."""
+    return pq.read_metadata(corpus).num_rows
+
+
+def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) -> Iterator[list[Document]]:
+    """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most one row group at a time."""
+    with pq.ParquetFile(corpus) as file:
+        stop = file.metadata.num_rows if stop is None else stop
+        first = 0
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if first < stop and first + rows > start:
+                table = file.read_row_group(group)
+                wanted = table.slice(max(start - first, 0), min(stop, first + rows) - max(start, first))
+                yield [Document(*row) for row in zip(*(wanted[name].to_pylist() for name in CORPUS_SCHEMA.names), strict=True)]
+            first += rows
+
+
+def read_ids(corpus: str | Path) -> pa.ChunkedArray:
+    """Return the document ids in row order, as Arrow strings (a few dozen bytes per document)."""
+    return pq.read_table(corpus, columns=["_id"])["_id"]
+
+
+def pick_documents(corpus: str | Path, ids: set[str]) -> dict[str, Document]:
+    """Return the documents with the given ids, scanning the corpus once."""
+    found: dict[str, Document] = {}
+    for documents in read_documents(corpus):
+        found.update((document.id, document) for document in documents if document.id in ids)
+    return found
+
+
+def read_queries(path: str | Path) -> dict[str, str]:
+    """Return query id to text, in file order."""
+    table = pq.read_table(path)
+    return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
+    """Return query id to document id to grade from a qrels.tsv written by fetch."""
+    qrels: dict[str, dict[str, int]] = {}
+    with Path(path).open(encoding="utf-8") as stream:
+        next(stream)
+        for line in stream:
+            query, document, grade = line.rstrip("\n").split("\t")
+            qrels.setdefault(query, {})[document] = int(grade)
+    return qrels

@@ -1,0 +1,368 @@
+"""The merged configuration, checked: registries of corpora, datasets, models and systems.
+
+Imported while Snakemake parses the Snakefile, so it needs nothing that Snakemake does not bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from .errors import BeirgridError, ConfigError, nearest
+from .metrics import parse_metric
+
+SCHEMA = Path(__file__).parent.parent / "schemas" / "config.schema.yaml"
+CHECKOUT = Path(__file__).parent.parent.parent
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "retrieve": {"depth": 1000},
+    "encode": {
+        "precision": "auto",
+        "shard": 500_000,
+        "batch_tokens": {"cpu": 4096, "cuda": 65536},
+        "keep": False,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents to search, and where they come from."""
+
+    name: str
+    source: str
+    id: str | None = None
+    path: str | None = None
+    documents: int | None = None
+    titles: bool = True
+    language: str = "en"
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Queries and qrels over one corpus, or the mean of several such datasets (``mean_of``)."""
+
+    name: str
+    corpus: str = ""
+    id: str | None = None
+    split: str = "test"
+    queries: int | None = None
+    task: str = ""
+    domain: str = ""
+    relevance: str = ""
+    group: str = ""
+    mean_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A neural model: ``spec`` is its registry entry, as the stages' commands receive it."""
+
+    name: str
+    family: str
+    spec: dict[str, Any]
+
+    @property
+    def train(self) -> dict[str, Any] | None:
+        """How the model is trained in the workflow, or None if it is fetched."""
+        return self.spec.get("train")
+
+
+@dataclass(frozen=True)
+class System:
+    """A column of the grid. ``kind`` is lexical, dense, rerank or fusion."""
+
+    name: str
+    kind: str
+    spec: dict[str, Any]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the systems whose runs this one is made from."""
+        if self.kind == "rerank":
+            return (self.spec["first_stage"],)
+        return tuple(self.spec["of"]) if self.kind == "fusion" else ()
+
+
+@dataclass(frozen=True)
+class Config:
+    """The checked configuration."""
+
+    corpora: dict[str, Corpus]
+    datasets: dict[str, Dataset]
+    models: dict[str, Model]
+    systems: dict[str, System]
+    grid_systems: tuple[str, ...]
+    grid_datasets: tuple[str, ...]
+    metrics: tuple[str, ...]
+    depth: int
+    encode: dict[str, Any]
+    device: str = "auto"
+    tolerances: dict[str, float] = field(default_factory=dict)
+
+
+def load(raw: Mapping[str, Any]) -> Config:
+    """Check the merged configuration and return it typed.
+
+    Raises:
+        ConfigError: one message that lists everything that is wrong.
+    """
+    problems = list(_schema_problems(raw))
+    if not problems:
+        problems = list(_registry_problems(raw))
+    if problems:
+        raise ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {p}" for p in problems))
+    config = _typed(raw)
+    if cycle := _cycle(config.systems):
+        raise ConfigError(f"the configuration cannot be run:\n  - systems {cycle} are made from each other")
+    return config
+
+
+def resolve_path(path: str) -> Path:
+    """Return an absolute path; a relative one is taken from the working directory, else the checkout."""
+    here = Path(path).expanduser()
+    return here.absolute() if here.is_absolute() or here.exists() else CHECKOUT / here
+
+
+def _typed(raw: Mapping[str, Any]) -> Config:
+    encode = {**DEFAULTS["encode"], **raw.get("encode", {})}
+    encode["batch_tokens"] = {**DEFAULTS["encode"]["batch_tokens"], **encode["batch_tokens"]}
+    systems = {name: System(name, _kind(name, spec, raw), spec) for name, spec in raw["systems"].items()}
+    return Config(
+        corpora={name: Corpus(name, **_tuples(spec)) for name, spec in raw["corpora"].items()},
+        datasets={name: Dataset(name, **_tuples(spec)) for name, spec in raw["datasets"].items()},
+        models={name: Model(name, spec["family"], spec) for name, spec in raw["models"].items()},
+        systems=systems,
+        grid_systems=tuple(raw["grid"]["systems"]),
+        grid_datasets=tuple(raw["grid"]["datasets"]),
+        metrics=tuple(raw["metrics"]),
+        depth={**DEFAULTS["retrieve"], **raw.get("retrieve", {})}["depth"],
+        encode=encode,
+        device=raw.get("device", "auto"),
+        tolerances=raw.get("tolerances", {}),
+    )
+
+
+def _tuples(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in spec.items()}
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+
+
+def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
+    validator = jsonschema.Draft202012Validator(_schema())
+    for error in sorted(validator.iter_errors(raw), key=lambda e: [str(p) for p in e.absolute_path]):
+        where = ".".join(str(part) for part in error.absolute_path) or "top level"
+        if error.validator == "additionalProperties":
+            known = error.schema.get("properties", {})
+            for key in sorted(set(error.instance) - set(known)):
+                yield f"{where}: unknown key {key!r}{nearest(key, known)}"
+        elif error.validator == "enum":
+            options = ", ".join(str(option) for option in error.validator_value)
+            yield f"{where}: {error.instance!r} is not one of {options}{nearest(str(error.instance), map(str, error.validator_value))}"
+        elif error.validator == "type":
+            yield f"{where}: {error.instance!r} should be of type {error.validator_value}, not {type(error.instance).__name__}"
+        else:
+            yield f"{where}: {error.message}"
+
+
+def _unknown(where: str, kind: str, name: str, known: Iterable[str]) -> Iterator[str]:
+    if name not in (known := list(known)):
+        yield f"{where}: no {kind} is named {name!r}{nearest(name, known)}"
+
+
+def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
+    for name, corpus in raw["corpora"].items():
+        needed = "path" if corpus["source"] == "local" else "id"
+        if needed not in corpus:
+            yield f"corpora.{name}: source {corpus['source']} needs the key {needed!r}"
+    for name, dataset in raw["datasets"].items():
+        yield from _dataset_problems(name, dataset, raw)
+    for name, model in raw["models"].items():
+        yield from _model_problems(f"models.{name}", model, raw)
+    for name, system in raw["systems"].items():
+        yield from _system_problems(f"systems.{name}", name, system, raw)
+    for name in raw["grid"]["systems"]:
+        yield from _unknown("grid.systems", "system", name, raw["systems"])
+    for name in raw["grid"]["datasets"]:
+        yield from _unknown("grid.datasets", "dataset", name, raw["datasets"])
+        yield from _supply_problems(name, raw)
+    for metric in raw["metrics"]:
+        try:
+            parse_metric(metric)
+        except BeirgridError as error:
+            yield f"metrics: {error}"
+
+
+def _dataset_problems(name: str, dataset: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    where = f"datasets.{name}"
+    if "mean_of" in dataset:
+        for part in dataset["mean_of"]:
+            yield from _unknown(f"{where}.mean_of", "dataset", part, raw["datasets"])
+            if "mean_of" in raw["datasets"].get(part, {}):
+                yield f"{where}.mean_of: {part!r} is itself a mean"
+        if "corpus" in dataset:
+            yield f"{where}: give corpus or mean_of, not both"
+        return
+    if "corpus" not in dataset:
+        yield f"{where}: needs the key 'corpus' (or 'mean_of')"
+        return
+    yield from _unknown(f"{where}.corpus", "corpus", dataset["corpus"], raw["corpora"])
+    corpus = raw["corpora"].get(dataset["corpus"])
+    if corpus and corpus["source"] == "ir_datasets" and "id" not in dataset:
+        yield f"{where}: its corpus comes from ir_datasets, so it needs the key 'id'"
+
+
+def _supply_problems(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
+    """Missing files of the local datasets that the grid asks for."""
+    dataset = raw["datasets"].get(name, {})
+    for part in dataset.get("mean_of", ()):
+        yield from _supply_problems(part, raw)
+    corpus = raw["corpora"].get(dataset.get("corpus"))
+    if not corpus or corpus["source"] != "local" or "path" not in corpus:
+        return
+    folder = resolve_path(corpus["path"])
+    if not folder.is_dir():
+        yield f"corpora.{dataset['corpus']}.path: there is no folder {folder}"
+        return
+    for wanted in ("corpus.jsonl", "queries.jsonl"):
+        if find_local(folder, wanted) is None:
+            yield f"datasets.{name}: {folder} has no {wanted} (or {wanted}.gz)"
+    split = dataset.get("split", "test")
+    if find_local(folder, f"qrels/{split}.tsv") is None:
+        there = sorted(p.name.split(".tsv")[0] for p in folder.glob("qrels/*.tsv*"))
+        have = f"splits there: {', '.join(there)}" if there else "it has no qrels at all"
+        yield f"datasets.{name}: no qrels: {folder}/qrels/{split}.tsv does not exist ({have})"
+
+
+def find_local(folder: Path, name: str) -> Path | None:
+    """Return ``folder/name`` or its gzipped form, whichever exists."""
+    return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
+
+
+def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    origins = [key for key in ("path", "package", "train") if key in model]
+    if len(origins) > 1:
+        yield f"{where}: give only one of {', '.join(origins)}"
+    if not origins and "checkpoint" not in model:
+        yield f"{where}: needs a checkpoint with its revision, or a path, package or train"
+    if not origins and "checkpoint" in model and "revision" not in model:
+        yield f"{where}: needs a revision (40 hex digits), so that the numbers stay the same when the hub changes"
+    if "package" in model and not model.get("files"):
+        yield f"{where}: weights from a package need their SHA-256 under 'files'"
+    if model["family"] == "dense" and "similarity" not in model:
+        yield f"{where}: a dense model needs its similarity (cosine or dot)"
+    if model["family"] == "cross-encoder" and "similarity" in model:
+        yield f"{where}: a cross-encoder has no similarity"
+    if train := model.get("train"):
+        yield from _unknown(f"{where}.train.base", "model", train["base"], raw["models"])
+        yield from _unknown(f"{where}.train.corpus", "corpus", train["corpus"], raw["corpora"])
+        if model["family"] != "cross-encoder":
+            yield f"{where}.train: only cross-encoders can be trained"
+        if "dataset" not in train and not train.get("derive"):
+            yield f"{where}.train: needs training pairs: a dataset, or derive: [titles, sentences]"
+        if "train" in raw["models"].get(train["base"], {}):
+            yield f"{where}.train.base: {train['base']!r} is itself trained"
+        if "dataset" in train:
+            yield from _unknown(f"{where}.train.dataset", "dataset", train["dataset"], raw["datasets"])
+            over = raw["datasets"].get(train["dataset"], {}).get("corpus")
+            if over not in (None, train["corpus"]):
+                yield f"{where}.train.dataset: {train['dataset']!r} is over corpus {over!r}, not {train['corpus']!r}"
+            if train["dataset"] in raw["grid"]["datasets"]:
+                yield f"{where}.train.dataset: {train['dataset']!r} is in the grid: training on what is evaluated is leakage"
+
+
+_KINDS = {
+    "lexical": {"retriever", "fields", "k1", "b"},
+    "dense": {"retriever"},
+    "rerank": {"first_stage", "reranker", "depth"},
+    "fusion": {"fusion", "of", "k", "norm", "weights"},
+}
+
+
+def _kind(name: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> str:
+    """Return the kind of a system, or raise ConfigError if its keys fit none."""
+    if "fusion" in system or "of" in system:
+        return "fusion"
+    if "reranker" in system or "first_stage" in system:
+        return "rerank"
+    if "retriever" in system:
+        return "lexical" if system["retriever"] == "bm25" else "dense"
+    raise ConfigError("needs one of the keys retriever, reranker, fusion")
+
+
+def _system_problems(where: str, name: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        kind = _kind(name, system, raw)
+    except ConfigError as error:
+        yield f"{where}: {error}"
+        return
+    for key in sorted(set(system) - _KINDS[kind]):
+        yield f"{where}: the key {key!r} does not go with a {kind} system"
+    if kind == "dense":
+        yield from _model_use_problems(f"{where}.retriever", system["retriever"], "dense", raw, also=["bm25"])
+    elif kind == "rerank":
+        yield from _rerank_problems(where, system, raw)
+    elif kind == "fusion":
+        yield from _fusion_problems(where, system, raw)
+
+
+def _model_use_problems(
+    where: str, model: str, family: str, raw: Mapping[str, Any], also: Iterable[str] = ()
+) -> Iterator[str]:
+    yield from _unknown(where, "model", model, [*raw["models"], *also])
+    found = raw["models"].get(model, {}).get("family", family)
+    if found != family:
+        yield f"{where}: {model!r} is a {found} model; a {family} model is needed here"
+
+
+def _rerank_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    if "first_stage" not in system:
+        yield f"{where}: a reranker needs a first_stage, the system whose run it reorders"
+    else:
+        yield from _unknown(f"{where}.first_stage", "system", system["first_stage"], raw["systems"])
+    if "reranker" not in system:
+        yield f"{where}: first_stage needs a reranker, a cross-encoder model"
+    else:
+        yield from _model_use_problems(f"{where}.reranker", system["reranker"], "cross-encoder", raw)
+    run_depth = raw.get("retrieve", {}).get("depth", DEFAULTS["retrieve"]["depth"])
+    if system.get("depth", 100) > run_depth:
+        yield f"{where}.depth: {system['depth']} is deeper than the runs are (retrieve.depth is {run_depth})"
+
+
+def _fusion_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    of = system.get("of", [])
+    if "fusion" not in system:
+        yield f"{where}: 'of' needs 'fusion', the method (rrf or wsum)"
+    if len(set(of)) < 2:
+        yield f"{where}.of: a fusion needs at least two different systems, not {len(set(of))}"
+    for part in of:
+        yield from _unknown(f"{where}.of", "system", part, raw["systems"])
+    if system.get("fusion") == "wsum":
+        if len(system.get("weights", of)) != len(of):
+            yield f"{where}.weights: {len(system['weights'])} weights for {len(of)} systems"
+        if "k" in system:
+            yield f"{where}: the key 'k' goes with rrf, not with wsum"
+    elif {"norm", "weights"} & set(system):
+        yield f"{where}: norm and weights go with wsum, not with rrf"
+
+
+def _cycle(systems: Mapping[str, System]) -> str | None:
+    """Return the names along a cycle of systems made from each other, if there is one."""
+
+    def visit(name: str, path: tuple[str, ...]) -> str | None:
+        if name in path:
+            return " → ".join((*path[path.index(name) :], name))
+        return next((found for part in systems[name].parts if (found := visit(part, (*path, name)))), None)
+
+    return next((found for name in systems if (found := visit(name, ()))), None)

@@ -1,0 +1,208 @@
+"""Neural encoders over sentence-transformers: device, precision and batches formed by tokens."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import DataError
+from .progress import Progress
+
+if TYPE_CHECKING:
+    import torch
+
+
+def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of every stage that runs a model."""
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
+    parser.add_argument(
+        "--batch-tokens",
+        default={"cpu": 4096, "cuda": 65536},
+        type=json.loads,
+        help="tokens per batch by device, as JSON",
+    )
+
+
+def pick_device(wanted: str) -> str:
+    """Return ``cuda`` or ``cpu`` for ``auto``, ``cuda`` or ``cpu``."""
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise DataError("device is cuda, but no GPU can be used here (device: auto takes a CPU where there is none)")
+    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def pick_precision(wanted: str, device: str) -> str:
+    """Return the precision for ``auto``: bfloat16 where the hardware multiplies it, else float16 or float32."""
+    import torch
+
+    if wanted != "auto":
+        return wanted
+    if device == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
+    return "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
+
+
+def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[np.ndarray]:
+    """Yield indices of texts, longest first, in batches of at most ``budget`` tokens with padding.
+
+    A text longer than the budget is a batch of its own. Longest first, so that running out of memory
+    happens in the first batch and padding is least.
+    """
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    start = 0
+    while start < len(order):
+        stop = start + max(1, budget // max(int(lengths[order[start]]), 1))
+        yield order[start:stop]
+        start = stop
+
+
+def check_finite(vectors: np.ndarray, names: list[str]) -> None:
+    """Raise DataError naming the first text whose vector (or score) is NaN or infinite."""
+    finite = np.isfinite(vectors).reshape(len(vectors), -1).all(axis=1)
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise DataError(
+            f"the model gives NaN or infinite values for {int((~finite).sum())} of {len(names)} texts, first "
+            f"{names[first]}: its weights are broken, or need another precision (set precision: float32)"
+        )
+
+
+class _Encoder:
+    """What the families share: a model in evaluation mode, on a device, in a precision."""
+
+    def __init__(self, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]) -> None:
+        self.spec = spec
+        self.device = pick_device(device)
+        self.precision = pick_precision(spec.get("precision", precision), self.device)
+        self.budget = batch_tokens[self.device]
+        self.model: Any = None
+
+    def facts(self) -> dict[str, str]:
+        """Return device and precision, for the record of what made an artifact."""
+        import torch
+
+        name = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
+        return {"device": name, "precision": self.precision}
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        import torch
+
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device, dtype=getattr(torch, self.precision))
+
+    def _lengths(self, *texts: list[str]) -> np.ndarray:
+        """Return the tokens of each text (or pair of texts) after truncation: int64 [texts]."""
+        limit = self.model.max_seq_length or 512
+        ids = self.model.tokenizer(*texts, truncation=True, max_length=limit, verbose=False)["input_ids"]
+        return np.fromiter(map(len, ids), np.int64, len(ids))
+
+
+def _load(loader: Any, folder: Path, **options: Any) -> Any:
+    """Open a checkpoint with a sentence-transformers class; what it raises becomes one DataError."""
+    try:
+        return loader(str(folder), local_files_only=True, **options)
+    except Exception as error:  # transformers raises nearly every type for a broken folder
+        raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {type(error).__name__}: {error}") from error
+
+
+class DenseEncoder(_Encoder):
+    """One vector per text (SentenceTransformer)."""
+
+    def __init__(
+        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+    ) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        super().__init__(spec, device, precision, batch_tokens)
+        prompts = {"query": "", "document": "", **spec.get("prompts", {})}
+        self.model = _load(
+            SentenceTransformer,
+            folder,
+            device=self.device,
+            prompts=prompts,
+            trust_remote_code=spec.get("trust_remote_code", False),
+        )
+        self.model.eval()
+        if "max_length" in spec:
+            self.model.max_seq_length = spec["max_length"]
+        # Pooling and what follows it stay in float32: nothing is averaged in low precision.
+        self.model[0].register_forward_hook(_token_embeddings_to_float32)
+        self.dimension: int = self.model.get_embedding_dimension()
+
+    def encode_documents(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
+        """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
+        return self._encode(self.model.encode_document, "document", texts, progress)
+
+    def encode_queries(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
+        """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
+        return self._encode(self.model.encode_query, "query", texts, progress)
+
+    def _encode(self, encode: Any, role: str, texts: list[str], progress: Progress | None) -> np.ndarray:
+        vectors = np.empty((len(texts), self.dimension), np.float32)
+        prompt = self.model.prompts[role]
+        with self._autocast():
+            for rows in token_batches(self._lengths([prompt + text for text in texts]), self.budget):
+                vectors[rows] = encode(
+                    [texts[row] for row in rows],
+                    batch_size=len(rows),
+                    normalize_embeddings=self.spec["similarity"] == "cosine",
+                    show_progress_bar=False,
+                )
+                if progress:
+                    progress.add(len(rows))
+        return vectors
+
+
+def _token_embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:
+    features["token_embeddings"] = features["token_embeddings"].float()
+
+
+class CrossEncoderScorer(_Encoder):
+    """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates."""
+
+    def __init__(
+        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+    ) -> None:
+        from sentence_transformers import CrossEncoder
+
+        super().__init__(spec, device, precision, batch_tokens)
+        self.model = _load(
+            CrossEncoder,
+            folder,
+            device=self.device,
+            max_length=spec.get("max_length"),
+            trust_remote_code=spec.get("trust_remote_code", False),
+        )
+        self.model.eval()
+        if self.model.num_labels != 1:
+            raise DataError(f"{folder} has {self.model.num_labels} labels; a reranker gives one score per pair")
+
+    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
+        """Return the logit of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        import torch
+
+        scores = np.empty(len(queries), np.float32)
+        if not queries:
+            return scores
+        with self._autocast(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
+            for rows in token_batches(self._lengths(queries, documents), self.budget):
+                scores[rows] = self.model.predict(
+                    [(queries[row], documents[row]) for row in rows],
+                    batch_size=len(rows),
+                    activation_fn=torch.nn.Identity(),
+                    show_progress_bar=False,
+                )
+                if progress:
+                    progress.add(len(rows))
+        return scores

@@ -1,0 +1,24 @@
+"""Errors that a user can act on: the message says what is wrong, where, and what to change."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BeirgridError(Exception):
+    """Something that the user's input, disk or configuration got wrong; shown without a traceback."""
+
+
+class ConfigError(BeirgridError):
+    """The configuration cannot be run; raised before any job starts."""
+
+
+class DataError(BeirgridError):
+    """A collection, run or model on disk is not what it should be."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -1,0 +1,261 @@
+"""Stage fetch: bring a corpus, a dataset or a model's checkpoint under results/, checked."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from array import array
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from . import checkpoints, collection, files, provenance
+from .config import Corpus, Dataset
+from .errors import DataError
+from .progress import Progress
+from .sources import Document, Judgement, Query, Source, open_source
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid fetch``."""
+    kinds = parser.add_subparsers(dest="kind", required=True)
+
+    corpus = kinds.add_parser("corpus", help="fetch the documents of a corpus")
+    corpus.add_argument("--name", required=True, help="name of the corpus")
+    corpus.add_argument("--corpus", required=True, type=json.loads, help="its registry entry, as JSON")
+    corpus.add_argument("--output", required=True, type=Path, help="corpus.parquet to write")
+    corpus.set_defaults(run=lambda args: fetch_corpus(args.name, args.corpus, args.output, args.made))
+
+    dataset = kinds.add_parser("dataset", help="fetch the queries and qrels of a dataset")
+    dataset.add_argument("--name", required=True, help="name of the dataset")
+    dataset.add_argument("--dataset", required=True, type=json.loads, help="its registry entry, as JSON")
+    dataset.add_argument("--corpus", required=True, type=json.loads, help="the registry entry of its corpus, as JSON")
+    dataset.add_argument("--documents", required=True, type=Path, help="the fetched corpus.parquet")
+    dataset.add_argument("--queries", required=True, type=Path, help="queries.parquet to write")
+    dataset.add_argument("--qrels", required=True, type=Path, help="qrels.tsv to write")
+    dataset.set_defaults(
+        run=lambda args: fetch_dataset(
+            args.name, args.dataset, args.corpus, args.documents, args.queries, args.qrels, args.made
+        )
+    )
+
+    model = kinds.add_parser("model", help="fetch the checkpoint of a model")
+    model.add_argument("--name", required=True, help="name of the model")
+    model.add_argument("--model", required=True, type=json.loads, help="its registry entry, as JSON")
+    model.add_argument("--output", required=True, type=Path, help="folder to write")
+    model.set_defaults(run=lambda args: fetch_model(args.name, args.model, args.output, args.made))
+
+    for kind in (corpus, dataset, model):
+        kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
+
+
+def fetch_corpus(name: str, entry: dict[str, Any], output: Path, made: Path) -> None:
+    """Stream a corpus into parquet (``_id``, ``title``, ``text``), in the source's order."""
+    corpus = Corpus(name, **entry)
+    with provenance.record("fetch", made, entry) as facts:
+        with files.atomic(output) as temporary:
+            facts.update(_write_corpus(corpus, temporary))
+        facts["bytes"] = files.size(output)
+        facts["sha256"] = files.sha256(output)
+
+
+def _write_corpus(corpus: Corpus, path: Path) -> dict[str, int]:
+    """Write the documents and return counts; refuse duplicates, empty corpora and wrong counts."""
+    source = open_source(corpus)
+    hashes, empty = _write_documents(corpus, source.documents(), path)
+    if not hashes:
+        raise DataError(f"corpus {corpus.name!r} is empty: {corpus.path or corpus.id} has no documents")
+    repeated = _repeated_ids(hashes, source)
+    if repeated and "duplicate-documents" not in corpus.allow:
+        identifier, places = next(iter(repeated.items()))
+        raise DataError(
+            f"duplicate document id {identifier!r}: {places[0]} and {places[1]} ({len(repeated)} such ids). "
+            f"To keep the first of each, add allow: [duplicate-documents] to corpora.{corpus.name}."
+        )
+    dropped = 0
+    if repeated:
+        dropped = sum(len(places) - 1 for places in repeated.values())
+        _warn(f"{dropped} duplicate documents are dropped (the first of each id is kept)")
+        hashes, empty = _write_documents(corpus, _first_of_each(source, set(repeated)), path)
+    if corpus.documents is not None and len(hashes) != corpus.documents:
+        raise DataError(
+            f"corpus {corpus.name!r} has {len(hashes):,} documents; the registry says {corpus.documents:,}. "
+            "Either the collection is not the one that was registered, or "
+            f"corpora.{corpus.name}.documents is wrong."
+        )
+    if empty:
+        _warn(f"{empty} documents have neither title nor text")
+    return {"documents": len(hashes), "duplicates_dropped": dropped, "empty_documents": empty}
+
+
+def _write_documents(corpus: Corpus, documents: Iterator[Document], path: Path) -> tuple[array[int], int]:
+    """Write documents in row groups; return the hash of each id and the number of empty documents."""
+    hashes = array("Q")
+    empty = 0
+    progress = Progress(f"fetch {corpus.name}", corpus.documents, "documents")
+    with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
+        for batch in _batched(documents, collection.ROW_GROUP):
+            for document in batch:
+                _check_id(document.id, document.place)
+                hashes.append(_hash(document.id))
+                empty += not (document.title.strip() or document.text.strip())
+            columns = [[getattr(document, name) for document in batch] for name in ("id", "title", "text")]
+            writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))
+            progress.add(len(batch))
+    return hashes, empty
+
+
+def _hash(identifier: str) -> int:
+    """Return 64 bits of a digest, so that 15 million ids take 120 MB instead of several GB."""
+    return int.from_bytes(hashlib.blake2b(identifier.encode(), digest_size=8).digest(), "little")
+
+
+def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
+    """Return each id that occurs more than once, with its places; reads the source only if one does."""
+    values, counts = np.unique(np.frombuffer(hashes, np.uint64), return_counts=True)
+    suspects = set(values[counts > 1].tolist())
+    if not suspects:
+        return {}
+    places: dict[str, list[str]] = {}
+    for document in source.documents():
+        if _hash(document.id) in suspects:
+            places.setdefault(document.id, []).append(document.place)
+    return {identifier: found for identifier, found in places.items() if len(found) > 1}
+
+
+def _first_of_each(source: Source, repeated: set[str]) -> Iterator[Document]:
+    """Yield the documents without the later ones of a repeated id."""
+    seen: set[str] = set()
+    for document in source.documents():
+        if document.id in seen:
+            continue
+        if document.id in repeated:
+            seen.add(document.id)
+        yield document
+
+
+def _batched(items: Iterator[Document], size: int) -> Iterator[list[Document]]:
+    """Yield lists of at most ``size`` items (itertools.batched needs Python 3.12)."""
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+def _check_id(identifier: str, place: str) -> None:
+    """Refuse ids that a TREC run file, whose columns are separated by white space, cannot hold."""
+    if len(identifier.split()) != 1 or identifier != identifier.strip():
+        raise DataError(f"{place}: the id {identifier!r} has white space in it, which run files cannot hold")
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def fetch_dataset(
+    name: str,
+    entry: dict[str, Any],
+    corpus_entry: dict[str, Any],
+    documents: Path,
+    queries: Path,
+    qrels: Path,
+    made: Path,
+) -> None:
+    """Write the judged queries and the qrels of a dataset, checked against each other and the corpus."""
+    dataset = Dataset(name, **entry)
+    corpus = Corpus(dataset.corpus, **corpus_entry)
+    source = open_source(corpus)
+    with provenance.record("fetch", made, {**entry, "source": corpus_entry}) as facts:
+        grades, overruled = _grades(dataset, source.judgements(dataset))
+        texts = _judged_queries(dataset, corpus, source.queries(dataset), grades)
+        judged = {document for query in grades.values() for document in query}
+        missing = judged - _known(documents, judged)
+        with files.atomic(queries) as temporary:
+            columns = [list(texts), list(texts.values())]
+            pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), temporary)
+        with files.atomic(qrels) as temporary, temporary.open("w", encoding="utf-8") as stream:
+            stream.write("query-id\tcorpus-id\tscore\n")
+            for query in texts:
+                stream.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades[query].items())
+        if missing:
+            _warn(f"qrels name {len(missing)} documents that the corpus lacks, {sorted(missing)[:5]}; they stay in the qrels")
+        if overruled:
+            _warn(f"qrels judge {overruled} (query, document) pairs again with another grade; the last one counts")
+        facts.update(
+            queries=len(texts),
+            judgements=sum(map(len, grades.values())),
+            relevant=sum(grade > 0 for query in grades.values() for grade in query.values()),
+            queries_without_relevant=sum(max(query.values()) <= 0 for query in grades.values()),
+            unknown_documents=len(missing),
+            overruled_judgements=overruled,
+            sha256={path.name: files.sha256(path) for path in (queries, qrels)},
+        )
+
+
+def _grades(dataset: Dataset, judgements: Iterator[Judgement]) -> tuple[dict[str, dict[str, int]], int]:
+    """Return the qrels and how many judgements were overruled by a later, different one."""
+    grades: dict[str, dict[str, int]] = {}
+    overruled = 0
+    for query, document, grade, place in judgements:
+        _check_id(query, place)
+        _check_id(document, place)
+        of_query = grades.setdefault(query, {})
+        overruled += of_query.get(document, grade) != grade
+        of_query[document] = grade
+    if not grades:
+        raise DataError(f"dataset {dataset.name!r} has no qrels (split {dataset.split!r} is empty)")
+    return grades, overruled
+
+
+def _judged_queries(
+    dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
+) -> dict[str, str]:
+    """Return id to text of the queries that have qrels, in the source's order."""
+    texts: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for query in queries:
+        if query.id in places:
+            if "duplicate-queries" in corpus.allow:
+                continue
+            raise DataError(
+                f"duplicate query id {query.id!r}: {places[query.id]} and {query.place}. To keep the first "
+                f"of each, add allow: [duplicate-queries] to corpora.{corpus.name}."
+            )
+        places[query.id] = query.place
+        if query.id not in grades:
+            continue
+        if not query.text.strip() and "empty-queries" not in corpus.allow:
+            raise DataError(
+                f"{query.place}: query {query.id!r} is empty. To run it all the same, add "
+                f"allow: [empty-queries] to corpora.{corpus.name}."
+            )
+        texts[query.id] = query.text
+    unknown = [query for query in grades if query not in texts]
+    if unknown:
+        raise DataError(
+            f"dataset {dataset.name!r}: the qrels judge {len(unknown)} queries that do not exist, {unknown[0]!r} first"
+        )
+    if dataset.queries is not None and len(texts) != dataset.queries:
+        raise DataError(
+            f"dataset {dataset.name!r} has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
+        )
+    return texts
+
+
+def _known(corpus: Path, ids: set[str]) -> set[str]:
+    """Return those of ``ids`` that the corpus has."""
+    return {value for chunk in collection.read_ids(corpus).chunks for value in chunk.to_pylist() if value in ids}
+
+
+def fetch_model(name: str, entry: dict[str, Any], output: Path, made: Path) -> None:
+    """Bring a model's checkpoint into ``output``, verified against the hashes of its entry."""
+    with provenance.record("fetch", made, entry) as facts:
+        with files.atomic(output, directory=True) as temporary:
+            checkpoints.fetch(name, entry, temporary)
+            facts["files"] = checkpoints.verify(name, entry, temporary)
+        facts["bytes"] = files.size(output)

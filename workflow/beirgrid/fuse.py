@@ -1,0 +1,83 @@
+"""Stage fuse: one run made of several, through ranx."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from . import provenance, runs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid fuse``."""
+    parser.add_argument("--system", required=True, help="name of the system, the tag of the run")
+    parser.add_argument("--runs", required=True, nargs="+", type=Path, help="runs to fuse")
+    parser.add_argument("--method", required=True, choices=["rrf", "wsum"])
+    parser.add_argument("--k", default=60, type=int, help="constant of reciprocal rank fusion")
+    parser.add_argument("--norm", default="min-max", help="normalisation of scores before a weighted sum")
+    parser.add_argument("--weights", nargs="+", type=float, help="weights of a weighted sum (equal unless given)")
+    parser.add_argument("--depth", default=1000, type=int, help="documents per query to keep")
+    parser.add_argument("--output", required=True, type=Path, help="run to write, .run.gz")
+    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Fuse runs and write the canonical result."""
+    parts = [runs.read(path) for path in args.runs]
+    if args.method == "rrf":
+        settings: dict[str, object] = {"method": "rrf", "k": args.k}
+        weights = None
+    else:
+        weights = args.weights or [1 / len(parts)] * len(parts)
+        settings = {"method": "wsum", "norm": args.norm, "weights": weights}
+    with provenance.record("fuse", args.made, settings) as facts:
+        fused = fuse(parts, args.method, args.depth, k=args.k, norm=args.norm, weights=weights)
+        runs.write(args.output, fused, args.system)
+        facts["queries"] = len(fused)
+
+
+def fuse(
+    parts: list[runs.Run],
+    method: str,
+    depth: int,
+    k: int = 60,
+    norm: str = "min-max",
+    weights: list[float] | None = None,
+) -> runs.Run:
+    """Return the fusion of runs by reciprocal rank (``rrf``) or normalised weighted sum (``wsum``).
+
+    A query that a run has no documents for takes part with the other runs only.
+    """
+    import ranx
+
+    queries = list(dict.fromkeys(query for part in parts for query in part))
+    if not queries:
+        return {}
+    # Methods that look at ranks alone get scores that fall by one, so that ties keep their canonical
+    # order. ranx cannot type a query without documents: it gets a placeholder, taken out again below.
+    by_rank = method == "rrf" or norm in ("rank", "borda")
+    dicts = [{query: _scores(part.get(query), by_rank) for query in queries} for part in parts]
+    inputs = [ranx.Run(scores) for scores in dicts]
+    if method == "rrf":
+        fused = ranx.fuse(inputs, norm=None, method="rrf", params={"k": k})
+    else:
+        fused = ranx.fuse(inputs, norm=norm, method="wsum", params={"weights": weights})
+    result: runs.Run = {}
+    for query, scores in fused.to_dict().items():
+        scores.pop(_PLACEHOLDER, None)
+        result[query] = runs.canonical(query, scores, np.fromiter(scores.values(), np.float64, len(scores)), depth)
+    return result
+
+
+_PLACEHOLDER = "\x00no document"
+
+
+def _scores(ranking: runs.Ranking | None, by_rank: bool) -> dict[str, float]:
+    if ranking is None or not ranking.ids:
+        return {_PLACEHOLDER: 0.0}
+    if by_rank:
+        return dict(zip(ranking.ids, range(len(ranking.ids), 0, -1), strict=True))
+    return dict(zip(ranking.ids, ranking.scores.tolist(), strict=True))

@@ -1,0 +1,308 @@
+"""The plan of a grid: which artifacts each artifact is made from, and what a job needs.
+
+The rules ask it for inputs, params and resources. All answers follow from the configuration alone,
+so the job graph is known before anything runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+from . import paths
+from .config import CHECKOUT, Config, System, find_local, resolve_path
+from .errors import ConfigError
+
+# Assumed for a corpus whose registry entry does not say how many documents it has.
+_UNKNOWN_DOCUMENTS = 100_000
+# Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
+_MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "trust_remote_code")
+_FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
+_CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
+_DATASET_KEYS = ("corpus", "id", "split", "queries")
+
+
+def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
+    """Return the named keys of a registry entry as JSON, for a command line."""
+    return json.dumps({key: entry[key] for key in keys if key in entry}, ensure_ascii=False)
+
+
+class Grid:
+    """Systems × datasets, and everything that they need."""
+
+    def __init__(self, config: Config, raw: dict[str, Any]) -> None:
+        self.config = config
+        self.raw = raw
+
+    # Names
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """Datasets with queries of their own: means are replaced by their parts."""
+        names: dict[str, None] = {}
+        for name in self.config.grid_datasets:
+            names.update(dict.fromkeys(self.config.datasets[name].mean_of or (name,)))
+        return list(names)
+
+    @cached_property
+    def systems(self) -> list[str]:
+        """The grid's systems and those that they are made from."""
+        names: dict[str, None] = {}
+
+        def add(name: str) -> None:
+            for part in self.config.systems[name].parts:
+                add(part)
+            names[name] = None
+
+        for name in self.config.grid_systems:
+            add(name)
+        return list(names)
+
+    def one_of(self, names: Iterable[str]) -> str:
+        """Return a wildcard constraint that matches exactly these names."""
+        return "|".join(map(re.escape, sorted(names))) or "(?!)"
+
+    def systems_of(self, kind: str) -> str:
+        """Return the wildcard constraint for registered systems of one kind."""
+        return self.one_of(name for name, system in self.config.systems.items() if system.kind == kind)
+
+    def models_of(self, *, trained: bool) -> str:
+        """Return the wildcard constraint for models that are trained, or are fetched."""
+        return self.one_of(name for name, model in self.config.models.items() if bool(model.train) == trained)
+
+    def _system(self, name: str) -> System:
+        return self.config.systems[name]
+
+    # Fetch
+
+    def local_files(self, corpus: str, *names: str) -> list[str]:
+        """Return a local corpus's files, as inputs: editing one makes its artifacts again."""
+        entry = self.config.corpora[corpus]
+        if entry.source != "local":
+            return []
+        folder = resolve_path(entry.path or "")
+        return [str(find_local(folder, name) or folder / name) for name in names]
+
+    def dataset_files(self, dataset: str) -> list[str]:
+        """Return the local files of a dataset's queries and qrels."""
+        entry = self.config.datasets[dataset]
+        return self.local_files(entry.corpus, "queries.jsonl", f"qrels/{entry.split}.tsv")
+
+    def corpus_entry(self, corpus: str) -> str:
+        """Return the JSON of a corpus entry that the fetch command receives."""
+        return as_json(self._absolute(self.raw["corpora"][corpus]), _CORPUS_KEYS)
+
+    def dataset_entry(self, dataset: str) -> str:
+        """Return the JSON of a dataset entry that the fetch command receives."""
+        return as_json(self.raw["datasets"][dataset], _DATASET_KEYS)
+
+    def fetch_entry(self, model: str) -> str:
+        """Return the JSON of a model entry that the fetch command receives."""
+        return as_json(self._absolute(self.raw["models"][model]), _FETCH_KEYS)
+
+    def model_entry(self, model: str) -> str:
+        """Return the JSON of a model entry that the encoding and scoring commands receive."""
+        return as_json(self.raw["models"][model], _MODEL_KEYS)
+
+    def train_entry(self, model: str) -> str:
+        """Return the JSON of a model's training recipe and max_length."""
+        return json.dumps({**self.raw["models"][model]["train"], "max_length": self.raw["models"][model].get("max_length")})
+
+    @staticmethod
+    def _absolute(entry: dict[str, Any]) -> dict[str, Any]:
+        """Keep paths inside the checkout relative to it, so that moving a checkout reruns nothing."""
+        if "path" not in entry:
+            return entry
+        path = resolve_path(entry["path"])
+        inside = path.is_relative_to(CHECKOUT)
+        return {**entry, "path": str(path.relative_to(CHECKOUT) if inside else path)}
+
+    # Shards
+
+    def documents(self, corpus: str) -> int:
+        """Return the registered number of documents, or a guess for a corpus that has none."""
+        return self.config.corpora[corpus].documents or _UNKNOWN_DOCUMENTS
+
+    def shards(self, corpus: str) -> list[int]:
+        """Return the numbers of a corpus's shards; a corpus of unknown size is one shard."""
+        documents = self.config.corpora[corpus].documents
+        return list(range(math.ceil(documents / self.config.encode["shard"]) if documents else 1))
+
+    def shard_size(self, corpus: str) -> int:
+        """Return the documents per shard."""
+        return self.config.encode["shard"] if self.config.corpora[corpus].documents else 2**40
+
+    # Inputs
+
+    def corpus_of(self, dataset: str) -> str:
+        """Return the corpus.parquet that a dataset searches."""
+        return paths.CORPUS.format(corpus=self.config.datasets[dataset].corpus)
+
+    def faiss_shards(self, system: str, dataset: str) -> list[str]:
+        """Return the faiss shards that a dense system searches."""
+        model, corpus = self._system(system).spec["retriever"], self.config.datasets[dataset].corpus
+        return [paths.FAISS.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
+
+    def lucene_index(self, system: str, dataset: str) -> str:
+        """Return the Lucene index that a BM25 system searches."""
+        name = f"bm25-{self.fields(system)}"
+        return paths.LUCENE.format(index=name, corpus=self.config.datasets[dataset].corpus)
+
+    def fields(self, system: str) -> str:
+        """Return the fields of a BM25 system, flat or multifield."""
+        return self._system(system).spec.get("fields", "multifield")
+
+    def bm25(self, system: str) -> str:
+        """Return the BM25 parameters of a system, as options."""
+        spec = self._system(system).spec
+        return f"--k1 {spec.get('k1', 0.9)} --b {spec.get('b', 0.4)}"
+
+    def language(self, corpus: str) -> str:
+        """Return the language of a corpus."""
+        return self.config.corpora[corpus].language
+
+    def checkpoint(self, system: str) -> str:
+        """Return the checkpoint folder of a dense system."""
+        return paths.CHECKPOINT.format(model=self._system(system).spec["retriever"])
+
+    def part_runs(self, system: str, dataset: str) -> list[str]:
+        """Return the runs that a reranked or fused system is made from."""
+        return [paths.RUN.format(system=part, dataset=dataset) for part in self._system(system).parts]
+
+    def pair_scores(self, system: str, dataset: str) -> str:
+        """Return the record of the pair scores that a reranked system uses."""
+        return paths.PAIRS_MADE.format(reranker=self._system(system).spec["reranker"], dataset=dataset)
+
+    def depth(self, system: str) -> int:
+        """Return how deep a system reranks."""
+        return self._system(system).spec.get("depth", 100)
+
+    def first_stages(self, reranker: str) -> dict[str, int]:
+        """Return the systems that a reranker reorders in this grid, with the deepest depth of each."""
+        depths: dict[str, int] = {}
+        for name in self.systems:
+            system = self._system(name)
+            if system.kind == "rerank" and system.spec["reranker"] == reranker:
+                first = system.spec["first_stage"]
+                depths[first] = max(depths.get(first, 0), self.depth(name))
+        if not depths:
+            raise ConfigError(f"no system of the grid uses the reranker {reranker!r}: add one to grid.systems")
+        return depths
+
+    def first_stage_runs(self, reranker: str, dataset: str) -> list[str]:
+        """Return the runs whose pairs a reranker scores."""
+        return [paths.RUN.format(system=first, dataset=dataset) for first in self.first_stages(reranker)]
+
+    def fusion(self, system: str) -> str:
+        """Return the options of the fuse command."""
+        spec = self._system(system).spec
+        if spec["fusion"] == "rrf":
+            return f"--method rrf --k {spec.get('k', 60)}"
+        weights = " ".join(map(str, spec["weights"])) if "weights" in spec else ""
+        return f"--method wsum --norm {spec.get('norm', 'min-max')}" + (f" --weights {weights}" if weights else "")
+
+    def training_inputs(self, model: str) -> dict[str, str]:
+        """Return the named inputs of a model's training."""
+        train = self._trained(model)
+        inputs = {
+            "base": paths.CHECKPOINT.format(model=train["base"]),
+            "corpus": paths.CORPUS.format(corpus=train["corpus"]),
+            "index": paths.LUCENE.format(index="bm25-flat", corpus=train["corpus"]),
+        }
+        if "dataset" in train:
+            inputs["queries"] = paths.QUERIES.format(dataset=train["dataset"])
+            inputs["qrels"] = paths.QRELS.format(dataset=train["dataset"])
+        return inputs
+
+    def _trained(self, model: str) -> dict[str, Any]:
+        train = self.config.models[model].train
+        assert train is not None
+        return train
+
+    def compute_options(self) -> str:
+        """Return the options of every command that runs a model."""
+        batch_tokens = shlex.quote(json.dumps(self.config.encode["batch_tokens"]))
+        return f"--device {self.config.device} --batch-tokens {batch_tokens}"
+
+    # Targets
+
+    def metric_files(self) -> list[str]:
+        """Return the metrics of every cell of the grid."""
+        return [
+            paths.METRICS.format(system=system, dataset=dataset)
+            for system in self.config.grid_systems
+            for dataset in self.datasets
+        ]
+
+    def made_files(self) -> list[str]:
+        """Return the records of every step behind the grid's cells."""
+        made: dict[str, None] = {}
+        for dataset in self.datasets:
+            corpus = self.config.datasets[dataset].corpus
+            shards = len(self.shards(corpus))
+            for name in self.config.grid_systems:
+                for pattern in self._made_patterns(name):
+                    made.update(dict.fromkeys(paths.expand_made(pattern, dataset, corpus, shards)))
+        return list(made)
+
+    def _made_patterns(self, name: str) -> list[str]:
+        """Return the patterns of the records behind a system, in the order in which they are made."""
+        system = self._system(name)
+        patterns = [paths.CORPUS_MADE, paths.DATASET_MADE]
+        for part in system.parts:
+            patterns += self._made_patterns(part)
+        if system.kind == "lexical":
+            patterns.append(paths.LUCENE_MADE.replace("{index}", f"bm25-{self.fields(name)}"))
+        elif system.kind == "dense":
+            steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.FAISS_MADE)
+            patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
+        elif system.kind == "rerank":
+            reranker = system.spec["reranker"]
+            patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
+            patterns.append(paths.PAIRS_MADE.replace("{reranker}", reranker))
+        patterns.append(paths.RUN_MADE.replace("{system}", name))
+        return list(dict.fromkeys(patterns))
+
+    def summary(self) -> str:
+        """Return as JSON what the aggregate and report commands need to know of the grid."""
+        config = self.config
+        shown = [*config.grid_datasets, *(name for name in self.datasets if name not in config.grid_datasets)]
+        used = {self._system(name).spec.get(key) for name in self.systems for key in ("retriever", "reranker")}
+        return json.dumps(
+            {
+                "systems": {name: self._describe_system(name) for name in config.grid_systems},
+                "datasets": {name: self._describe_dataset(name) for name in shown},
+                "rows": list(config.grid_datasets),
+                "metrics": list(config.metrics),
+                "tolerances": config.tolerances,
+                "models": {name: model.spec for name, model in config.models.items() if name in used},
+            },
+            ensure_ascii=False,
+        )
+
+    def _describe_system(self, name: str) -> dict[str, Any]:
+        system = self._system(name)
+        return {"kind": system.kind, **system.spec, "made": self._made_patterns(name)}
+
+    def _describe_dataset(self, name: str) -> dict[str, Any]:
+        dataset = self.config.datasets[name]
+        if dataset.mean_of:
+            return {"mean_of": list(dataset.mean_of)}
+        facts = {key: getattr(dataset, key) for key in ("corpus", "id", "split", "task", "domain", "relevance")}
+        return {**facts, "shards": len(self.shards(dataset.corpus))}
+
+    # Resources
+
+    def memory_mb(self, base: int, per_million_documents: int, corpus: str, attempt: int) -> int:
+        """Return the memory of a job that grows with its corpus, doubled at each further attempt."""
+        millions = self.documents(corpus) / 1_000_000
+        return int((base + per_million_documents * millions) * 2 ** (attempt - 1))
+
+    def shard_documents(self, corpus: str) -> int:
+        """Return the documents of a corpus's largest shard."""
+        return min(self.documents(corpus), self.config.encode["shard"])

@@ -1,0 +1,67 @@
+"""Stage index: a Lucene index of a corpus, or a faiss index of one shard of embeddings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from . import collection, files, lucene, provenance
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid index``."""
+    kinds = parser.add_subparsers(dest="kind", required=True)
+
+    lexical = kinds.add_parser("lucene", help="index a corpus for BM25")
+    lexical.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
+    lexical.add_argument("--fields", required=True, choices=sorted(lucene.COLLECTIONS))
+    lexical.add_argument("--language", default="en", help="ISO 639-1 code that picks the analyzer")
+    lexical.add_argument("--threads", default=1, type=int)
+    lexical.add_argument("--memory", default=1500, type=int, help="Java heap in MB")
+    lexical.add_argument("--output", required=True, type=Path, help="folder to write")
+    lexical.set_defaults(run=run_lucene)
+
+    dense = kinds.add_parser("faiss", help="index the embeddings of one shard")
+    dense.add_argument("--embeddings", required=True, type=Path, help="float32 .npy, a row per document")
+    dense.add_argument("--output", required=True, type=Path, help=".faiss file to write")
+    dense.set_defaults(run=run_faiss)
+
+    for kind in (lexical, dense):
+        kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
+
+
+def run_lucene(args: argparse.Namespace) -> None:
+    """Write the corpus as BEIR JSON lines for Lucene and index it."""
+    settings = {"fields": args.fields, "language": args.language}
+    with provenance.record("index", args.made, settings) as facts:
+        with (
+            files.atomic(args.output, directory=True) as temporary,
+            tempfile.TemporaryDirectory(dir=args.output.parent, prefix=".beirgrid-jsonl-") as folder,
+        ):
+            _write_jsonl(args.corpus, Path(folder) / "corpus.jsonl")
+            lucene.build_index(Path(folder), temporary, args.fields, args.language, args.threads, args.memory)
+        facts.update(documents=collection.count(args.corpus), bytes=files.size(args.output))
+
+
+def _write_jsonl(corpus: Path, output: Path) -> None:
+    with output.open("w", encoding="utf-8") as stream:
+        for documents in collection.read_documents(corpus):
+            for document in documents:
+                row = {"_id": document.id, "title": document.title, "text": document.text}
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def run_faiss(args: argparse.Namespace) -> None:
+    """Write an exact (flat, inner product) index; cosine vectors are already of length 1."""
+    import faiss
+    import numpy as np
+
+    with provenance.record("index", args.made, {"index": "Flat", "metric": "inner product"}) as facts:
+        vectors = np.load(args.embeddings, mmap_mode="r")
+        index = faiss.IndexFlatIP(vectors.shape[1])
+        for start in range(0, len(vectors), collection.ROW_GROUP):
+            index.add(np.ascontiguousarray(vectors[start : start + collection.ROW_GROUP]))
+        with files.atomic(args.output) as temporary:
+            faiss.write_index(index, str(temporary))
+        facts.update(documents=len(vectors), dimension=vectors.shape[1], bytes=files.size(args.output))

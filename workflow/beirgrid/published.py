@@ -1,0 +1,60 @@
+"""Published values, and the verdict on our own beside them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import ConfigError, nearest
+from .metrics import parse_metric
+
+COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note"]
+
+
+class Published(NamedTuple):
+    """One published value, with the tolerance class that it is held to."""
+
+    system: str
+    dataset: str
+    metric: str
+    value: float
+    tolerance_class: str
+    source: str
+    note: str
+
+
+def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:
+    """Yield the values of published/*.csv; a line that cannot be read is an error naming file and line."""
+    for path in files:
+        with path.open(encoding="utf-8", newline="") as stream:
+            rows = csv.DictReader(stream)
+            if rows.fieldnames != COLUMNS:
+                raise ConfigError(f"{path}: the columns should be {','.join(COLUMNS)}")
+            for row in rows:
+                where = f"{path}:{rows.line_num}"
+                parse_metric(row["metric"])
+                if row["class"] not in tolerances:
+                    raise ConfigError(
+                        f"{where}: no tolerance class {row['class']!r}{nearest(row['class'], tolerances)} (config: tolerances)"
+                    )
+                try:
+                    value = float(row["value"])
+                except ValueError:
+                    raise ConfigError(f"{where}: the value {row['value']!r} is not a number") from None
+                yield Published(
+                    row["system"], row["dataset"], row["metric"], value, row["class"], row["source"], row["note"]
+                )
+
+
+def grade(value: float, published: float, tolerance: float) -> str:
+    """Return ``reproduced``, ``close`` (within twice the tolerance) or ``deviates``, on either side.
+
+    Better than published by more than the tolerance is a deviation too: it can hide leakage.
+    """
+    difference = abs(value - published)
+    slack = 1e-9  # so that a difference of exactly the tolerance counts as within it
+    if difference <= tolerance + slack:
+        return "reproduced"
+    return "close" if difference <= 2 * tolerance + slack else "deviates"

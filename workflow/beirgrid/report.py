@@ -1,0 +1,121 @@
+"""Stage report: one self-contained HTML page of a grid: scores, verdicts, costs, how each was made."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from . import __version__, aggregate, files, paths, provenance
+
+TEMPLATES = Path(__file__).parent.parent / "report"
+VERDICTS = ("reproduced", "close", "deviates", "no reference")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid report``."""
+    parser.add_argument("--grid", required=True, type=json.loads, help="summary of the grid, as JSON")
+    parser.add_argument("--output", default=Path(paths.REPORT), type=Path, help="HTML page to write")
+    parser.add_argument("--made", default=Path(paths.REPORT_MADE), type=Path, help="where to record what made it")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the page from the tables and records of the grid."""
+    with provenance.record("report", args.made, {}) as facts:
+        page = render(args.grid)
+        with files.atomic(args.output) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+        facts["bytes"] = files.size(args.output)
+
+
+def render(grid: dict[str, Any]) -> str:
+    """Return the page as HTML."""
+    import jinja2
+
+    scores = pd.read_csv(paths.SCORES)
+    verdicts = pd.read_csv(paths.VERDICTS, keep_default_na=False, na_values={"published": ""})
+    costs = pd.read_csv(paths.COSTS)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("index.html.j2").render(
+        version=__version__,
+        grid=grid,
+        queries=scores.groupby("dataset")["queries"].first().to_dict(),
+        tables=[_table(scores, verdicts, grid, metric) for metric in grid["metrics"]],
+        verdicts=_verdict_rows(verdicts),
+        counts={name: int((verdicts["verdict"] == name).sum()) for name in VERDICTS},
+        costs=_cost_rows(costs),
+        cells=_cells(costs),
+    )
+
+
+def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], metric: str) -> dict[str, Any]:
+    """Return one metric's rows: per cell the value, whether it is the row's best, and its worst verdict."""
+    wide = aggregate.wide(scores, grid, metric)
+    rank = {name: order for order, name in enumerate(("no reference", "reproduced", "close", "deviates"))}
+    worst: dict[tuple[str, str], str] = {}
+    for row in verdicts[verdicts["metric"] == metric].itertuples():
+        cell = (row.system, row.dataset)
+        worst[cell] = max(worst.get(cell, "no reference"), row.verdict, key=rank.__getitem__)
+    rows = []
+    for dataset, values in wide.iterrows():
+        shown = [f"{value:.4f}" for value in values]
+        cells = [
+            {"value": text, "best": text == max(shown), "verdict": worst.get((system, dataset), "")}
+            for system, text in zip(wide.columns, shown, strict=True)
+        ]
+        rows.append({"dataset": dataset, "cells": cells})
+    return {"metric": metric, "rows": rows}
+
+
+def _verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the verdicts that have a published value, deviations first."""
+    judged = verdicts[verdicts["verdict"] != "no reference"].copy()
+    order = {name: number for number, name in enumerate(("deviates", "close", "reproduced"))}
+    return judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable").to_dict("records")
+
+
+def _cost_rows(costs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return one row per system and stage, summed over datasets; shared records count once."""
+    rows = []
+    for (system, stage), steps in costs.groupby(["system", "stage"], sort=False):
+        steps = steps.drop_duplicates("record")
+        rates = steps.dropna(subset="rate")
+        rows.append(
+            {
+                "system": system,
+                "stage": stage,
+                "jobs": len(steps),
+                "seconds": f"{steps['seconds'].sum():.1f}",
+                "rate": f"{rates['rate'].mean():,.1f} {rates['unit'].iloc[0]}" if len(rates) else "",
+                "size": _megabytes(steps["bytes"].sum()) if stage in ("index", "fetch", "train") else "",
+                "memory": f"{steps['peak_memory_mb'].max():,.0f} MB",
+                "device": ", ".join(sorted(set(steps["device"]))),
+            }
+        )
+    return rows
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _cells(costs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return for each cell the steps that made it, in order, with settings and commands."""
+    records: dict[str, dict[str, Any]] = {}
+    cells = []
+    for (system, dataset), steps in costs.groupby(["system", "dataset"], sort=False):
+        made = []
+        for path in steps["record"]:
+            if path not in records:
+                records[path] = files.read_json(path)
+            record = records[path]
+            settings = {key: value for key, value in record["settings"].items() if key != "files"}
+            made.append({**record, "path": path, "settings": json.dumps(settings, ensure_ascii=False)})
+        cells.append({"system": system, "dataset": dataset, "steps": made})
+    return cells

@@ -1,0 +1,134 @@
+"""Stage retrieve: the top documents per query, from a Lucene index or from faiss shards."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from . import collection, lucene, provenance, runs
+from .encoders import DenseEncoder, add_compute_arguments, check_finite
+from .errors import DataError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid retrieve``."""
+    kinds = parser.add_subparsers(dest="kind", required=True)
+
+    lexical = kinds.add_parser("lucene", help="search with BM25")
+    lexical.add_argument("--index", required=True, type=Path, help="Lucene index")
+    lexical.add_argument("--fields", required=True, choices=sorted(lucene.COLLECTIONS))
+    lexical.add_argument("--language", default="en", help="ISO 639-1 code that picks the analyzer")
+    lexical.add_argument("--k1", default=0.9, type=float)
+    lexical.add_argument("--b", default=0.4, type=float)
+    lexical.add_argument("--threads", default=1, type=int)
+    lexical.add_argument("--memory", default=1500, type=int, help="Java heap in MB")
+    lexical.set_defaults(run=run_lucene)
+
+    dense = kinds.add_parser("faiss", help="encode the queries and search faiss shards exactly")
+    dense.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
+    dense.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
+    dense.add_argument("--corpus", required=True, type=Path, help="corpus.parquet, for the document ids")
+    dense.add_argument("--shards", required=True, nargs="+", type=Path, help="faiss shards, in row order")
+    add_compute_arguments(dense)
+    dense.set_defaults(run=run_faiss)
+
+    for kind in (lexical, dense):
+        kind.add_argument("--system", required=True, help="name of the system, the tag of the run")
+        kind.add_argument("--queries", required=True, type=Path, help="queries.parquet")
+        kind.add_argument("--depth", default=1000, type=int, help="documents per query")
+        kind.add_argument("--output", required=True, type=Path, help="run to write, .run.gz")
+        kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
+
+
+def run_lucene(args: argparse.Namespace) -> None:
+    """Search all queries with BM25 and write the canonical run."""
+    settings = {"fields": args.fields, "language": args.language, "k1": args.k1, "b": args.b, "depth": args.depth}
+    with provenance.record("retrieve", args.made, settings) as facts:
+        queries = collection.read_queries(args.queries)
+        with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
+            started = time.monotonic()
+            hits = lucene.search(
+                args.index,
+                queries,
+                Path(folder),
+                fields=args.fields,
+                language=args.language,
+                k1=args.k1,
+                b=args.b,
+                depth=args.depth + 1,  # the query's own document may be among them
+                threads=args.threads,
+                memory_mb=args.memory,
+            )
+            facts["search_seconds"] = round(time.monotonic() - started, 3)
+        found = {query: runs.canonical(query, *hits[query], args.depth) for query in queries}
+        runs.write(args.output, found, args.system)
+        facts.update(_run_facts(found, len(queries)), device="cpu")
+
+
+def run_faiss(args: argparse.Namespace) -> None:
+    """Encode the queries, search every shard exactly and write the canonical run."""
+    settings = {**args.model, "depth": args.depth}
+    with provenance.record("retrieve", args.made, settings) as facts:
+        queries = collection.read_queries(args.queries)
+        encoder = DenseEncoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
+        vectors = encoder.encode_queries(list(queries.values()))
+        check_finite(vectors, [f"query {query!r}" for query in queries])
+        started = time.monotonic()
+        scores, rows = search_shards(args.shards, vectors, args.depth + 1)
+        facts["search_seconds"] = round(time.monotonic() - started, 3)
+        ids = collection.read_ids(args.corpus)
+        found = dict(_rankings(queries, ids, scores, rows, args.depth))
+        runs.write(args.output, found, args.system)
+        facts.update(encoder.facts(), **_run_facts(found, len(queries)))
+
+
+def _run_facts(run: runs.Run, queries: int) -> dict[str, int]:
+    empty = queries - sum(bool(ranking.ids) for ranking in run.values())
+    return {"queries": queries, "queries_without_documents": empty}
+
+
+def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Search faiss shards one after another and merge.
+
+    Only one shard is mapped at a time, so memory does not grow with the corpus.
+
+    Args:
+        shards: faiss index files whose rows, one after another, are the corpus's rows.
+        queries: float32 [queries, dimension].
+        depth: documents per query.
+
+    Returns:
+        float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first.
+    """
+    import faiss
+
+    best = faiss.ResultHeap(len(queries), depth, keep_max=True)
+    start = 0
+    for path in shards:
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        if index.d != queries.shape[1]:
+            raise DataError(
+                f"{path} holds vectors of dimension {index.d}, but the model gives {queries.shape[1]}: "
+                "the checkpoint changed since the corpus was indexed"
+            )
+        scores, rows = index.search(queries, min(depth, index.ntotal))
+        best.add_result(scores, rows + start)
+        start += index.ntotal
+    best.finalize()
+    kept = min(depth, start)
+    return best.D[:, :kept], best.I[:, :kept]
+
+
+def _rankings(
+    queries: dict[str, str], ids: pa.ChunkedArray, scores: np.ndarray, rows: np.ndarray, depth: int
+) -> Iterator[tuple[str, runs.Ranking]]:
+    for number, query in enumerate(queries):
+        documents = ids.take(rows[number]).to_pylist()
+        yield query, runs.canonical(query, documents, scores[number], depth)

@@ -1,0 +1,213 @@
+"""Where collections come from: each source yields documents, queries and qrels in one form.
+
+Sources stream: nothing here holds a corpus in memory. Every value carries where it was read
+(``place``), so that an error can name file and line.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from .config import Corpus, Dataset, find_local, resolve_path
+from .errors import DataError
+
+
+class Document(NamedTuple):
+    """One document of a corpus."""
+
+    id: str
+    title: str
+    text: str
+    place: str
+
+
+class Query(NamedTuple):
+    """One query."""
+
+    id: str
+    text: str
+    place: str
+
+
+class Judgement(NamedTuple):
+    """One line of qrels; grades above 0 are relevant."""
+
+    query: str
+    document: str
+    grade: int
+    place: str
+
+
+class Source(Protocol):
+    """A provider of one collection."""
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents in the collection's own order."""
+        ...
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        """Yield the queries of a dataset, judged or not."""
+        ...
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+        """Yield the qrels of a dataset."""
+        ...
+
+
+def open_source(corpus: Corpus) -> Source:
+    """Return the source that a corpus entry names."""
+    return LocalSource(corpus) if corpus.source == "local" else IrDatasetsSource(corpus)
+
+
+@dataclass(frozen=True)
+class LocalSource:
+    """A folder in BEIR layout: corpus.jsonl, queries.jsonl, qrels/{split}.tsv, each plain or .gz."""
+
+    corpus: Corpus
+
+    @property
+    def folder(self) -> Path:
+        """The folder, absolute."""
+        assert self.corpus.path is not None
+        return resolve_path(self.corpus.path)
+
+    def documents(self) -> Iterator[Document]:
+        for row, place in _json_lines(self._file("corpus.jsonl")):
+            yield Document(_id(row, place), _text(row, "title", place), _text(row, "text", place), place)
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        for row, place in _json_lines(self._file("queries.jsonl")):
+            yield Query(_id(row, place), _text(row, "text", place, required=True), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+        for number, (line, place) in enumerate(_lines(self._file(f"qrels/{dataset.split}.tsv"))):
+            fields = line.split("\t")
+            if len(fields) != 3:
+                raise DataError(f"{place}: expected query-id, corpus-id and score with tabs between, got {line!r}")
+            try:
+                yield Judgement(fields[0], fields[1], int(fields[2]), place)
+            except ValueError:
+                if number > 0:
+                    raise DataError(f"{place}: the score {fields[2]!r} is not a whole number") from None
+                # the header line: query-id, corpus-id, score
+
+    def _file(self, name: str) -> Path:
+        path = find_local(self.folder, name)
+        if path is None:
+            raise DataError(f"{self.folder} has no {name} (or {name}.gz)")
+        return path
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (line, "file:number") without line ends (LF or CRLF), a byte order mark or blank lines."""
+    number = 0
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if text.strip():
+                    yield text, f"{path}:{number}"
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
+
+
+def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    for line, place in _lines(path):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
+        yield row, place
+
+
+def _id(row: dict[str, Any], place: str) -> str:
+    if row.get("_id") is None or row["_id"] == "":
+        raise DataError(f"{place}: no _id")
+    return str(row["_id"])
+
+
+def _text(row: dict[str, Any], key: str, place: str, required: bool = False) -> str:
+    value = row.get(key)
+    if value is None and not required:
+        return ""  # BEIR collections without titles leave the key out, or put null
+    if not isinstance(value, str):
+        raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
+    return value
+
+
+@dataclass(frozen=True)
+class IrDatasetsSource:
+    """A collection of the ir_datasets catalogue, which downloads it and checks its MD5."""
+
+    corpus: Corpus
+
+    def documents(self) -> Iterator[Document]:
+        assert self.corpus.id is not None
+        with _download_errors(self.corpus.id):
+            for document in _load(self.corpus.id).docs_iter():
+                place = f"{self.corpus.id} document {document.doc_id!r}"
+                yield Document(document.doc_id, getattr(document, "title", "") or "", _body(document), place)
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        assert dataset.id is not None
+        with _download_errors(dataset.id):
+            for query in _load(dataset.id).queries_iter():
+                place = f"{dataset.id} query {query.query_id!r}"
+                yield Query(query.query_id, query.default_text(), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+        assert dataset.id is not None
+        with _download_errors(dataset.id):
+            for judgement in _load(dataset.id).qrels_iter():
+                place = f"{dataset.id} qrels of query {judgement.query_id!r}"
+                yield Judgement(judgement.query_id, judgement.doc_id, judgement.relevance, place)
+
+
+def _body(document: Any) -> str:
+    """Return a document's text without its title (``text`` in BEIR, ``body`` in TREC collections)."""
+    for name in ("text", "body"):
+        if hasattr(document, name):
+            return getattr(document, name) or ""
+    return document.default_text()
+
+
+def _load(identifier: str) -> Any:
+    import ir_datasets
+
+    try:
+        return ir_datasets.load(identifier)
+    except KeyError:
+        raise DataError(f"ir_datasets has no dataset {identifier!r}; see ir-datasets.com for the ids") from None
+
+
+@contextmanager
+def _download_errors(identifier: str) -> Iterator[None]:
+    """Turn what ir_datasets raises on a broken download or archive into one DataError.
+
+    (HashVerificationError and the errors of requests are OSErrors.)
+    """
+    try:
+        yield
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+            raise
+        raise DataError(
+            f"{identifier}: the download failed or is not the expected file ({type(error).__name__}: {error}). "
+            "Run again to fetch it; if the broken file is an older one, delete it first "
+            f"under {os.environ.get('IR_DATASETS_HOME', '~/.ir_datasets')}."
+        ) from error

@@ -1,0 +1,178 @@
+"""Stage train: a cross-encoder trained in the workflow on pairs from a corpus.
+
+Positive pairs are queries with qrels of a training dataset, document titles, and sentences taken out
+of their document. Negatives are what BM25 finds for the query instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import checkpoints, collection, files, lucene, provenance
+from .encoders import pick_device, pick_precision
+from .errors import DataError
+
+DEFAULTS = {
+    "derive": [],
+    "negatives": 4,
+    "negative_depth": 50,
+    "epochs": 1,
+    "batch": 16,
+    "learning_rate": 5e-5,
+    "seed": 0,
+}
+
+
+class Positive(NamedTuple):
+    """A query and the text of a document that answers it."""
+
+    query: str
+    document: str
+    text: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid train``."""
+    parser.add_argument("--train", required=True, type=json.loads, help="training recipe of the model, as JSON")
+    parser.add_argument("--base", required=True, type=Path, help="checkpoint to start from")
+    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
+    parser.add_argument("--index", required=True, type=Path, help="its flat Lucene index, for negatives")
+    parser.add_argument("--queries", type=Path, help="queries.parquet of the training dataset")
+    parser.add_argument("--qrels", type=Path, help="qrels.tsv of the training dataset")
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--threads", default=1, type=int, help="threads of the search for negatives")
+    parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to write")
+    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Mine pairs, train and save the model."""
+    recipe = {**DEFAULTS, **args.train}
+    with provenance.record("train", args.made, recipe) as facts:
+        documents = {d.id: d for rows in collection.read_documents(args.corpus) for d in rows}
+        positives = _judged(args, documents) + _derived(documents, recipe)
+        if not positives:
+            raise DataError("there is nothing to train on: no relevant judgements, titles or sentences")
+        examples = _with_negatives(positives, documents, recipe, args.index, args.threads)
+        with files.atomic(args.output, directory=True) as temporary:
+            seconds = _fit(examples, args.base, recipe, pick_device(args.device), temporary)
+            facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
+        facts.update(
+            queries=len(positives),
+            pairs=sum(len(example["labels"]) for example in examples),
+            training_seconds=round(seconds, 1),
+            device=pick_device(args.device),
+            bytes=files.size(args.output),
+        )
+
+
+def _judged(args: argparse.Namespace, documents: dict[str, collection.Document]) -> list[Positive]:
+    """Return the relevant pairs of the training dataset, if there is one."""
+    if args.queries is None:
+        return []
+    queries = collection.read_queries(args.queries)
+    return [
+        Positive(queries[query], document, documents[document].joined)
+        for query, grades in collection.read_qrels(args.qrels).items()
+        for document, grade in grades.items()
+        if grade > 0 and document in documents
+    ]
+
+
+def _derived(documents: dict[str, collection.Document], recipe: dict[str, Any]) -> list[Positive]:
+    """Return titles paired with bodies, and sentences paired with their document without them."""
+    choose = random.Random(recipe["seed"])
+    pairs = []
+    for document in documents.values():
+        if "titles" in recipe["derive"] and document.title and document.text:
+            pairs.append(Positive(document.title, document.id, document.text))
+        sentences = re.split(r"(?<=[.!?])\s+", document.text)
+        if "sentences" in recipe["derive"] and len(sentences) > 2:
+            held_out = choose.randrange(len(sentences))
+            rest = " ".join(sentences[:held_out] + sentences[held_out + 1 :])
+            pairs.append(Positive(sentences[held_out], document.id, f"{document.title} {rest}".strip()))
+    return pairs
+
+
+def _with_negatives(
+    positives: list[Positive],
+    documents: dict[str, collection.Document],
+    recipe: dict[str, Any],
+    index: Path,
+    threads: int,
+) -> list[dict[str, Any]]:
+    """Return one listwise example per positive: query, documents (the positive first) and labels."""
+    choose = random.Random(recipe["seed"])
+    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
+        found = lucene.search(
+            index,
+            {str(number): positive.query for number, positive in enumerate(positives)},
+            Path(folder),
+            fields="flat",
+            language="en",
+            k1=0.9,
+            b=0.4,
+            depth=recipe["negative_depth"],
+            threads=threads,
+            memory_mb=1000,
+        )
+    relevant: dict[str, set[str]] = {}
+    for positive in positives:
+        relevant.setdefault(positive.query, set()).add(positive.document)
+    everything = list(documents)
+    examples = []
+    for number, positive in enumerate(positives):
+        pool = [document for document in found[str(number)][0] if document not in relevant[positive.query]]
+        if len(pool) < recipe["negatives"]:  # rare words find little: fill up with documents at random
+            pool += choose.sample(everything, min(len(everything), 2 * recipe["negatives"]))
+            pool = [document for document in pool if document not in relevant[positive.query]]
+        negatives = choose.sample(pool, min(len(pool), recipe["negatives"]))
+        texts = [positive.text, *(documents[negative].joined for negative in negatives)]
+        examples.append({"query": positive.query, "docs": texts, "labels": [1.0] + [0.0] * len(negatives)})
+    return examples
+
+
+def _fit(examples: list[dict[str, Any]], base: Path, recipe: dict[str, Any], device: str, output: Path) -> float:
+    """Train with the sentence-transformers trainer, save to ``output`` and return the seconds it took."""
+    from datasets import Dataset
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder.losses import ListNetLoss
+    from transformers import set_seed
+
+    set_seed(recipe["seed"])
+    model = CrossEncoder(
+        str(base), num_labels=1, max_length=recipe.get("max_length"), device=device, local_files_only=True
+    )
+    precision = pick_precision("auto", device)
+    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
+        trainer = CrossEncoderTrainer(
+            model=model,
+            args=CrossEncoderTrainingArguments(
+                output_dir=folder,
+                num_train_epochs=recipe["epochs"],
+                per_device_train_batch_size=recipe["batch"],
+                learning_rate=recipe["learning_rate"],
+                warmup_steps=0.1,
+                seed=recipe["seed"],
+                bf16=precision == "bfloat16",
+                fp16=precision == "float16",
+                use_cpu=device == "cpu",
+                save_strategy="no",
+                logging_steps=20,
+                report_to="none",
+                disable_tqdm=True,
+            ),
+            train_dataset=Dataset.from_list(examples),
+            loss=ListNetLoss(model),
+        )
+        seconds: float = trainer.train().metrics["train_runtime"]
+    model.save_pretrained(str(output), create_model_card=False)
+    return seconds

@@ -1,0 +1,26 @@
+rule evaluate:
+    message:
+        "Evaluating {wildcards.system} on {wildcards.dataset}"
+    input:
+        run=paths.RUN,
+        qrels=paths.QRELS,
+    output:
+        metrics=paths.METRICS,
+        per_query=paths.PER_QUERY,
+    params:
+        version=STAGE_VERSIONS["evaluate"],
+        metrics=list(grid.config.metrics),
+    log:
+        "logs/evaluate/{system}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/evaluate/{system}/{dataset}.tsv"
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: 4000 * attempt,
+        runtime=lambda w, attempt: 15 * attempt,
+    shell:
+        "python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
+        " --run {input.run} --qrels {input.qrels} --metrics {params.metrics}"
+        " --output {output.metrics} --per-query {output.per_query} > {log} 2>&1"

@@ -1,0 +1,26 @@
+rule report:
+    message:
+        "Writing the report"
+    input:
+        scores=paths.SCORES,
+        verdicts=paths.VERDICTS,
+        costs=paths.COSTS,
+    output:
+        report=report(paths.REPORT, caption="../report/report.rst", category="Report"),
+        made=paths.REPORT_MADE,
+    params:
+        version=STAGE_VERSIONS["report"],
+        grid=lambda w: grid.summary(),
+    log:
+        "logs/report.log",
+    benchmark:
+        "results/benchmarks/report.tsv"
+    conda:
+        "../../envs/evaluate.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: 2000 * attempt,
+        runtime=15,
+    shell:
+        "python -m beirgrid report --grid {params.grid:q} --output {output.report}"
+        " --made {output.made} > {log} 2>&1"

@@ -1,0 +1,63 @@
+rule score:
+    message:
+        "Scoring pairs of {wildcards.dataset} with {wildcards.reranker}"
+    input:
+        checkpoint=paths.CHECKPOINT.replace("{model}", "{reranker}"),
+        corpus=lambda w: grid.corpus_of(w.dataset),
+        queries=paths.QUERIES,
+        runs=lambda w: grid.first_stage_runs(w.reranker, w.dataset),
+    output:
+        made=paths.PAIRS_MADE,
+    params:
+        version=STAGE_VERSIONS["score"],
+        entry=lambda w: grid.model_entry(w.reranker),
+        depths=lambda w: list(grid.first_stages(w.reranker).values()),
+        pairs=paths.PAIRS,
+        precision=grid.config.encode["precision"],
+        compute=grid.compute_options(),
+    log:
+        "logs/score/{reranker}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/score/{reranker}/{dataset}.tsv"
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,
+        runtime=lambda w, attempt: 240 * attempt,
+        gpu=1,
+    shell:
+        "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint}"
+        " --corpus {input.corpus} --queries {input.queries} --runs {input.runs}"
+        " --depths {params.depths} --precision {params.precision} {params.compute}"
+        " --pairs {params.pairs} --made {output.made} > {log} 2>&1"
+
+
+rule rerank:
+    message:
+        "Reranking {wildcards.dataset} as {wildcards.system}"
+    input:
+        run=lambda w: grid.part_runs(w.system, w.dataset),
+        scores=lambda w: grid.pair_scores(w.system, w.dataset),
+    output:
+        run=paths.RUN,
+        made=paths.RUN_MADE,
+    params:
+        version=STAGE_VERSIONS["rerank"],
+        depth=lambda w: grid.depth(w.system),
+    log:
+        "logs/rerank/{system}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/rerank/{system}/{dataset}.tsv"
+    wildcard_constraints:
+        system=grid.systems_of("rerank"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: 4000 * attempt,
+        runtime=lambda w, attempt: 30 * attempt,
+    shell:
+        "python -m beirgrid rerank --system {wildcards.system} --first-stage {input.run}"
+        " --scores {input.scores} --depth {params.depth}"
+        " --output {output.run} --made {output.made} > {log} 2>&1"
