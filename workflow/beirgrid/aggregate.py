@@ -106,7 +106,7 @@ def _cost(record: dict[str, Any]) -> tuple[Any, ...]:
         rate, unit = facts["documents_per_second"], "documents/s"
     elif facts.get("pairs_per_second"):
         rate, unit = facts["pairs_per_second"], "pairs/s"
-    elif "search_seconds" in facts and facts["search_seconds"]:
+    elif facts.get("search_seconds"):
         rate, unit = round(facts["queries"] / facts["search_seconds"], 1), "queries/s"
     return (
         record["stage"],

@@ -24,9 +24,7 @@ def fetch(name: str, entry: dict[str, Any], target: Path) -> None:
     else:
         _download(name, entry, target)
     if not any(target.glob("**/*.safetensors")):
-        raise DataError(
-            f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code"
-        )
+        raise DataError(f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code")
 
 
 def _copy(name: str, folder: Path, target: Path) -> None:

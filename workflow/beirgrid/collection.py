@@ -29,7 +29,7 @@ class Document(NamedTuple):
 
 def count(corpus: str | Path) -> int:
     """Return the number of documents of a corpus.parquet."""
-    return pq.read_metadata(corpus).num_rows
+    return int(pq.read_metadata(corpus).num_rows)
 
 
 def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) -> Iterator[list[Document]]:
@@ -42,7 +42,8 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
             if first < stop and first + rows > start:
                 table = file.read_row_group(group)
                 wanted = table.slice(max(start - first, 0), min(stop, first + rows) - max(start, first))
-                yield [Document(*row) for row in zip(*(wanted[name].to_pylist() for name in CORPUS_SCHEMA.names), strict=True)]
+                columns = [wanted[name].to_pylist() for name in CORPUS_SCHEMA.names]
+                yield [Document(*row) for row in zip(*columns, strict=True)]
             first += rows
 
 

@@ -156,7 +156,8 @@ def _tuples(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _schema() -> dict[str, Any]:
-    return yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+    schema: dict[str, Any] = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+    return schema
 
 
 def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -169,9 +170,11 @@ def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{where}: unknown key {key!r}{nearest(key, known)}"
         elif error.validator == "enum":
             options = ", ".join(str(option) for option in error.validator_value)
-            yield f"{where}: {error.instance!r} is not one of {options}{nearest(str(error.instance), map(str, error.validator_value))}"
+            hint = nearest(str(error.instance), map(str, error.validator_value))
+            yield f"{where}: {error.instance!r} is not one of {options}{hint}"
         elif error.validator == "type":
-            yield f"{where}: {error.instance!r} should be of type {error.validator_value}, not {type(error.instance).__name__}"
+            actual = type(error.instance).__name__
+            yield f"{where}: {error.instance!r} should be of type {error.validator_value}, not {actual}"
         else:
             yield f"{where}: {error.message}"
 
@@ -279,7 +282,8 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
             if over not in (None, train["corpus"]):
                 yield f"{where}.train.dataset: {train['dataset']!r} is over corpus {over!r}, not {train['corpus']!r}"
             if train["dataset"] in raw["grid"]["datasets"]:
-                yield f"{where}.train.dataset: {train['dataset']!r} is in the grid: training on what is evaluated is leakage"
+                used = f"{train['dataset']!r} is in the grid"
+                yield f"{where}.train.dataset: {used}: what is trained on cannot be evaluated on"
 
 
 _KINDS = {

@@ -55,9 +55,7 @@ def run(args: argparse.Namespace) -> None:
         )
 
 
-def _encode_rows(
-    encoder: DenseEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress
-) -> None:
+def _encode_rows(encoder: DenseEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress) -> None:
     """Write float32 [stop - start, dimension] to ``output``; refuse vectors that are not finite."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (stop - start, encoder.dimension)}
     with output.open("wb") as stream:
@@ -70,4 +68,4 @@ def _encode_rows(
             ]
             vectors = encoder.encode_documents([document.joined for document in documents], progress)
             check_finite(vectors, [f"document {document.id!r}" for document in documents])
-            stream.write(memoryview(vectors).cast("B"))
+            stream.write(np.ascontiguousarray(vectors, "<f4").data)

@@ -183,7 +183,7 @@ def fetch_dataset(
             for query in texts:
                 stream.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades[query].items())
         if missing:
-            _warn(f"qrels name {len(missing)} documents that the corpus lacks, {sorted(missing)[:5]}; they stay in the qrels")
+            _warn(f"qrels name {len(missing)} documents that the corpus lacks, {sorted(missing)[:5]}; they are kept")
         if overruled:
             _warn(f"qrels judge {overruled} (query, document) pairs again with another grade; the last one counts")
         facts.update(

@@ -111,7 +111,7 @@ class Grid:
 
     def train_entry(self, model: str) -> str:
         """Return the JSON of a model's training recipe and max_length."""
-        return json.dumps({**self.raw["models"][model]["train"], "max_length": self.raw["models"][model].get("max_length")})
+        return json.dumps({**self._trained(model), "max_length": self.raw["models"][model].get("max_length")})
 
     @staticmethod
     def _absolute(entry: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Grid:
 
     def fields(self, system: str) -> str:
         """Return the fields of a BM25 system, flat or multifield."""
-        return self._system(system).spec.get("fields", "multifield")
+        return str(self._system(system).spec.get("fields", "multifield"))
 
     def bm25(self, system: str) -> str:
         """Return the BM25 parameters of a system, as options."""
@@ -180,7 +180,7 @@ class Grid:
 
     def depth(self, system: str) -> int:
         """Return how deep a system reranks."""
-        return self._system(system).spec.get("depth", 100)
+        return int(self._system(system).spec.get("depth", 100))
 
     def first_stages(self, reranker: str) -> dict[str, int]:
         """Return the systems that a reranker reorders in this grid, with the deepest depth of each."""
@@ -305,4 +305,4 @@ class Grid:
 
     def shard_documents(self, corpus: str) -> int:
         """Return the documents of a corpus's largest shard."""
-        return min(self.documents(corpus), self.config.encode["shard"])
+        return min(self.documents(corpus), int(self.config.encode["shard"]))

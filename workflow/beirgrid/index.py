@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import collection, files, lucene, provenance
 
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid index``."""
     kinds = parser.add_subparsers(dest="kind", required=True)

@@ -98,8 +98,8 @@ def search(
     names = list(queries)
     with run.open(encoding="utf-8") as stream:
         for line in stream:
-            number, _, document, _, score, _ = line.split()
-            ids, scores = found[names[int(number)]]
+            topic, _, document, _, score, _ = line.split()
+            ids, scores = found[names[int(topic)]]
             ids.append(document)
             scores.append(float(score))
     return found

@@ -27,6 +27,11 @@ _RANX: dict[str, str | None] = {
 }
 
 
+def known_metrics() -> list[str]:
+    """Return the names of the metrics, without the cutoff."""
+    return list(_RANX)
+
+
 class Metric(NamedTuple):
     """A metric cut off at rank ``k``."""
 
@@ -42,15 +47,11 @@ def parse_metric(text: str) -> Metric:
         hint = nearest(base, _RANX).replace("'?", "@k'?")
         raise BeirgridError(f"{text!r} is not a metric of the form name@k, ndcg@10 say{hint}")
     if match[1] not in _RANX:
-        raise BeirgridError(
-            f"there is no metric {match[1]!r}{nearest(match[1], _RANX)} (known: {', '.join(_RANX)})"
-        )
+        raise BeirgridError(f"there is no metric {match[1]!r}{nearest(match[1], _RANX)} (known: {', '.join(_RANX)})")
     return Metric(match[1], int(match[2]))
 
 
-def evaluate(
-    metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[list[str]]
-) -> dict[Metric, np.ndarray]:
+def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[list[str]]) -> dict[Metric, np.ndarray]:
     """Compute metrics for each query.
 
     Args:

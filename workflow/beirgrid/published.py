@@ -36,9 +36,8 @@ def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Publis
                 where = f"{path}:{rows.line_num}"
                 parse_metric(row["metric"])
                 if row["class"] not in tolerances:
-                    raise ConfigError(
-                        f"{where}: no tolerance class {row['class']!r}{nearest(row['class'], tolerances)} (config: tolerances)"
-                    )
+                    hint = nearest(row["class"], tolerances)
+                    raise ConfigError(f"{where}: no tolerance class {row['class']!r}{hint} (config: tolerances)")
                 try:
                     value = float(row["value"])
                 except ValueError:

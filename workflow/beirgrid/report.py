@@ -59,11 +59,11 @@ def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], m
     wide = aggregate.wide(scores, grid, metric)
     rank = {name: order for order, name in enumerate(("no reference", "reproduced", "close", "deviates"))}
     worst: dict[tuple[str, str], str] = {}
-    for row in verdicts[verdicts["metric"] == metric].itertuples():
-        cell = (row.system, row.dataset)
-        worst[cell] = max(worst.get(cell, "no reference"), row.verdict, key=rank.__getitem__)
+    of_metric = verdicts[verdicts["metric"] == metric]
+    for system, dataset, verdict in zip(of_metric["system"], of_metric["dataset"], of_metric["verdict"], strict=True):
+        worst[system, dataset] = max(worst.get((system, dataset), "no reference"), verdict, key=rank.__getitem__)
     rows = []
-    for dataset, values in wide.iterrows():
+    for dataset, values in zip(map(str, wide.index), wide.to_numpy(), strict=True):
         shown = [f"{value:.4f}" for value in values]
         cells = [
             {"value": text, "best": text == max(shown), "verdict": worst.get((system, dataset), "")}
@@ -77,7 +77,8 @@ def _verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the verdicts that have a published value, deviations first."""
     judged = verdicts[verdicts["verdict"] != "no reference"].copy()
     order = {name: number for number, name in enumerate(("deviates", "close", "reproduced"))}
-    return judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable").to_dict("records")
+    judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
+    return [{str(name): value for name, value in row.items()} for row in judged.to_dict("records")]
 
 
 def _cost_rows(costs: pd.DataFrame) -> list[dict[str, Any]]:

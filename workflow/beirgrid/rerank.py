@@ -75,7 +75,7 @@ def run_score(args: argparse.Namespace) -> None:
 
 def _fingerprint(settings: dict[str, Any], args: argparse.Namespace) -> str:
     """Return a name for all that a score depends on: model, weights, precision, texts."""
-    weights = {str(path.relative_to(args.checkpoint)): files.sha256(path) for path in args.checkpoint.rglob("*.safetensors")}
+    weights = sorted(files.sha256(path) for path in args.checkpoint.rglob("*.safetensors"))
     texts = [files.sha256(args.corpus), files.sha256(args.queries)]
     relevant = {key: value for key, value in settings.items() if key not in ("note", "train", "files", "parameters")}
     key = json.dumps([provenance.STAGE_VERSIONS["score"], relevant, weights, texts], sort_keys=True)

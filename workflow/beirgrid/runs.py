@@ -46,14 +46,17 @@ def canonical(query: str, ids: Iterable[str], scores: np.ndarray | list[float], 
 
 def write(path: str | Path, run: Run, tag: str) -> None:
     """Write a run as gzipped TREC lines, atomically. The same run gives the same bytes."""
-    with files.atomic(path) as temporary, temporary.open("wb") as raw:
-        with gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0) as stream:
-            for query, (ids, scores) in run.items():
-                lines = (
-                    f"{query} Q0 {document} {rank} {score:.9g} {tag}\n"
-                    for rank, (document, score) in enumerate(zip(ids, scores.tolist(), strict=True), start=1)
-                )
-                stream.write("".join(lines).encode())
+    with (
+        files.atomic(path) as temporary,
+        temporary.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0) as stream,
+    ):
+        for query, (ids, scores) in run.items():
+            lines = (
+                f"{query} Q0 {document} {rank} {score:.9g} {tag}\n"
+                for rank, (document, score) in enumerate(zip(ids, scores.tolist(), strict=True), start=1)
+            )
+            stream.write("".join(lines).encode())
 
 
 def read(path: str | Path) -> Run:
@@ -67,7 +70,7 @@ def read(path: str | Path) -> Run:
     opener = gzip.open if str(path).endswith(".gz") else open
     number = 0
     try:
-        with opener(path, "rt", encoding="utf-8") as stream:  # type: ignore[operator]
+        with opener(path, "rt", encoding="utf-8") as stream:
             for number, line in enumerate(stream, start=1):
                 query, _, document, _, score, _ = line.split()
                 documents = collected.setdefault(query, {})

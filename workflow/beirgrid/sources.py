@@ -182,8 +182,8 @@ def _body(document: Any) -> str:
     """Return a document's text without its title (``text`` in BEIR, ``body`` in TREC collections)."""
     for name in ("text", "body"):
         if hasattr(document, name):
-            return getattr(document, name) or ""
-    return document.default_text()
+            return str(getattr(document, name) or "")
+    return str(document.default_text())
 
 
 def _load(identifier: str) -> Any:

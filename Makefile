@@ -1,0 +1,47 @@
+# Everything happens inside this folder: packages go to .venv, results to results/.
+PYTHON ?= python3
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+SNAKEMAKE := $(BIN)/snakemake --profile profiles/local
+# torch's CPU build where the package index has it and there is no GPU, else the CUDA build.
+TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
+
+.PHONY: help setup demo test lint bench lock
+
+help: ## show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: .venv/ready ## install what is needed into .venv
+
+.venv/ready: requirements/lock.txt requirements/torch-cpu.txt requirements/torch-cuda.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "beirgrid needs Python 3.11 or newer; set PYTHON=python3.11, say")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/lock.txt
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/torch-$(TORCH).txt || \
+	  { echo "No CPU build of torch in the package index: installing the CUDA build, which runs on a CPU too."; \
+	    $(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/torch-cuda.txt; }
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m beirgrid.warm
+	touch $@
+
+demo: .venv/ready ## run every kind of stage on the embedded collection and name the report
+	@$(SNAKEMAKE) --configfile config/grids/demo.yaml
+	@cat results/tables/ndcg@10.md
+	@echo "Report: $(CURDIR)/results/report/index.html"
+
+test: .venv/ready ## run the tests
+	$(BIN)/pytest
+
+lint: .venv/ready ## check style, types and the workflow
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+bench: .venv/ready ## measure speed against beir, pyserini and faiss, as ratios
+	$(BIN)/python bench/bench.py
+
+lock: ## resolve requirements/lock.in anew (needs uv, and the SHA-256 of torch's CPU wheel as CPU_HASH)
+	uv pip compile --quiet requirements/lock.in --universal --python-version 3.11 --generate-hashes --no-annotate -o .venv/resolved.txt
+	$(PYTHON) requirements/split.py .venv/resolved.txt $(CPU_HASH)
