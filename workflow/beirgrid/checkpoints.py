@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,21 @@ def fetch(name: str, entry: dict[str, Any], target: Path) -> None:
 def _copy(name: str, folder: Path, target: Path) -> None:
     if not folder.is_dir():
         raise DataError(f"model {name!r}: there is no folder {folder}")
-    shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_REFUSED, ".git*"))
+    try:
+        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_REFUSED, ".git*"))
+    except shutil.Error as error:  # one error made of those of each file: tell the first
+        source, destination, reason = error.args[0][0]
+        if os.strerror(errno.ENOSPC) in str(reason):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), destination) from error
+        raise DataError(f"model {name!r}: {source} cannot be copied: {reason}") from error
 
 
 def _package_folder(name: str, package: str) -> Path:
     """Return the folder of an installed package that holds a checkpoint, without importing it."""
-    found = importlib.util.find_spec(package)
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # a parent of the package is missing
+        found = None
     for root in (found.submodule_search_locations or ()) if found else ():
         for config in sorted(Path(root).glob("**/modules.json")) or sorted(Path(root).glob("**/config.json")):
             return config.parent

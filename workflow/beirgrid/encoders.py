@@ -102,6 +102,8 @@ class _Encoder:
 
     def _lengths(self, *texts: list[str]) -> np.ndarray:
         """Return the tokens of each text (or pair of texts) after truncation: int64 [texts]."""
+        if not texts[0]:
+            return np.zeros(0, np.int64)
         limit = self.model.max_seq_length or 512
         ids = self.model.tokenizer(*texts, truncation=True, max_length=limit, verbose=False)["input_ids"]
         return np.fromiter(map(len, ids), np.int64, len(ids))
@@ -192,8 +194,6 @@ class CrossEncoderScorer(_Encoder):
         import torch
 
         scores = np.empty(len(queries), np.float32)
-        if not queries:
-            return scores
         with self._autocast(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
             for rows in token_batches(self._lengths(queries, documents), self.budget):

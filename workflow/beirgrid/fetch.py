@@ -172,16 +172,19 @@ def fetch_dataset(
     source = open_source(corpus)
     with provenance.record("fetch", made, {**entry, "source": corpus_entry}) as facts:
         grades, overruled = _grades(dataset, source.judgements(dataset))
-        texts = _judged_queries(dataset, corpus, source.queries(dataset), grades)
+        texts, dropped = _judged_queries(dataset, corpus, source.queries(dataset), grades)
         judged = {document for query in grades.values() for document in query}
         missing = judged - _known(documents, judged)
-        with files.atomic(queries) as temporary:
+        # Both are whole before either gets its name, so that queries never stand beside older qrels.
+        with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
             columns = [list(texts), list(texts.values())]
-            pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), temporary)
-        with files.atomic(qrels) as temporary, temporary.open("w", encoding="utf-8") as stream:
-            stream.write("query-id\tcorpus-id\tscore\n")
-            for query in texts:
-                stream.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades[query].items())
+            pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), new_queries)
+            with new_qrels.open("w", encoding="utf-8") as stream:
+                stream.write("query-id\tcorpus-id\tscore\n")
+                for query in texts:
+                    stream.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades[query].items())
+        if dropped:
+            _warn(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
         if missing:
             _warn(f"qrels name {len(missing)} documents that the corpus lacks, {sorted(missing)[:5]}; they are kept")
         if overruled:
@@ -191,6 +194,7 @@ def fetch_dataset(
             judgements=sum(map(len, grades.values())),
             relevant=sum(grade > 0 for query in grades.values() for grade in query.values()),
             queries_without_relevant=sum(max(query.values()) <= 0 for query in grades.values()),
+            duplicates_dropped=dropped,
             unknown_documents=len(missing),
             overruled_judgements=overruled,
             sha256={path.name: files.sha256(path) for path in (queries, qrels)},
@@ -214,13 +218,15 @@ def _grades(dataset: Dataset, judgements: Iterator[Judgement]) -> tuple[dict[str
 
 def _judged_queries(
     dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
-) -> dict[str, str]:
-    """Return id to text of the queries that have qrels, in the source's order."""
+) -> tuple[dict[str, str], int]:
+    """Return id to text of the queries that have qrels, in the source's order, and the duplicates dropped."""
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
+    dropped = 0
     for query in queries:
         if query.id in places:
             if "duplicate-queries" in corpus.allow:
+                dropped += 1
                 continue
             raise DataError(
                 f"duplicate query id {query.id!r}: {places[query.id]} and {query.place}. To keep the first "
@@ -244,7 +250,7 @@ def _judged_queries(
         raise DataError(
             f"dataset {dataset.name!r} has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
         )
-    return texts
+    return texts, dropped
 
 
 def _known(corpus: Path, ids: set[str]) -> set[str]:

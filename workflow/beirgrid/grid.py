@@ -93,6 +93,12 @@ class Grid:
         entry = self.config.datasets[dataset]
         return self.local_files(entry.corpus, "queries.jsonl", f"qrels/{entry.split}.tsv")
 
+    def model_files(self, model: str) -> list[str]:
+        """Return the files of a model of one's own: replacing its weights makes its artifacts again."""
+        spec = self.config.models[model].spec
+        folder = resolve_path(spec["path"]) if "path" in spec else None
+        return sorted(str(path) for path in folder.rglob("*") if path.is_file()) if folder else []
+
     def corpus_entry(self, corpus: str) -> str:
         """Return the JSON of a corpus entry that the fetch command receives."""
         return as_json(self._absolute(self.raw["corpora"][corpus]), _CORPUS_KEYS)

@@ -10,7 +10,7 @@ import errno
 import gzip
 import json
 import os
-import zipfile
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,18 +94,25 @@ class LocalSource:
             fields = line.split("\t")
             if len(fields) != 3:
                 raise DataError(f"{place}: expected query-id, corpus-id and score with tabs between, got {line!r}")
-            try:
+            if re.fullmatch(r"[+-]?\d+", fields[2]):
                 yield Judgement(fields[0], fields[1], int(fields[2]), place)
-            except ValueError:
-                if number > 0:
-                    raise DataError(f"{place}: the score {fields[2]!r} is not a whole number") from None
-                # the header line: query-id, corpus-id, score
+            elif number > 0 or _is_number(fields[2]):
+                raise DataError(f"{place}: the score {fields[2]!r} is not a whole number")
+            # else it is the header line: query-id, corpus-id, score
 
     def _file(self, name: str) -> Path:
         path = find_local(self.folder, name)
         if path is None:
             raise DataError(f"{self.folder} has no {name} (or {name}.gz)")
         return path
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -130,15 +137,20 @@ def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
+        except (RecursionError, ValueError) as error:  # nested too deep, or a number too long
+            raise DataError(f"{place}: JSON that cannot be read ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
         yield row, place
 
 
 def _id(row: dict[str, Any], place: str) -> str:
-    if row.get("_id") is None or row["_id"] == "":
+    value = row.get("_id")
+    if value is None or value == "":
         raise DataError(f"{place}: no _id")
-    return str(row["_id"])
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise DataError(f"{place}: '_id' should be text, got {type(value).__name__}")
+    return _encodable(str(value), "_id", place)
 
 
 def _text(row: dict[str, Any], key: str, place: str, required: bool = False) -> str:
@@ -147,7 +159,16 @@ def _text(row: dict[str, Any], key: str, place: str, required: bool = False) -> 
         return ""  # BEIR collections without titles leave the key out, or put null
     if not isinstance(value, str):
         raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
-    return value
+    return _encodable(value, key, place)
+
+
+def _encodable(text: str, key: str, place: str) -> str:
+    """Refuse half of a surrogate pair, which JSON can escape but UTF-8 cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: {key!r} has a lone surrogate, {error.object[error.start]!a}") from None
+    return text
 
 
 @dataclass(frozen=True)
@@ -173,7 +194,10 @@ class IrDatasetsSource:
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         assert dataset.id is not None
         with _download_errors(dataset.id):
-            for judgement in _load(dataset.id).qrels_iter():
+            loaded = _load(dataset.id)
+            if not loaded.has_qrels():
+                raise DataError(f"{dataset.id} has no qrels in ir_datasets; a part of it may have ({dataset.id}/test?)")
+            for judgement in loaded.qrels_iter():
                 place = f"{dataset.id} qrels of query {judgement.query_id!r}"
                 yield Judgement(judgement.query_id, judgement.doc_id, judgement.relevance, place)
 
@@ -199,13 +223,17 @@ def _load(identifier: str) -> Any:
 def _download_errors(identifier: str) -> Iterator[None]:
     """Turn what ir_datasets raises on a broken download or archive into one DataError.
 
-    (HashVerificationError and the errors of requests are OSErrors.)
+    What it raises on a broken archive can be of nearly every type: it trusts files whose MD5 it knows.
     """
     try:
         yield
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+    except DataError:
+        raise
+    except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
             raise
+        if "disk space" in str(error):  # ir_datasets looks before it downloads
+            raise DataError(f"{identifier}: the disk is full: {error}") from error
         raise DataError(
             f"{identifier}: the download failed or is not the expected file ({type(error).__name__}: {error}). "
             "Run again to fetch it; if the broken file is an older one, delete it first "

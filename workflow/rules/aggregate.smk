@@ -1,4 +1,6 @@
 rule aggregate:
+    message:
+        "Making the tables of the grid"
     input:
         metrics=grid.metric_files(),
         made=grid.made_files(),
@@ -9,6 +11,9 @@ rule aggregate:
         costs=report(paths.COSTS, caption="../report/costs.rst", category="Tables"),
         made=paths.TABLES_MADE,
         tables=expand(paths.GRID_TABLE, metric=grid.config.metrics, format=["csv", "md", "tex"]),
+    params:
+        version=STAGE_VERSIONS["aggregate"],
+        grid=lambda w: grid.summary(),
     log:
         "logs/aggregate.log",
     benchmark:
@@ -19,11 +24,6 @@ rule aggregate:
     resources:
         mem_mb=lambda w, attempt: 2000 * attempt,
         runtime=15,
-    params:
-        version=STAGE_VERSIONS["aggregate"],
-        grid=lambda w: grid.summary(),
-    message:
-        "Making the tables of the grid"
     shell:
         "python -m beirgrid aggregate --grid {params.grid:q} --published {input.published}"
         " --made {output.made} > {log} 2>&1"

@@ -1,10 +1,19 @@
 rule encode:
+    message:
+        "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
     input:
         checkpoint=paths.CHECKPOINT,
         corpus=paths.CORPUS,
     output:
         embeddings=paths.EMBEDDINGS if grid.config.encode["keep"] else temp(paths.EMBEDDINGS),
         made=paths.EMBEDDINGS_MADE,
+    params:
+        version=STAGE_VERSIONS["encode"],
+        entry=lambda w: grid.model_entry(w.model),
+        size=lambda w: grid.shard_size(w.corpus),
+        last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
+        precision=grid.config.encode["precision"],
+        compute=grid.compute_options(),
     log:
         "logs/encode/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -16,15 +25,6 @@ rule encode:
         mem_mb=lambda w, attempt: 6000 * attempt,
         runtime=lambda w, attempt: 240 * attempt,
         gpu=1,
-    params:
-        version=STAGE_VERSIONS["encode"],
-        entry=lambda w: grid.model_entry(w.model),
-        size=lambda w: grid.shard_size(w.corpus),
-        last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
-        precision=grid.config.encode["precision"],
-        compute=grid.compute_options(),
-    message:
-        "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
         " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"

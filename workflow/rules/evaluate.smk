@@ -1,10 +1,15 @@
 rule evaluate:
+    message:
+        "Evaluating {wildcards.system} on {wildcards.dataset}"
     input:
         run=paths.RUN,
         qrels=paths.QRELS,
     output:
         metrics=paths.METRICS,
         per_query=paths.PER_QUERY,
+    params:
+        version=STAGE_VERSIONS["evaluate"],
+        metrics=list(grid.config.metrics),
     log:
         "logs/evaluate/{system}/{dataset}.log",
     benchmark:
@@ -15,11 +20,6 @@ rule evaluate:
     resources:
         mem_mb=lambda w, attempt: 4000 * attempt,
         runtime=lambda w, attempt: 15 * attempt,
-    params:
-        version=STAGE_VERSIONS["evaluate"],
-        metrics=list(grid.config.metrics),
-    message:
-        "Evaluating {wildcards.system} on {wildcards.dataset}"
     shell:
         "python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
         " --run {input.run} --qrels {input.qrels} --metrics {params.metrics}"

@@ -1,9 +1,14 @@
 rule fetch_corpus:
+    message:
+        "Fetching corpus {wildcards.corpus}"
     input:
         lambda w: grid.local_files(w.corpus, "corpus.jsonl"),
     output:
         corpus=paths.CORPUS,
         made=paths.CORPUS_MADE,
+    params:
+        version=STAGE_VERSIONS["fetch"],
+        entry=lambda w: grid.corpus_entry(w.corpus),
     log:
         "logs/fetch/corpus/{corpus}.log",
     benchmark:
@@ -15,17 +20,14 @@ rule fetch_corpus:
         mem_mb=lambda w, attempt: grid.memory_mb(1500, 100, w.corpus, attempt),
         runtime=lambda w, attempt: 60 * 2**attempt,
         network=1,
-    params:
-        version=STAGE_VERSIONS["fetch"],
-        entry=lambda w: grid.corpus_entry(w.corpus),
-    message:
-        "Fetching corpus {wildcards.corpus}"
     shell:
         "python -m beirgrid fetch corpus --name {wildcards.corpus} --corpus {params.entry:q}"
         " --output {output.corpus} --made {output.made} > {log} 2>&1"
 
 
 rule fetch_dataset:
+    message:
+        "Fetching queries and qrels of {wildcards.dataset}"
     input:
         lambda w: grid.dataset_files(w.dataset),
         corpus=lambda w: grid.corpus_of(w.dataset),
@@ -33,6 +35,10 @@ rule fetch_dataset:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
         made=paths.DATASET_MADE,
+    params:
+        version=STAGE_VERSIONS["fetch"],
+        entry=lambda w: grid.dataset_entry(w.dataset),
+        corpus=lambda w: grid.corpus_entry(grid.config.datasets[w.dataset].corpus),
     log:
         "logs/fetch/dataset/{dataset}.log",
     benchmark:
@@ -44,12 +50,6 @@ rule fetch_dataset:
         mem_mb=lambda w, attempt: 2000 * 2 ** (attempt - 1),
         runtime=lambda w, attempt: 30 * attempt,
         network=1,
-    params:
-        version=STAGE_VERSIONS["fetch"],
-        entry=lambda w: grid.dataset_entry(w.dataset),
-        corpus=lambda w: grid.corpus_entry(grid.config.datasets[w.dataset].corpus),
-    message:
-        "Fetching queries and qrels of {wildcards.dataset}"
     shell:
         "python -m beirgrid fetch dataset --name {wildcards.dataset} --dataset {params.entry:q}"
         " --corpus {params.corpus:q} --documents {input.corpus} --queries {output.queries}"
@@ -57,9 +57,16 @@ rule fetch_dataset:
 
 
 rule fetch_model:
+    message:
+        "Fetching the checkpoint of {wildcards.model}"
+    input:
+        lambda w: grid.model_files(w.model),
     output:
         checkpoint=directory(paths.CHECKPOINT),
         made=paths.MODEL_MADE,
+    params:
+        version=STAGE_VERSIONS["fetch"],
+        entry=lambda w: grid.fetch_entry(w.model),
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
@@ -73,11 +80,6 @@ rule fetch_model:
         mem_mb=lambda w, attempt: 2000 * attempt,
         runtime=lambda w, attempt: 60 * attempt,
         network=1,
-    params:
-        version=STAGE_VERSIONS["fetch"],
-        entry=lambda w: grid.fetch_entry(w.model),
-    message:
-        "Fetching the checkpoint of {wildcards.model}"
     shell:
         "python -m beirgrid fetch model --name {wildcards.model} --model {params.entry:q}"
         " --output {output.checkpoint} --made {output.made} > {log} 2>&1"

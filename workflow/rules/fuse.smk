@@ -1,9 +1,15 @@
 rule fuse:
+    message:
+        "Fusing {wildcards.dataset} as {wildcards.system}"
     input:
         runs=lambda w: grid.part_runs(w.system, w.dataset),
     output:
         run=paths.RUN,
         made=paths.RUN_MADE,
+    params:
+        version=STAGE_VERSIONS["fuse"],
+        fusion=lambda w: grid.fusion(w.system),
+        depth=grid.config.depth,
     log:
         "logs/fuse/{system}/{dataset}.log",
     benchmark:
@@ -16,12 +22,6 @@ rule fuse:
     resources:
         mem_mb=lambda w, attempt: 6000 * attempt,
         runtime=lambda w, attempt: 30 * attempt,
-    params:
-        version=STAGE_VERSIONS["fuse"],
-        fusion=lambda w: grid.fusion(w.system),
-        depth=grid.config.depth,
-    message:
-        "Fusing {wildcards.dataset} as {wildcards.system}"
     shell:
         "python -m beirgrid fuse --system {wildcards.system} --runs {input.runs} {params.fusion}"
         " --depth {params.depth} --output {output.run} --made {output.made} > {log} 2>&1"

@@ -1,9 +1,15 @@
 rule index_lucene:
+    message:
+        "Indexing {wildcards.corpus} for BM25 ({wildcards.fields})"
     input:
         corpus=paths.CORPUS,
     output:
         index=directory(paths.LUCENE.replace("{index}", "bm25-{fields}")),
         made=paths.LUCENE_MADE.replace("{index}", "bm25-{fields}"),
+    params:
+        version=STAGE_VERSIONS["index"],
+        language=lambda w: grid.language(w.corpus),
+        heap=lambda w, resources: int(resources.mem_mb * 0.75),
     log:
         "logs/index/bm25-{fields}/{corpus}.log",
     benchmark:
@@ -16,12 +22,6 @@ rule index_lucene:
     resources:
         mem_mb=lambda w, attempt: grid.memory_mb(2000, 500, w.corpus, attempt),
         runtime=lambda w, attempt: 60 * attempt,
-    params:
-        version=STAGE_VERSIONS["index"],
-        language=lambda w: grid.language(w.corpus),
-        heap=lambda w, resources: int(resources.mem_mb * 0.75),
-    message:
-        "Indexing {wildcards.corpus} for BM25 ({wildcards.fields})"
     shell:
         "python -m beirgrid index lucene --corpus {input.corpus} --fields {wildcards.fields}"
         " --language {params.language} --threads {threads} --memory {params.heap}"
@@ -29,11 +29,15 @@ rule index_lucene:
 
 
 rule index_faiss:
+    message:
+        "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
     input:
         embeddings=paths.EMBEDDINGS,
     output:
         index=paths.FAISS,
         made=paths.FAISS_MADE,
+    params:
+        version=STAGE_VERSIONS["index"],
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -44,10 +48,6 @@ rule index_faiss:
     resources:
         mem_mb=lambda w, attempt: (1000 + grid.shard_documents(w.corpus) // 100) * attempt,
         runtime=lambda w, attempt: 30 * attempt,
-    params:
-        version=STAGE_VERSIONS["index"],
-    message:
-        "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
     shell:
         "python -m beirgrid index faiss --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"

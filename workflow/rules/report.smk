@@ -1,4 +1,6 @@
 rule report:
+    message:
+        "Writing the report"
     input:
         scores=paths.SCORES,
         verdicts=paths.VERDICTS,
@@ -6,6 +8,9 @@ rule report:
     output:
         report=report(paths.REPORT, caption="../report/report.rst", category="Report"),
         made=paths.REPORT_MADE,
+    params:
+        version=STAGE_VERSIONS["report"],
+        grid=lambda w: grid.summary(),
     log:
         "logs/report.log",
     benchmark:
@@ -16,11 +21,6 @@ rule report:
     resources:
         mem_mb=lambda w, attempt: 2000 * attempt,
         runtime=15,
-    params:
-        version=STAGE_VERSIONS["report"],
-        grid=lambda w: grid.summary(),
-    message:
-        "Writing the report"
     shell:
         "python -m beirgrid report --grid {params.grid:q} --output {output.report}"
         " --made {output.made} > {log} 2>&1"

@@ -1,4 +1,6 @@
 rule score:
+    message:
+        "Scoring pairs of {wildcards.dataset} with {wildcards.reranker}"
     input:
         checkpoint=paths.CHECKPOINT.replace("{model}", "{reranker}"),
         corpus=lambda w: grid.corpus_of(w.dataset),
@@ -6,6 +8,13 @@ rule score:
         runs=lambda w: grid.first_stage_runs(w.reranker, w.dataset),
     output:
         made=paths.PAIRS_MADE,
+    params:
+        version=STAGE_VERSIONS["score"],
+        entry=lambda w: grid.model_entry(w.reranker),
+        depths=lambda w: list(grid.first_stages(w.reranker).values()),
+        pairs=paths.PAIRS,
+        precision=grid.config.encode["precision"],
+        compute=grid.compute_options(),
     log:
         "logs/score/{reranker}/{dataset}.log",
     benchmark:
@@ -17,15 +26,6 @@ rule score:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 240 * attempt,
         gpu=1,
-    params:
-        version=STAGE_VERSIONS["score"],
-        entry=lambda w: grid.model_entry(w.reranker),
-        depths=lambda w: list(grid.first_stages(w.reranker).values()),
-        pairs=paths.PAIRS,
-        precision=grid.config.encode["precision"],
-        compute=grid.compute_options(),
-    message:
-        "Scoring pairs of {wildcards.dataset} with {wildcards.reranker}"
     shell:
         "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint}"
         " --corpus {input.corpus} --queries {input.queries} --runs {input.runs}"
@@ -34,12 +34,17 @@ rule score:
 
 
 rule rerank:
+    message:
+        "Reranking {wildcards.dataset} as {wildcards.system}"
     input:
         run=lambda w: grid.part_runs(w.system, w.dataset),
         scores=lambda w: grid.pair_scores(w.system, w.dataset),
     output:
         run=paths.RUN,
         made=paths.RUN_MADE,
+    params:
+        version=STAGE_VERSIONS["rerank"],
+        depth=lambda w: grid.depth(w.system),
     log:
         "logs/rerank/{system}/{dataset}.log",
     benchmark:
@@ -52,11 +57,6 @@ rule rerank:
     resources:
         mem_mb=lambda w, attempt: 4000 * attempt,
         runtime=lambda w, attempt: 30 * attempt,
-    params:
-        version=STAGE_VERSIONS["rerank"],
-        depth=lambda w: grid.depth(w.system),
-    message:
-        "Reranking {wildcards.dataset} as {wildcards.system}"
     shell:
         "python -m beirgrid rerank --system {wildcards.system} --first-stage {input.run}"
         " --scores {input.scores} --depth {params.depth}"

@@ -1,10 +1,19 @@
 rule retrieve_lucene:
+    message:
+        "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
         index=lambda w: grid.lucene_index(w.system, w.dataset),
         queries=paths.QUERIES,
     output:
         run=paths.RUN,
         made=paths.RUN_MADE,
+    params:
+        version=STAGE_VERSIONS["retrieve"],
+        fields=lambda w: grid.fields(w.system),
+        language=lambda w: grid.language(grid.config.datasets[w.dataset].corpus),
+        bm25=lambda w: grid.bm25(w.system),
+        depth=grid.config.depth,
+        heap=lambda w, resources: int(resources.mem_mb * 0.75),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -17,15 +26,6 @@ rule retrieve_lucene:
     resources:
         mem_mb=lambda w, attempt: 4000 * attempt,
         runtime=lambda w, attempt: 60 * attempt,
-    params:
-        version=STAGE_VERSIONS["retrieve"],
-        fields=lambda w: grid.fields(w.system),
-        language=lambda w: grid.language(grid.config.datasets[w.dataset].corpus),
-        bm25=lambda w: grid.bm25(w.system),
-        depth=grid.config.depth,
-        heap=lambda w, resources: int(resources.mem_mb * 0.75),
-    message:
-        "Retrieving {wildcards.dataset} with {wildcards.system}"
     shell:
         "python -m beirgrid retrieve lucene --system {wildcards.system} --index {input.index}"
         " --fields {params.fields} --language {params.language} {params.bm25}"
@@ -34,6 +34,8 @@ rule retrieve_lucene:
 
 
 rule retrieve_faiss:
+    message:
+        "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
         checkpoint=lambda w: grid.checkpoint(w.system),
         corpus=lambda w: grid.corpus_of(w.dataset),
@@ -42,6 +44,12 @@ rule retrieve_faiss:
     output:
         run=paths.RUN,
         made=paths.RUN_MADE,
+    params:
+        version=STAGE_VERSIONS["retrieve"],
+        entry=lambda w: grid.model_entry(grid.config.systems[w.system].spec["retriever"]),
+        depth=grid.config.depth,
+        precision=grid.config.encode["precision"],
+        compute=grid.compute_options(),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -54,14 +62,6 @@ rule retrieve_faiss:
     resources:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 120 * attempt,
-    params:
-        version=STAGE_VERSIONS["retrieve"],
-        entry=lambda w: grid.model_entry(grid.config.systems[w.system].spec["retriever"]),
-        depth=grid.config.depth,
-        precision=grid.config.encode["precision"],
-        compute=grid.compute_options(),
-    message:
-        "Retrieving {wildcards.dataset} with {wildcards.system}"
     shell:
         "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"

@@ -1,9 +1,17 @@
 rule train:
+    message:
+        "Training {wildcards.model}"
     input:
         unpack(lambda w: grid.training_inputs(w.model)),
     output:
         checkpoint=directory(paths.CHECKPOINT),
         made=paths.MODEL_MADE,
+    params:
+        version=STAGE_VERSIONS["train"],
+        entry=lambda w: grid.train_entry(w.model),
+        queries=lambda w, input: f"--queries {input.queries}" if "queries" in input.keys() else "",
+        qrels=lambda w, input: f"--qrels {input.qrels}" if "qrels" in input.keys() else "",
+        device=grid.config.device,
     log:
         "logs/train/{model}.log",
     benchmark:
@@ -17,14 +25,6 @@ rule train:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 120 * attempt,
         gpu=1,
-    params:
-        version=STAGE_VERSIONS["train"],
-        entry=lambda w: grid.train_entry(w.model),
-        queries=lambda w, input: f"--queries {input.queries}" if "queries" in input.keys() else "",
-        qrels=lambda w, input: f"--qrels {input.qrels}" if "qrels" in input.keys() else "",
-        device=grid.config.device,
-    message:
-        "Training {wildcards.model}"
     shell:
         "python -m beirgrid train --train {params.entry:q} --base {input.base}"
         " --corpus {input.corpus} --index {input.index} {params.queries} {params.qrels}"

@@ -1,0 +1,309 @@
+"""Speed against what one would otherwise run, as ratios measured side by side: ``make bench``.
+
+Each contender runs in a process of its own, start-up included, one after the other. Usage:
+bench.py [--scifact FOLDER] [dense] [bm25] [search] [dag]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SCIFACT = ROOT.parent / "shared" / "data" / "beir" / "scifact"
+PYTHON = sys.executable
+
+
+def run(command: list[str | Path], environment: dict[str, str] | None = None) -> tuple[float, float, str]:
+    """Run a command; return seconds, peak memory in MB and standard output."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), **(environment or {})}
+    started = time.monotonic()
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=variables, text=True, stdout=output)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - started
+        output.seek(0)
+        text = output.read()
+    if os.waitstatus_to_exitcode(status) != 0:
+        sys.exit(f"failed: {' '.join(map(str, command))}\n{text}")
+    return seconds, usage.ru_maxrss / 1024, text
+
+
+def show(name: str, ours: float, theirs: float, wanted: float, note: str = "") -> None:
+    """Print one comparison: their seconds over ours, and the ratio that is aimed at."""
+    print(f"{name}: {ours:.1f} s against {theirs:.1f} s, ratio {theirs / ours:.2f} (aim {wanted}) {note}", flush=True)
+
+
+def beirgrid(*arguments: str | Path) -> list[str | Path]:
+    """Return the command of a stage."""
+    return [PYTHON, "-m", "beirgrid", *arguments]
+
+
+# SciFact × minilm, raw corpus to metrics
+
+
+def model_folder(folder: Path) -> tuple[Path, str]:
+    """Fetch MiniLM into ``folder``; return its checkpoint and its registry entry as JSON."""
+    import yaml
+
+    entry = json.dumps(yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["minilm"])
+    output, made = folder / "minilm", folder / "minilm.json"
+    run(beirgrid("fetch", "model", "--name", "minilm", "--model", entry, "--output", output, "--made", made))
+    return output, entry
+
+
+def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precision: str) -> None:
+    """All stages of one dense cell in this process."""
+    from beirgrid.__main__ import main
+
+    corpus = json.dumps({"source": "local", "path": str(data)})
+
+    def stage(*arguments: str | Path) -> None:
+        if main(list(map(str, arguments))):
+            sys.exit(1)
+
+    documents, made = folder / "corpus.parquet", folder / "made.json"
+    stage("fetch", "corpus", "--name", "scifact", "--corpus", corpus, "--output", documents, "--made", made)
+    stage(
+        *("fetch", "dataset", "--name", "scifact", "--dataset", '{"corpus": "scifact"}', "--corpus", corpus),
+        *("--documents", documents, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
+        *("--made", made),
+    )
+    model = ("--model", entry, "--checkpoint", checkpoint, "--corpus", documents, "--precision", precision)
+    stage("encode", *model, "--shard-size", "500000", "--output", folder / "0.npy", "--made", made)
+    stage("index", "faiss", "--embeddings", folder / "0.npy", "--output", folder / "0.faiss", "--made", made)
+    stage(
+        *("retrieve", "faiss", "--system", "minilm", *model, "--shards", folder / "0.faiss"),
+        *("--queries", folder / "queries.parquet", "--output", folder / "run.gz", "--made", made),
+    )
+    stage(
+        *("evaluate", "--system", "minilm", "--dataset", "scifact", "--run", folder / "run.gz"),
+        *("--qrels", folder / "qrels.tsv", "--metrics", "ndcg@10", "recall@100"),
+        *("--output", folder / "metrics.json", "--per-query", folder / "per-query.parquet"),
+    )
+    print(json.loads((folder / "metrics.json").read_text())["facts"]["means"]["ndcg@10"])
+
+
+def cell_beir(data: Path, checkpoint: Path) -> None:
+    """The same cell with the beir package, as its README does it."""
+    from beir.datasets.data_loader import GenericDataLoader
+    from beir.retrieval import models
+    from beir.retrieval.evaluation import EvaluateRetrieval
+    from beir.retrieval.search.dense import DenseRetrievalExactSearch
+
+    corpus, queries, qrels = GenericDataLoader(data_folder=str(data)).load(split="test")
+    searcher = DenseRetrievalExactSearch(models.SentenceBERT(str(checkpoint)), batch_size=64)
+    retriever = EvaluateRetrieval(searcher, score_function="cos_sim")
+    results = retriever.retrieve(corpus, queries)
+    print(retriever.evaluate(qrels, results, [10])[0]["NDCG@10"])
+
+
+def dense(data: Path, folder: Path) -> None:
+    """One dense cell against beir, and the same in float32 for its number."""
+    checkpoint, entry = model_folder(folder)
+    script = Path(__file__)
+    theirs, _, beir_value = run([PYTHON, script, "cell-beir", data, checkpoint])
+    values = {}
+    for precision in ("auto", "float32"):
+        part = folder / precision
+        part.mkdir()
+        seconds, memory, text = run([PYTHON, script, "cell-beirgrid", data, part, checkpoint, entry, precision])
+        values[precision] = float(text.split()[-1])
+        show(
+            f"SciFact × minilm, {precision}", seconds, theirs, 2.5, f"nDCG@10 {values[precision]:.5f}, {memory:.0f} MB"
+        )
+    print(f"  beir's nDCG@10 {beir_value.split()[-1]}; auto - float32 = {values['auto'] - values['float32']:+.5f}")
+
+
+# SciFact × BM25
+
+
+def bm25(data: Path, folder: Path) -> None:
+    """Index and search with BM25 against pyserini's own commands, from the same fetched files."""
+    from beirgrid import lucene
+
+    corpus = json.dumps({"source": "local", "path": str(data)})
+    documents, made, queries = folder / "corpus.parquet", folder / "made.json", folder / "queries.parquet"
+    run(beirgrid("fetch", "corpus", "--name", "s", "--corpus", corpus, "--output", documents, "--made", made))
+    run(
+        beirgrid(
+            *("fetch", "dataset", "--name", "s", "--dataset", '{"corpus": "s"}', "--corpus", corpus),
+            *("--documents", documents, "--queries", queries, "--qrels", folder / "qrels.tsv", "--made", made),
+        )
+    )
+    threads = str(len(os.sched_getaffinity(0)))
+    options = ("--fields", "flat", "--threads", threads)
+    ours = 0.0
+    for command in (
+        beirgrid("index", "lucene", "--corpus", documents, *options, "--output", folder / "ours", "--made", made),
+        beirgrid(
+            *("retrieve", "lucene", "--system", "bm25-flat", "--index", folder / "ours", *options),
+            *("--queries", queries, "--output", folder / "ours.run.gz", "--made", made),
+        ),
+    ):
+        ours += run(command)[0]
+
+    home = Path(lucene._java()).parent.parent
+    environment = {
+        "JAVA_HOME": str(home),
+        "JVM_PATH": str(home / "lib/server/libjvm.so"),
+        "ANSERINI_CLASSPATH": "/nonexistent",
+        "CLASSPATH": str(lucene._jar()),
+        "OPENAI_API_KEY": "unused",
+    }
+    jsonl = folder / "jsonl"
+    jsonl.mkdir()
+    (jsonl / "corpus.jsonl").symlink_to(data / "corpus.jsonl")
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(queries)
+    topics = zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True)
+    (folder / "topics.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in topics))
+    index = [PYTHON, "-m", "pyserini.index.lucene", "--collection", "BeirFlatCollection", "--input", jsonl]
+    index += ["--index", folder / "theirs", "--generator", "DefaultLuceneDocumentGenerator", "--threads", threads]
+    search = [PYTHON, "-m", "pyserini.search.lucene", "--index", folder / "theirs", "--topics", folder / "topics.tsv"]
+    search += ["--output", folder / "theirs.trec", "--bm25", "--hits", "1000", "--threads", threads, "--batch", "32"]
+    theirs = run(index, environment)[0] + run([*search, "--remove-query"], environment)[0]
+    show("SciFact × bm25-flat, index and search", ours, theirs, 1.5)
+
+
+# Exact search
+
+SEARCH = {"documents": 1_000_000, "dimension": 384, "queries": 1000, "depth": 1000, "shards": 2}
+
+
+def search(folder: Path) -> None:
+    """Exact search from shards on disk against faiss.knn in memory, and the memory it takes."""
+    script = Path(__file__)
+    run([PYTHON, script, "make-vectors", folder])
+    run([PYTHON, script, "search-shards", folder])  # the files are in the page cache for both
+    for _ in range(2):
+        _, _, text = run([PYTHON, script, "search-knn", folder])
+        theirs = float(text.split()[-1])
+        _, memory, text = run([PYTHON, script, "search-shards", folder])
+        ours, start = map(float, text.split()[-2:])
+        shard = SEARCH["documents"] // SEARCH["shards"] * SEARCH["dimension"] * 4 / 2**20
+        results = SEARCH["queries"] * SEARCH["depth"] * 12 / 2**20
+        note = f"peak memory {memory - start:.0f} MB above start-up; a shard has {shard:.0f}, results {results:.0f}"
+        show("exact search, 1 M × 384, 1,000 queries, top 1000", ours, theirs, 0.91, note)
+
+
+def make_vectors(folder: Path) -> None:
+    """Write random shards as faiss indexes, and queries."""
+    import faiss
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    rows = SEARCH["documents"] // SEARCH["shards"]
+    for shard in range(SEARCH["shards"]):
+        index = faiss.IndexFlatIP(SEARCH["dimension"])
+        index.add(rng.standard_normal((rows, SEARCH["dimension"]), np.float32))
+        faiss.write_index(index, str(folder / f"{shard}.faiss"))
+    np.save(folder / "queries.npy", rng.standard_normal((SEARCH["queries"], SEARCH["dimension"]), np.float32))
+
+
+def search_knn(folder: Path) -> None:
+    """Time faiss.knn over the same vectors in one array."""
+    import faiss
+    import numpy as np
+
+    vectors = []
+    for shard in range(SEARCH["shards"]):
+        index = faiss.read_index(str(folder / f"{shard}.faiss"))
+        vectors.append(faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d).copy())
+    corpus, queries = np.concatenate(vectors), np.load(folder / "queries.npy")
+    faiss.knn(queries[:10], corpus, 10, faiss.METRIC_INNER_PRODUCT)
+    started = time.monotonic()
+    faiss.knn(queries, corpus, SEARCH["depth"], faiss.METRIC_INNER_PRODUCT)
+    print(time.monotonic() - started)
+
+
+def time_search_shards(folder: Path) -> None:
+    """Time our search; print seconds and the memory before it in MB."""
+    import faiss  # noqa: F401
+    import numpy as np
+
+    from beirgrid.retrieve import search_shards
+
+    queries = np.load(folder / "queries.npy")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    started = time.monotonic()
+    search_shards([folder / f"{shard}.faiss" for shard in range(SEARCH["shards"])], queries, SEARCH["depth"])
+    print(time.monotonic() - started, before)
+
+
+# The job graph
+
+
+def dag(folder: Path) -> None:
+    """``snakemake -n`` of 12 systems × 30 datasets against a bare workflow of as many trivial jobs."""
+    import yaml
+
+    names = [f"set{number}" for number in range(30)]
+    dense = {f"dense{i}": {"family": "dense", "path": "/nowhere", "similarity": "dot"} for i in range(4)}
+    systems = {f"dense{i}": {"retriever": f"dense{i}"} for i in range(4)}
+    systems |= {f"ce{i}": {"first_stage": f"dense{i}", "reranker": "ms-marco-minilm"} for i in range(3)}
+    systems |= {f"rrf{i}": {"fusion": "rrf", "of": ["bm25", f"dense{i}"]} for i in range(3)}
+    grid = {
+        "corpora": {name: {"source": "ir_datasets", "id": name, "documents": 200_000} for name in names},
+        "datasets": {name: {"corpus": name, "id": name} for name in names},
+        "models": dense,
+        "systems": systems,
+        "grid": {"systems": ["bm25", "bm25-flat", *systems], "datasets": names},
+    }
+    (folder / "grid.yaml").write_text(yaml.safe_dump(grid))
+    command = [PYTHON, "-m", "snakemake", "-n", "--cores", "1", "--directory", folder]
+    ours, _, text = min(
+        (run([*command, "--configfile", folder / "grid.yaml", "--quiet", "rules"]) for _ in range(3)),
+        key=lambda r: r[0],
+    )
+    jobs = int(re.search(r"^total +(\d+)", text, re.MULTILINE)[1])
+    (folder / "Snakefile").write_text(
+        f"N = range({jobs - 2})\n"
+        'rule all:\n    input: "out/last"\n'
+        'rule last:\n    input: expand("out/{n}", n=N)\n    output: "out/last"\n    shell: "touch {output}"\n'
+        'rule one:\n    output: "out/{n}"\n    wildcard_constraints: n=r"\\d+"\n    shell: "touch {output}"\n'
+    )
+    bare = [*command, "--snakefile", folder / "Snakefile", "--quiet", "rules"]
+    theirs = min(run(bare)[0] for _ in range(3))
+    show(f"snakemake -n, 12 systems × 30 datasets, {jobs} jobs", ours, theirs, 0.5)
+
+
+INTERNAL = {
+    "cell-beir": lambda a: cell_beir(Path(a[0]), Path(a[1])),
+    "cell-beirgrid": lambda a: cell_beirgrid(Path(a[0]), Path(a[1]), Path(a[2]), a[3], a[4]),
+    "make-vectors": lambda a: make_vectors(Path(a[0])),
+    "search-knn": lambda a: search_knn(Path(a[0])),
+    "search-shards": lambda a: time_search_shards(Path(a[0])),
+}
+
+
+def main() -> None:
+    """Run the comparisons that are named, or all."""
+    if len(sys.argv) > 1 and sys.argv[1] in INTERNAL:
+        INTERNAL[sys.argv[1]](sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", nargs="*", default=["dense", "bm25", "search", "dag"])
+    parser.add_argument("--scifact", type=Path, default=SCIFACT, help="SciFact in BEIR layout")
+    args = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "workflow"))
+    if {"dense", "bm25"} & set(args.what) and not args.scifact.is_dir():
+        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: search dag")
+    functions = {"dense": dense, "bm25": bm25, "search": search, "dag": dag}
+    for name in args.what:
+        with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as folder:
+            data = (args.scifact.resolve(),) if name in ("dense", "bm25") else ()
+            functions[name](*data, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

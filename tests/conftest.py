@@ -1,0 +1,37 @@
+"""Shared fixtures: the checkout, small collections, and tiny checkpoints in the true on-disk format."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+REAL = ROOT.parent / "shared" / "data" / "beir"
+
+# No test may reach a hub, whatever the machine.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def real() -> Path:
+    """Folder of real collections; tests that use it are skipped where it is absent."""
+    if not (REAL / "scifact").is_dir():
+        pytest.skip(f"no real collections under {REAL}")
+    return REAL
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Checkpoints of random weights: ``dense`` and ``cross-encoder``."""
+    from checkpoints import save_cross_encoder, save_dense
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return {"dense": save_dense(folder / "dense"), "cross-encoder": save_cross_encoder(folder / "cross-encoder")}

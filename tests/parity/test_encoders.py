@@ -1,0 +1,103 @@
+"""Vectors and scores equal those of plain transformers code on the same weights."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, token_batches
+from beirgrid.errors import DataError
+
+BUDGET = {"cpu": 300, "cuda": 300}
+
+
+def _texts(count: int, seed: int = 0) -> list[str]:
+    choose = random.Random(seed)
+    letters = "abcdefghij    "
+    return ["".join(choose.choices(letters, k=choose.randrange(0, 150))).strip() for _ in range(count)]
+
+
+def _mean_pooled(folder: Path, texts: list[str], limit: int) -> np.ndarray:
+    """Mean over tokens of the last hidden state, one text at a time: no padding, no batches."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
+            rows.append(model(**features).last_hidden_state[0].mean(0).numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_dense_vectors_equal_plain_transformers(tiny_models, similarity):
+    texts = _texts(70)
+    spec = {"similarity": similarity, "max_length": 48}
+    encoder = DenseEncoder(tiny_models["dense"], spec, "cpu", "float32", BUDGET)
+    expected = _mean_pooled(tiny_models["dense"], texts, 48)
+    if similarity == "cosine":
+        expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode_documents(texts), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_prompts_stand_before_queries_and_documents(tiny_models):
+    texts = _texts(5)
+    spec = {"similarity": "dot", "prompts": {"query": "ab: ", "document": "cd: "}}
+    encoder = DenseEncoder(tiny_models["dense"], spec, "cpu", "float32", BUDGET)
+    for encode, prompt in ((encoder.encode_queries, "ab: "), (encoder.encode_documents, "cd: ")):
+        expected = _mean_pooled(tiny_models["dense"], [prompt + text for text in texts], 128)
+        np.testing.assert_allclose(encode(texts), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_bfloat16_is_near_float32_and_pooled_in_float32(tiny_models):
+    texts, spec = _texts(40), {"similarity": "cosine"}
+    exact = DenseEncoder(tiny_models["dense"], spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    low = DenseEncoder(tiny_models["dense"], spec, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    assert low.dtype == np.float32
+    assert ((exact * low).sum(axis=1) > 0.995).all()
+    rounded = (low.view(np.uint32) & 0xFFFF) == 0  # values that bfloat16 could hold
+    assert rounded.mean() < 0.1
+
+
+def test_cross_encoder_gives_raw_logits(tiny_models):
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    queries, documents = _texts(40, seed=1), _texts(40, seed=2)
+    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    folder = tiny_models["cross-encoder"]
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
+    expected = []
+    with torch.inference_mode():
+        for query, document in zip(queries, documents, strict=True):
+            # In lists: given alone, an empty document counts as none, and the pair loses a separator.
+            features = tokenizer([query], [document], truncation="longest_first", max_length=96, return_tensors="pt")
+            expected.append(model(**features).logits.item())
+    scores = scorer.score(queries, documents)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    assert (scores < 0).any() or (scores > 1).any()  # a sigmoid would not leave [0, 1]
+
+
+def test_batches_hold_every_text_once_within_the_budget():
+    lengths = np.random.default_rng(0).integers(1, 200, 500)
+    batches = list(token_batches(lengths, 400))
+    assert sorted(np.concatenate(batches)) == list(range(500))
+    assert all(len(rows) == 1 or lengths[rows].max() * len(rows) <= 400 for rows in batches)
+    longest = [lengths[rows].max() for rows in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_no_texts_give_no_vectors(tiny_models):
+    encoder = DenseEncoder(tiny_models["dense"], {"similarity": "dot"}, "cpu", "float32", BUDGET)
+    assert encoder.encode_documents([]).shape == (0, 32)
+
+
+def test_a_folder_that_is_no_model_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(DataError, match=str(tmp_path)):
+        DenseEncoder(tmp_path, {"similarity": "dot"}, "cpu", "float32", BUDGET)

@@ -1,0 +1,189 @@
+"""Fusion against a slow reference in plain Python, from the definitions."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from beirgrid import fuse, runs
+
+Scores = dict[str, float]
+
+# ranx compiles its functions anew for each length of the longest id of a run, which takes seconds. Runs here have
+# one of two: 12 characters, as many as beirgrid's placeholder for missing queries, or 1, which set-up compiles.
+IDS = [str(n) for n in range(300)] + [f"{mark}{n:011d}" for mark in ("d", "é", "文", "𝔘") for n in range(60)]
+SHAPES: dict[str, Callable[[random.Random], float]] = {
+    "distinct": lambda rng: rng.uniform(0.1, 30),
+    "ties": lambda rng: float(rng.randint(1, 6)),
+    "logits": lambda rng: rng.gauss(-2, 5),
+}
+
+
+def single(score: float) -> float:
+    """Round to float32."""
+    return struct.unpack("f", struct.pack("f", score))[0]
+
+
+def ordered(scores: Scores) -> list[str]:
+    """Return the documents by (float32 score, id), both descending."""
+    return sorted(scores, key=lambda document: (single(scores[document]), document), reverse=True)
+
+
+# References -----------------------------------------------------------------------------------------------------------
+
+
+def reciprocal_ranks(scores: Scores, k: int) -> Scores:
+    return {document: 1 / (k + rank) for rank, document in enumerate(ordered(scores), start=1)}
+
+
+def min_max(scores: Scores) -> Scores:
+    low, span = min(scores.values()), max(scores.values()) - min(scores.values())
+    return {document: (score - low) / span if span else 0.0 for document, score in scores.items()}
+
+
+def by_max(scores: Scores) -> Scores:
+    return {document: score / max(scores.values()) for document, score in scores.items()}
+
+
+def by_sum(scores: Scores) -> Scores:
+    low = min(scores.values())
+    total = math.fsum(score - low for score in scores.values())
+    return {document: (score - low) / total if total else 0.0 for document, score in scores.items()}
+
+
+def zmuv(scores: Scores) -> Scores:
+    mean = math.fsum(scores.values()) / len(scores)
+    spread = math.sqrt(math.fsum((score - mean) ** 2 for score in scores.values()) / len(scores))
+    return {document: (score - mean) / spread if spread else 0.0 for document, score in scores.items()}
+
+
+NORMS = {"min-max": min_max, "max": by_max, "sum": by_sum, "zmuv": zmuv}
+
+
+def weighted_sum(parts: list[Scores], weights: list[float]) -> Scores:
+    """Return the sum per document; a document that a part lacks gets 0 from it."""
+    documents = {document for part in parts for document in part}
+    return {d: math.fsum(w * part.get(d, 0.0) for w, part in zip(weights, parts, strict=True)) for d in documents}
+
+
+# Random runs ----------------------------------------------------------------------------------------------------------
+
+
+def random_part(rng: random.Random, queries: list[str], shape: str) -> dict[str, Scores]:
+    """Return a run in which some queries have one document, some many, and some none."""
+    part = {}
+    for query in queries:
+        depth = rng.choice((0, 1, 2, 10, 60, 400))
+        documents = [document for document in rng.sample(IDS, depth) if document != query]
+        if documents:
+            part[query] = {document: single(SHAPES[shape](rng)) for document in documents}
+    return part
+
+
+def random_parts(shape: str, count: int) -> list[dict[str, Scores]]:
+    rng = random.Random(f"{shape} {count}")
+    queries = rng.sample(IDS, 60)
+    parts = [random_part(rng, queries, shape) for _ in range(count)]
+    asked = {query for part in parts for query in part}
+    assert all(any(query not in part for query in asked) for part in parts)
+    return parts
+
+
+def rankings(part: dict[str, Scores]) -> runs.Run:
+    return {query: runs.canonical(query, scores, list(scores.values())) for query, scores in part.items()}
+
+
+def slow_fusion(parts: list[dict[str, Scores]], norm: Callable[[Scores], Scores], weights: list[float]) -> dict:
+    """Fuse per query the parts that have documents for it."""
+    fused = {}
+    for query in {query for part in parts for query in part}:
+        present = [(norm(part[query]), weight) for part, weight in zip(parts, weights, strict=True) if query in part]
+        fused[query] = weighted_sum([scores for scores, _ in present], [weight for _, weight in present])
+    return fused
+
+
+def assert_equal(got: runs.Run, expected: dict[str, Scores]) -> None:
+    assert set(got) == set(expected)
+    for query, scores in expected.items():
+        ids, values = got[query]
+        assert ids == ordered(scores), query
+        assert values.tolist() == pytest.approx([scores[document] for document in ids], rel=1e-6, abs=1e-6)
+        assert ids == ordered(dict(zip(ids, values.tolist(), strict=True)))
+
+
+# Tests ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [0, 1, 60])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reciprocal_rank_fusion(shape: str, count: int, k: int) -> None:
+    parts = random_parts(shape, count)
+    got = fuse.fuse([rankings(part) for part in parts], "rrf", 1000, k=k)
+    assert_equal(got, slow_fusion(parts, lambda scores: reciprocal_ranks(scores, k), [1.0] * count))
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.5], [0.9, 0.25], [0.2, 0.3, 0.5]], ids=str)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("shape", ["distinct", "ties"])
+def test_weighted_sum(shape: str, norm: str, weights: list[float]) -> None:
+    parts = random_parts(shape, len(weights))
+    got = fuse.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=weights)
+    assert_equal(got, slow_fusion(parts, NORMS[norm], weights))
+
+
+@pytest.mark.parametrize("norm", ["min-max", "sum", "zmuv"])
+def test_weighted_sum_of_negative_scores(norm: str) -> None:
+    parts = random_parts("logits", 2)
+    got = fuse.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=[0.5, 0.5])
+    assert_equal(got, slow_fusion(parts, NORMS[norm], [0.5, 0.5]))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_equal_scores_fuse_to_equal_scores(norm: str) -> None:
+    parts = [{"q": dict.fromkeys("9aé𝔘", single(0.1))}, {"q": dict.fromkeys("9b", 7.0)}]
+    got = fuse.fuse([rankings(part) for part in parts], "wsum", 10, norm=norm, weights=[0.5, 0.5])
+    assert_equal(got, slow_fusion(parts, NORMS[norm], [0.5, 0.5]))
+
+
+@pytest.mark.parametrize("method", ["rrf", "wsum"])
+def test_disjoint_documents_alternate(method: str) -> None:
+    parts = [{"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"x": 30.0, "y": 20.0, "z": 10.0}}]
+    got = fuse.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
+    assert got["q"].ids == ["x", "a", "y", "b", "z", "c"]
+
+
+@pytest.mark.parametrize("method", ["rrf", "wsum"])
+def test_disjoint_queries_keep_their_only_ranking(method: str) -> None:
+    parts = [{"1": {"a": 3.0, "b": 2.0}}, {"2": {"9": 1.0, "10": 1.0, "a": 0.5}}]
+    got = fuse.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
+    assert {query: ranking.ids for query, ranking in got.items()} == {"1": ["a", "b"], "2": ["9", "10", "a"]}
+
+
+@pytest.mark.parametrize("depth", [1, 7, 100])
+@pytest.mark.parametrize("method", ["rrf", "wsum"])
+def test_depth_cuts_the_canonical_order(method: str, depth: int) -> None:
+    parts = [rankings(part) for part in random_parts("ties", 2)]
+    whole = fuse.fuse(parts, method, 10**6, weights=[0.5, 0.5])
+    cut = fuse.fuse(parts, method, depth, weights=[0.5, 0.5])
+    assert {q: r.ids for q, r in cut.items()} == {q: r.ids[:depth] for q, r in whole.items()}
+    assert {q: r.scores.tolist() for q, r in cut.items()} == {q: r.scores[:depth].tolist() for q, r in whole.items()}
+
+
+def test_rankings_without_documents() -> None:
+    empty = runs.canonical("q", [], [])
+    full = runs.canonical("q", ["a", "b"], [2.0, 1.0])
+    assert fuse.fuse([{"q": empty}, {"q": full}], "rrf", 10)["q"].ids == ["a", "b"]
+    assert fuse.fuse([{"q": empty}, {"q": empty}], "rrf", 10)["q"].ids == []
+    assert fuse.fuse([{}, {}], "rrf", 10) == {}
+
+
+def test_the_querys_own_document_takes_no_rank() -> None:
+    parts = [rankings({"q": {"q": 9.0, "a": 2.0, "b": 1.0}}), rankings({"q": {"b": 5.0, "q": 4.0}})]
+    fused = fuse.fuse(parts, "rrf", 10, k=60)["q"]
+    assert fused.ids == ["b", "a"]
+    assert fused.scores.tolist() == pytest.approx([1 / 62 + 1 / 61, 1 / 61], rel=1e-6)

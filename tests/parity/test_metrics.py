@@ -1,0 +1,315 @@
+"""The evaluation against trec_eval (pytrec_eval), and against the definitions where trec_eval has no such metric.
+
+Written from the protocol: scores compare as float32, ties go to the larger document id, a query's own
+document is dropped, the mean is over all queries with qrels. Nothing here is taken from beirgrid.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import pytrec_eval
+
+from beirgrid import collection, metrics, runs
+
+Grades = dict[str, dict[str, int]]
+Scores = dict[str, dict[str, float]]
+Values = dict[str, list[float]]  # "name@k": one value per query with qrels, in the order of the qrels
+
+EXACT = 1e-9
+CUTOFFS = (1, 3, 5, 10, 100, 1000)
+TREC_NAMES = {"ndcg": "ndcg_cut", "recall": "recall", "map": "map_cut", "p": "P", "success": "success"}
+OWN_NAMES = ("recall_cap", "ndcg_burges", "hole")
+TREC_METRICS = [f"{name}@{k}" for name in (*TREC_NAMES, "mrr") for k in CUTOFFS]
+OWN_METRICS = [f"{name}@{k}" for name in OWN_NAMES for k in CUTOFFS]
+
+# Ids of which some sort differently as numbers, and some as UTF-16 units, than as strings ("ﬀ" before "𝔘").
+IDS = [str(n) for n in range(700)] + [f"{mark}{n}" for mark in ("d", "é", "文", "ﬀ", "𝔘") for n in range(180)]
+
+
+# Random collections ---------------------------------------------------------------------------------------------------
+
+SCORERS: dict[str, Callable[[random.Random], float]] = {
+    "ties": lambda rng: float(rng.randrange(5)),
+    "all-equal": lambda rng: 1.0,
+    "beyond-float32": lambda rng: rng.choice((1, 2, 40)) * (1 + rng.randrange(1000) * 1e-11),
+    "one-ulp-apart": lambda rng: 100 + rng.randrange(300) * 2.0**-17,
+    "negative": lambda rng: round(rng.gauss(-5, 4), 2),
+    "tiny-or-huge": lambda rng: rng.uniform(-1, 1) * 10.0 ** rng.choice((-40, -30, 0, 7, 30)),
+}
+GRADES = {
+    "ties": (0, 1, 2, 3),
+    "all-equal": (1,),
+    "beyond-float32": (0, 0, 1, 2, 3),
+    "one-ulp-apart": (-1, 0, 1, 2),
+    "negative": (-2, -1, 0, 1, 2, 3),
+    "tiny-or-huge": (0, 1),
+}
+
+
+def random_grades(rng: random.Random, grades: tuple[int, ...]) -> dict[str, int]:
+    if rng.random() < 0.12:
+        grades = (0, -1)  # no relevant document
+    count = rng.choice((1, 2, rng.randint(3, 30), rng.randint(100, 300)))
+    return {document: rng.choice(grades) for document in rng.sample(IDS, count)}
+
+
+def random_scores(rng: random.Random, query: str, judged: list[str], score: Callable) -> dict[str, float]:
+    """Return document id to score: short or long, with many judged documents, half of them with a self-hit."""
+    depth = rng.choice((1, 2, rng.randint(3, 12), rng.randint(90, 120), rng.randint(950, 1300)))
+    documents = rng.sample(IDS, depth) + rng.sample(judged, rng.randint(0, len(judged)))
+    documents = [document for document in dict.fromkeys(documents) if document != query]
+    rng.shuffle(documents)
+    scores = {document: score(rng) for document in documents[:depth]}
+    if rng.random() < 0.5:
+        scores[query] = max(scores.values()) + rng.choice((-1, 0, 1))
+    return scores
+
+
+def random_collection(name: str, queries: int) -> tuple[Grades, Scores]:
+    rng = random.Random(f"{name} {queries}")
+    qrels, run = {}, {}
+    for query in rng.sample(IDS, queries):
+        qrels[query] = random_grades(rng, GRADES[name])
+        run[query] = random_scores(rng, query, list(qrels[query]), SCORERS[name])
+    for missing, only_itself in zip(list(run)[::10], list(run)[1::10], strict=False):
+        run[missing], run[only_itself] = {}, {only_itself: 1.0}
+    present = [query for query in run if run[query]]  # a run file holds no query without documents
+    rng.shuffle(present)
+    return qrels, {query: run[query] for query in present}
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def write_text(path: Path, run: Scores) -> None:
+    """Write TREC lines of all queries mixed, with every digit and ranks that mean nothing, as trec_eval reads them."""
+    lines = [f"{q} Q0\t{d}  7 {score!r} tag\n" for q, scores in run.items() for d, score in scores.items()]
+    random.Random(0).shuffle(lines)
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def write_ranking(path: Path, run: Scores) -> None:
+    """Write through beirgrid; rankings hold float32 scores."""
+    rankings = {q: runs.Ranking(list(s), np.array(list(s.values()), np.float32)) for q, s in run.items()}
+    runs.write(path, rankings, "tag")
+
+
+def write_qrels(path: Path, qrels: Grades) -> None:
+    lines = [f"{query}\t{document}\t{grade}\n" for query, grades in qrels.items() for document, grade in grades.items()]
+    path.write_text("query-id\tcorpus-id\tscore\n" + "".join(lines), encoding="utf-8")
+
+
+# References -----------------------------------------------------------------------------------------------------------
+
+
+def without_self_hits(run: Scores) -> Scores:
+    kept = {q: {d: score for d, score in scores.items() if d != q} for q, scores in run.items()}
+    return {query: scores for query, scores in kept.items() if scores}
+
+
+def trec_order(scores: dict[str, float]) -> list[str]:
+    """Return the documents by (float32 score, id as bytes), both descending."""
+    single = {document: struct.unpack("f", struct.pack("f", score))[0] for document, score in scores.items()}
+    return sorted(scores, key=lambda document: (single[document], document.encode()), reverse=True)
+
+
+def trec_values(qrels: Grades, run: Scores) -> Values:
+    """Return what pytrec_eval computes; queries that it does not return have 0.
+
+    Grades below -1 make pytrec_eval 0.5.11 write outside its memory, so it gets -1 for them.
+    """
+    qrels = {query: {d: max(grade, -1) for d, grade in grades.items()} for query, grades in qrels.items()}
+    wanted = {f"{trec}.{','.join(map(str, CUTOFFS))}" for trec in TREC_NAMES.values()}
+    found = pytrec_eval.RelevanceEvaluator(qrels, wanted).evaluate(run)
+    values = {
+        f"{name}@{k}": [found[q][f"{trec}_{k}"] if q in found else 0.0 for q in qrels]
+        for name, trec in TREC_NAMES.items()
+        for k in CUTOFFS
+    }
+    for k in CUTOFFS:
+        cut = {query: {d: scores[d] for d in trec_order(scores)[:k]} for query, scores in run.items()}
+        found = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(cut)
+        values[f"mrr@{k}"] = [found[q]["recip_rank"] if q in found else 0.0 for q in qrels]
+    return values
+
+
+def dcg(grades: list[int], gain: Callable[[int], float]) -> float:
+    return math.fsum(gain(max(grade, 0)) / math.log2(rank + 1) for rank, grade in enumerate(grades, start=1))
+
+
+def slow_ndcg(grades: dict[str, int], ranked: list[str], k: int, gain: Callable[[int], float]) -> float:
+    ideal = dcg(sorted(grades.values(), reverse=True)[:k], gain)
+    return dcg([grades.get(document, 0) for document in ranked[:k]], gain) / ideal if ideal else 0.0
+
+
+def slow_recall_cap(grades: dict[str, int], ranked: list[str], k: int) -> float:
+    relevant = {document for document, grade in grades.items() if grade > 0}
+    return len(relevant.intersection(ranked[:k])) / min(len(relevant), k) if relevant else 0.0
+
+
+def slow_hole(grades: dict[str, int], ranked: list[str], k: int) -> float:
+    return len([document for document in ranked[:k] if document not in grades]) / k
+
+
+def slow_values(qrels: Grades, run: Scores) -> Values:
+    """Return the metrics that trec_eval lacks, from their definitions."""
+    ranked = {query: trec_order(run.get(query, {})) for query in qrels}
+    values: Values = {}
+    for k in CUTOFFS:
+        values[f"recall_cap@{k}"] = [slow_recall_cap(qrels[q], ranked[q], k) for q in qrels]
+        values[f"ndcg_burges@{k}"] = [slow_ndcg(qrels[q], ranked[q], k, lambda rel: 2.0**rel - 1) for q in qrels]
+        values[f"hole@{k}"] = [slow_hole(qrels[q], ranked[q], k) for q in qrels]
+    return values
+
+
+def beirgrid_values(qrels: Grades, run: runs.Run, names: list[str]) -> dict[str, np.ndarray]:
+    wanted = [metrics.parse_metric(name) for name in names]
+    ranked = [run[query].ids if query in run else [] for query in qrels]
+    values = metrics.evaluate(wanted, list(qrels.values()), ranked)
+    return {name: values[metric] for name, metric in zip(names, wanted, strict=True)}
+
+
+def assert_equal(got: dict[str, np.ndarray], expected: Values, queries: list[str]) -> None:
+    """Compare per query and mean, and name the metric and the query that differ most."""
+    for name, values in expected.items():
+        assert len(got[name]) == len(values) == len(queries)
+        difference = np.abs(np.asarray(got[name]) - values)
+        worst = int(difference.argmax())
+        assert difference[worst] <= EXACT, f"{name}, query {queries[worst]!r}: {got[name][worst]} != {values[worst]}"
+        assert abs(float(np.mean(got[name])) - math.fsum(values) / len(queries)) <= EXACT, name
+
+
+# Tests ----------------------------------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    qrels: Grades
+    run: Scores
+    read: runs.Run
+
+
+@pytest.fixture(scope="module", params=[f"{name} {form}" for name in SCORERS for form in ("text", "ranking")])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    name, form = request.param.split()
+    qrels, run = random_collection(name, 60 if form == "text" else 45)
+    path = tmp_path_factory.mktemp("runs") / ("plain.run" if form == "text" else "some.run.gz")
+    (write_text if form == "text" else write_ranking)(path, run)
+    return Case(qrels, without_self_hits(run), runs.read(path))
+
+
+def test_the_cases_hold_what_they_should(case: Case) -> None:
+    depths = [len(scores) for scores in case.run.values()]
+    assert min(depths) < 10
+    assert max(depths) > 1000
+    assert any(query not in case.run for query in case.qrels)
+    assert any(query in case.read and query not in case.run for query in case.qrels)  # nothing but a self-hit
+    assert any(max(grades.values()) <= 0 for grades in case.qrels.values())
+    assert any(min(grades.values()) < 0 for grades in case.qrels.values())
+
+
+def test_order_is_trec_evals(case: Case) -> None:
+    assert {query: ranking.ids for query, ranking in case.read.items() if ranking.ids} == {
+        query: trec_order(scores) for query, scores in case.run.items()
+    }
+
+
+def test_the_reference_order_and_ndcg_are_trec_evals(case: Case) -> None:
+    expected = trec_values(case.qrels, case.run)
+    for k in CUTOFFS:
+        slow = [slow_ndcg(g, trec_order(case.run.get(q, {})), k, float) for q, g in case.qrels.items()]
+        assert slow == pytest.approx(expected[f"ndcg@{k}"], abs=EXACT)
+
+
+def test_metrics_equal_trec_eval(case: Case) -> None:
+    got = beirgrid_values(case.qrels, case.read, TREC_METRICS)
+    assert_equal(got, trec_values(case.qrels, case.run), list(case.qrels))
+
+
+def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> None:
+    got = beirgrid_values(case.qrels, case.read, OWN_METRICS)
+    assert_equal(got, slow_values(case.qrels, case.run), list(case.qrels))
+
+
+def test_a_query_counts_the_same_alone_as_among_others(case: Case) -> None:
+    together = beirgrid_values(case.qrels, case.read, TREC_METRICS + OWN_METRICS)
+    for i, query in list(enumerate(case.qrels))[:3]:
+        alone = beirgrid_values({query: case.qrels[query]}, case.read, TREC_METRICS + OWN_METRICS)
+        assert {name: values[0] for name, values in alone.items()} == {n: together[n][i] for n in together}
+
+
+@pytest.mark.parametrize("name", TREC_METRICS[2::6] + OWN_METRICS[2::6])
+def test_a_metric_has_the_same_value_alone_as_among_others(name: str) -> None:
+    qrels, run = random_collection("ties", 20)
+    read = {q: runs.canonical(q, scores, list(scores.values())) for q, scores in run.items()}
+    alone = beirgrid_values(qrels, read, [name])[name]
+    assert alone.tolist() == beirgrid_values(qrels, read, TREC_METRICS + OWN_METRICS)[name].tolist()
+
+
+def test_a_run_without_documents_counts_zero() -> None:
+    qrels, _ = random_collection("ties", 12)
+    got = beirgrid_values(qrels, {}, TREC_METRICS + OWN_METRICS)
+    assert all(values.tolist() == [0.0] * 12 for values in got.values())
+
+
+def ndcg_of_gains(name: str, gains: tuple[int, ...], others: tuple[int, ...] = ()) -> float:
+    """Return a metric of documents ranked with the given grades (0: not judged), others being relevant but missed."""
+    ranked = [f"d{rank}" for rank in range(len(gains))]
+    grades = {document: gain for document, gain in zip(ranked, gains, strict=True) if gain}
+    grades |= {f"missed{i}": gain for i, gain in enumerate(others)}
+    read = {"q": runs.canonical("q", ranked, list(range(len(ranked), 0, -1)))}
+    return float(beirgrid_values({"q": grades}, read, [name])[name][0])
+
+
+def test_worked_example_of_exponential_gain() -> None:
+    value = ndcg_of_gains("ndcg_burges@5", (3, 2, 0, 0, 1))
+    assert value == pytest.approx(0.988, abs=0.0005)
+    assert value == pytest.approx((7 + 3 / math.log2(3) + 1 / math.log2(6)) / (7 + 3 / math.log2(3) + 1 / 2))
+
+
+@pytest.mark.parametrize(("gains", "linear"), [((2, 3, 3, 2, 1), 6.64), ((2, 3, 3, 1, 2), 6.597)])
+def test_worked_example_of_linear_gain(gains: tuple[int, ...], linear: float) -> None:
+    """Against the ideal (3,3,2,2,1): the protocol's 6.64 is (2,3,3,2,1); (2,3,3,1,2) as printed there is 6.597."""
+    assert dcg(list(gains), float) == pytest.approx(linear, abs=0.005)
+    assert dcg([3, 3, 2, 2, 1], float) == pytest.approx(7.14, abs=0.005)
+    assert ndcg_of_gains("ndcg@5", gains) == pytest.approx(linear / 7.1409, abs=0.0005)
+
+
+def test_missed_documents_are_in_the_ideal() -> None:
+    assert ndcg_of_gains("ndcg@3", (1, 0, 0), others=(2,)) == pytest.approx(1 / (2 + 1 / math.log2(3)))
+
+
+def test_command_line_end_to_end(tmp_path: Path, root: Path) -> None:
+    qrels, run = random_collection("beyond-float32", 80)
+    write_qrels(tmp_path / "qrels.tsv", qrels)
+    write_text(tmp_path / "some.run", run)
+    assert collection.read_qrels(tmp_path / "qrels.tsv") == qrels
+    output, per_query = tmp_path / "metrics.json", tmp_path / "per_query.parquet"
+    command = [sys.executable, "-m", "beirgrid", "evaluate", "--system", "s", "--dataset", "d", "--run"]
+    command += [tmp_path / "some.run", "--qrels", tmp_path / "qrels.tsv", "--output", output]
+    command += ["--per-query", per_query, "--metrics", *TREC_METRICS, *OWN_METRICS]
+    environment = {**os.environ, "PYTHONPATH": str(root / "workflow")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+    kept = without_self_hits(run)
+    expected = trec_values(qrels, kept) | slow_values(qrels, kept)
+    table = pq.read_table(per_query)
+    assert table["query"].to_pylist() == list(qrels)
+    assert_equal({name: table[name].to_numpy() for name in expected}, expected, list(qrels))
+    facts = json.loads(output.read_text(encoding="utf-8"))["facts"]
+    assert facts["means"] == pytest.approx({n: math.fsum(v) / len(v) for n, v in expected.items()}, abs=EXACT)
+    assert facts["queries"] == len(qrels)
+    assert facts["queries_without_documents"] == len(qrels) - len(kept)

@@ -1,0 +1,132 @@
+"""Retrieval equals brute force (dense) and pyserini (BM25)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import beirgrid
+
+from beirgrid import collection, index, lucene, runs
+from beirgrid.errors import DataError
+from beirgrid.retrieve import search_shards
+
+
+def _index(folder: Path, vectors: np.ndarray, number: int) -> Path:
+    np.save(folder / f"{number}.npy", vectors)
+    done = beirgrid(
+        *("index", "faiss", "--embeddings", folder / f"{number}.npy"),
+        *("--output", folder / f"{number}.faiss", "--made", folder / f"{number}.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / f"{number}.faiss"
+
+
+@pytest.mark.parametrize("depth", [10, 700])
+def test_shards_merge_into_the_exact_ranking(tmp_path, depth):
+    rng = np.random.default_rng(0)
+    sizes = [300, 1, 200]
+    vectors = rng.standard_normal((sum(sizes), 24), np.float32)
+    queries = rng.standard_normal((7, 24), np.float32)
+    starts = np.cumsum([0, *sizes])
+    shards = [_index(tmp_path, vectors[starts[i] : starts[i + 1]], i) for i in range(3)]
+    scores, rows = search_shards(shards, queries, depth)
+    exact = queries.astype(np.float64) @ vectors.T.astype(np.float64)
+    expected = np.argsort(-exact, axis=1)[:, :depth]
+    assert rows.shape == (7, min(depth, sum(sizes)))
+    assert (rows == expected).all()
+    np.testing.assert_allclose(scores, np.take_along_axis(exact, expected, 1), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_of_another_dimension_is_refused(tmp_path):
+    shard = _index(tmp_path, np.eye(8, dtype=np.float32), 0)
+    with pytest.raises(DataError, match=r"dimension 8.*gives 16"):
+        search_shards([shard], np.ones((1, 16), np.float32), 3)
+
+
+def _pyserini_environment() -> dict[str, str]:
+    """What pyserini's own import needs to find Java and its jar (docs/platform.md)."""
+    home = Path(lucene._java()).parent.parent
+    return {
+        **os.environ,
+        "JAVA_HOME": str(home),
+        "JVM_PATH": str(home / "lib" / "server" / "libjvm.so"),
+        "ANSERINI_CLASSPATH": "/nonexistent",
+        "CLASSPATH": str(lucene._jar()),
+        "OPENAI_API_KEY": "unused",
+    }
+
+
+@pytest.mark.parametrize("fields", ["flat", "multifield"])
+def test_bm25_equals_pyserini(tmp_path, root, fields):
+    demo = root / "workflow" / "resources" / "demo"
+    entry = json.dumps({"source": "local", "path": str(demo)})
+    corpus = tmp_path / "corpus.parquet"
+    fetched = beirgrid(
+        *(
+            "fetch",
+            "corpus",
+            "--name",
+            "demo",
+            "--corpus",
+            entry,
+            "--output",
+            corpus,
+            "--made",
+            tmp_path / "corpus.json",
+        )
+    )
+    assert fetched.returncode == 0, fetched.stderr
+    jsonl = tmp_path / "jsonl"
+    jsonl.mkdir()
+    index._write_jsonl(corpus, jsonl / "corpus.jsonl")
+    lucene.build_index(jsonl, tmp_path / "index", fields, "en", threads=2, memory_mb=800)
+    with (demo / "queries.jsonl").open() as stream:
+        rows = [json.loads(line) for line in stream]
+    queries = {row["_id"]: row["text"] for row in rows[::12]}
+    found = lucene.search(
+        tmp_path / "index",
+        queries,
+        tmp_path,
+        fields=fields,
+        language="en",
+        k1=0.9,
+        b=0.4,
+        depth=50,
+        threads=2,
+        memory_mb=800,
+    )
+    (tmp_path / "pyserini.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in queries.items()))
+    command = [sys.executable, "-m", "pyserini.search.lucene", "--index", str(tmp_path / "index")]
+    command += ["--topics", str(tmp_path / "pyserini.tsv"), "--output", str(tmp_path / "pyserini.trec")]
+    command += [
+        "--bm25",
+        "--hits",
+        "50",
+        *(["--fields", "contents=1.0", "title=1.0"] if fields == "multifield" else []),
+    ]
+    subprocess.run(command, env=_pyserini_environment(), check=True, capture_output=True)
+    expected = runs.read(tmp_path / "pyserini.trec")
+    assert expected.keys() == {query for query, (ids, _) in found.items() if ids}
+    for query, ranking in expected.items():
+        ours = runs.canonical(query, *found[query])
+        assert ours.ids == ranking.ids
+        np.testing.assert_allclose(ours.scores, ranking.scores, rtol=1e-6)
+
+
+def test_documents_are_read_by_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(collection, "ROW_GROUP", 4)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [str(i) for i in range(11)]
+    table = pa.table([names, names, names], schema=collection.CORPUS_SCHEMA)
+    pq.write_table(table, tmp_path / "c.parquet", row_group_size=4)
+    for start, stop in [(0, None), (0, 3), (3, 9), (8, 11), (5, 5)]:
+        got = [d.id for rows in collection.read_documents(tmp_path / "c.parquet", start, stop) for d in rows]
+        assert got == names[start:stop]

@@ -1,0 +1,165 @@
+"""What the configuration may say, and what each mistake is told."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers import write_collection
+
+from beirgrid import config, metrics
+from beirgrid.errors import BeirgridError, ConfigError
+
+
+@pytest.fixture
+def raw(root: Path) -> dict[str, Any]:
+    """The tracked configuration, merged as Snakemake merges it."""
+    merged: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config"):
+        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    return merged
+
+
+def _set(raw: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split("/")
+    for parent in parents:
+        raw = raw.setdefault(parent, {})
+    raw[last] = value
+
+
+MISTAKES = {
+    "unknown top-level key": ({"metric": ["ndcg@10"]}, "unknown key 'metric'; did you mean 'metrics'?"),
+    "unknown key": (
+        {"models/minilm/max_lenght": 5},
+        "models.minilm: unknown key 'max_lenght'; did you mean 'max_length'?",
+    ),
+    "wrong type": ({"retrieve/depth": "deep"}, "retrieve.depth: 'deep' should be of type integer, not str"),
+    "wrong choice": ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda"),
+    "unknown system": ({"grid/systems": ["bm52"]}, "no system is named 'bm52'; did you mean 'bm25'?"),
+    "unknown dataset": ({"grid/datasets": ["sci-fact"]}, "no dataset is named 'sci-fact'; did you mean 'scifact'?"),
+    "unknown corpus": ({"datasets/x": {"corpus": "scifct"}}, "no corpus is named 'scifct'; did you mean 'scifact'?"),
+    "unknown model": ({"systems/x": {"retriever": "miniml"}}, "no model is named 'miniml'; did you mean 'minilm'?"),
+    "fusion of one": ({"systems/x": {"fusion": "rrf", "of": ["bm25"]}}, "at least two different systems, not 1"),
+    "fusion of one, twice": ({"systems/x": {"fusion": "rrf", "of": ["bm25", "bm25"]}}, "two different systems, not 1"),
+    "weights": ({"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1]}}, "1 weights for 2 systems"),
+    "weights of rrf": ({"systems/x": {"fusion": "rrf", "of": ["bm25", "minilm"], "weights": [1, 1]}}, "go with wsum"),
+    "no first stage": ({"systems/x": {"reranker": "ms-marco-minilm"}}, "systems.x: a reranker needs a first_stage"),
+    "no reranker": ({"systems/x": {"first_stage": "bm25"}}, "systems.x: first_stage needs a reranker"),
+    "reranker of the wrong family": (
+        {"systems/x": {"first_stage": "bm25", "reranker": "minilm"}},
+        "'minilm' is a dense model; a cross-encoder model is needed here",
+    ),
+    "too deep": (
+        {"systems/x": {"first_stage": "bm25", "reranker": "ms-marco-minilm", "depth": 2000}},
+        "2000 is deeper than the runs are (retrieve.depth is 1000)",
+    ),
+    "key of another kind": ({"systems/x": {"retriever": "minilm", "k1": 1.2}}, "'k1' does not go with a dense system"),
+    "nothing": ({"systems/x": {}}, "needs one of the keys retriever, reranker, fusion"),
+    "metric without k": ({"metrics": ["ndcg"]}, "'ndcg' is not a metric of the form name@k"),
+    "unknown metric": ({"metrics": ["ndgc@10"]}, "there is no metric 'ndgc'; did you mean 'ndcg'?"),
+    "no revision": (
+        {"models/x": {"family": "dense", "checkpoint": "a/b", "similarity": "dot"}},
+        "models.x: needs a revision",
+    ),
+    "revision is a branch": (
+        {"models/x": {"family": "dense", "checkpoint": "a/b", "similarity": "dot", "revision": "main"}},
+        "models.x.revision: 'main' does not match",
+    ),
+    "no similarity": ({"models/x": {"family": "dense", "path": "/x"}}, "models.x: a dense model needs its similarity"),
+    "similarity of a cross-encoder": (
+        {"models/x": {"family": "cross-encoder", "path": "/x", "similarity": "dot"}},
+        "models.x: a cross-encoder has no similarity",
+    ),
+    "package without hash": (
+        {"models/x": {"family": "cross-encoder", "package": "p"}},
+        "weights from a package need their SHA-256",
+    ),
+    "no id": ({"corpora/x": {"source": "ir_datasets"}}, "corpora.x: source ir_datasets needs the key 'id'"),
+    "no path": ({"corpora/x": {"source": "local"}}, "corpora.x: source local needs the key 'path'"),
+    "a name that is no file name": ({"systems/a b": {"retriever": "bm25"}}, "'a b' does not match"),
+    "evaluated on what it is trained on": (
+        {"grid/datasets": ["demo-train"]},
+        "'demo-train' is in the grid: what is trained on cannot be evaluated on",
+    ),
+}
+
+
+def test_the_tracked_configuration_is_valid(raw):
+    loaded = config.load(raw)
+    assert loaded.systems["bm25+minilm"].parts == ("bm25", "minilm")
+    assert loaded.datasets["cqadupstack"].mean_of[0] == "cqadupstack-android"
+
+
+@pytest.mark.parametrize(("changes", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_each_mistake_is_named(raw, changes, message):
+    raw = copy.deepcopy(raw)
+    for path, value in changes.items():
+        _set(raw, path, value)
+    with pytest.raises(ConfigError) as caught:
+        config.load(raw)
+    assert message in str(caught.value)
+
+
+def test_all_mistakes_come_in_one_message(raw):
+    raw["grid"] = {"systems": ["nope", "bm25"], "datasets": ["nada"]}
+    with pytest.raises(ConfigError) as caught:
+        config.load(raw)
+    assert str(caught.value).count("\n  - ") == 2
+
+
+def test_systems_made_from_each_other_are_refused(raw):
+    raw["systems"]["x"] = {"fusion": "rrf", "of": ["bm25", "y"]}
+    raw["systems"]["y"] = {"fusion": "rrf", "of": ["bm25", "x"]}
+    with pytest.raises(ConfigError, match="systems x → y → x are made from each other"):
+        config.load(raw)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [("dev", r"no qrels: .*qrels/dev.tsv does not exist \(splits there: test\)"), ("test", None)],
+)
+def test_a_dataset_without_qrels_is_refused(raw, tmp_path, split, message):
+    write_collection(
+        tmp_path / "c", [{"_id": "1", "text": "a"}], [{"_id": "q", "text": "a"}], {"test": [("q", "1", 1)]}
+    )
+    raw["corpora"]["mine"] = {"source": "local", "path": str(tmp_path / "c")}
+    raw["datasets"]["mine"] = {"corpus": "mine", "split": split}
+    raw["grid"] = {"systems": ["bm25"], "datasets": ["mine"]}
+    if message is None:
+        assert config.load(raw).datasets["mine"].corpus == "mine"
+    else:
+        with pytest.raises(ConfigError, match=message):
+            config.load(raw)
+
+
+def test_a_missing_folder_is_named_only_if_the_grid_needs_it(raw):
+    raw["corpora"]["mine"] = {"source": "local", "path": "/nowhere"}
+    raw["datasets"]["mine"] = {"corpus": "mine"}
+    config.load(raw)
+    raw["grid"]["datasets"] = ["mine"]
+    with pytest.raises(ConfigError, match="there is no folder /nowhere"):
+        config.load(raw)
+
+
+def test_metrics_are_read():
+    assert metrics.parse_metric("recall_cap@100") == ("recall_cap", 100)
+    for wrong in ("ndcg@0", "ndcg@", "NDCG@10", "ndcg@ten", "@10"):
+        with pytest.raises(BeirgridError):
+            metrics.parse_metric(wrong)
+
+
+def test_every_key_of_the_schema_is_described():
+    schema = yaml.safe_load(config.SCHEMA.read_text())
+    assert json.dumps(schema)  # plain data
+
+    def walk(node: dict[str, Any], path: str) -> list[str]:
+        missing = []
+        for key, value in node.get("properties", {}).items():
+            missing += walk(value, f"{path}.{key}")
+        return missing + ([path] if node.get("type") == "object" and node.get("additionalProperties") is None else [])
+
+    assert walk(schema, "top") == []  # every object says what else it may hold

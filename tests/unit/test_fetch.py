@@ -1,0 +1,846 @@
+"""The stage fetch on folders: what it refuses, with which message and without leaving anything, and what it keeps."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import ROOT, beirgrid
+
+from beirgrid import collection, files
+from beirgrid.__main__ import main
+
+DOCUMENTS = [
+    {"_id": "d3", "title": "Third", "text": "third text"},
+    {"_id": "d1", "title": "Ärste", "text": "first text, naïve"},
+    {"_id": "d2", "title": "", "text": "second text"},
+]
+QUERIES = [
+    {"_id": "q2", "text": "second query"},
+    {"_id": "q1", "text": "première query"},
+    {"_id": "unjudged", "text": "nobody judged this"},
+]
+HEADER = "query-id\tcorpus-id\tscore\n"
+QRELS = HEADER + "q1\td1\t1\nq2\td3\t2\nq2\td1\t0\n"
+
+Content = str | bytes | list[Any] | None
+
+
+def jsonl(rows: list[Any]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+GOOD: dict[str, Content] = {"corpus.jsonl": DOCUMENTS, "queries.jsonl": QUERIES, "qrels/test.tsv": QRELS}
+
+
+def lay(folder: Path, changes: dict[str, Content] | None = None) -> Path:
+    """Write the good collection with some of its files replaced, or left out (None)."""
+    (folder / "qrels").mkdir(parents=True)
+    for name, content in {**GOOD, **(changes or {})}.items():
+        if content is None:
+            continue
+        text = jsonl(content) if isinstance(content, list) else content
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+def gz(content: str | list[Any]) -> bytes:
+    return gzip.compress((jsonl(content) if isinstance(content, list) else content).encode())
+
+
+def cut(data: bytes) -> bytes:
+    """Return the first half, as a transfer that broke off leaves it."""
+    return data[: len(data) // 2]
+
+
+def flip(data: bytes, at: int) -> bytes:
+    """Return ``data`` with one byte inverted."""
+    changed = bytearray(data)
+    changed[at] ^= 0xFF
+    return bytes(changed)
+
+
+def damaged(gzipped: bytes) -> bytes:
+    """Return gzip data whose first block is of a type that does not exist."""
+    return gzipped[:10] + b"\xff" + gzipped[11:]
+
+
+# Long enough, and random enough, that half of its gzip form holds whole lines.
+_RANDOM = random.Random(0)
+MANY = [{"_id": f"d{i}", "title": "", "text": _RANDOM.randbytes(40).hex()} for i in range(500)]
+MANY_QUERIES = [*QUERIES, *({"_id": f"x{i}", "text": _RANDOM.randbytes(40).hex()} for i in range(500))]
+MANY_QRELS = QRELS + "".join(f"q1\t{_RANDOM.randbytes(20).hex()}\t1\n" for _ in range(500))
+
+
+@dataclass
+class Fetched:
+    """What one run of the stage left behind."""
+
+    status: int
+    stderr: str
+
+    @property
+    def error(self) -> str:
+        """The one error message; there is no other line on standard error."""
+        assert self.status == 1
+        assert "Traceback" not in self.stderr
+        lines = self.stderr.splitlines()
+        assert len(lines) == 1, self.stderr
+        assert lines[0].startswith("beirgrid fetch: error: ")
+        return lines[0].removeprefix("beirgrid fetch: error: ")
+
+    @property
+    def warnings(self) -> list[str]:
+        assert self.status == 0, self.stderr
+        return [line.removeprefix("warning: ") for line in self.stderr.splitlines() if line.startswith("warning: ")]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run ``python -m beirgrid fetch ...`` in this process."""
+
+    def call(*arguments: str | Path) -> Fetched:
+        capsys.readouterr()
+        status = main(["fetch", *map(str, arguments)])
+        return Fetched(status, capsys.readouterr().err)
+
+    return call
+
+
+def corpus_command(folder: Path, out: Path, **entry: Any) -> list[str]:
+    entry = {"source": "local", "path": str(folder), **entry}
+    return [
+        *("corpus", "--name", "tiny", "--corpus", json.dumps(entry)),
+        *("--output", str(out / "corpus.parquet"), "--made", str(out / "corpus.json")),
+    ]
+
+
+def dataset_command(
+    folder: Path, out: Path, documents: Path, corpus: dict[str, Any] | None = None, **entry: Any
+) -> list[str]:
+    return [
+        *("dataset", "--name", "tiny", "--dataset", json.dumps({"corpus": "tiny", **entry})),
+        *("--corpus", json.dumps({"source": "local", "path": str(folder), **(corpus or {})})),
+        *("--documents", str(documents), "--queries", str(out / "queries.parquet")),
+        *("--qrels", str(out / "qrels.tsv"), "--made", str(out / "dataset.json")),
+    ]
+
+
+def model_command(out: Path, **entry: Any) -> list[str]:
+    entry = {"family": "dense", "similarity": "cosine", **entry}
+    return [
+        *("model", "--name", "toy", "--model", json.dumps(entry)),
+        *("--output", str(out / "checkpoint"), "--made", str(out / "model.json")),
+    ]
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return bytes and time of every file under a folder, hidden ones too."""
+    found = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of everything directly in a folder, hidden ones too."""
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def assert_refused(run, command, finish, folder: Path, message: str) -> None:
+    """Assert that ``command(out)`` fails with the message, into an empty folder and over a finished output."""
+    empty = folder / "empty"
+    error = run(*command(empty)).error
+    assert re.search(message, error), error
+    assert names(empty) == []
+
+    finished = folder / "finished"
+    assert run(*finish(finished)).status == 0
+    before = contents(finished)
+    assert before
+    assert run(*command(finished)).error == error
+    assert contents(finished) == before
+    assert not [name for name in names(finished) if "tmp" in name]
+
+
+@dataclass
+class Bad:
+    """A flawed input: files that differ from the good collection, registry entries, and the message to expect."""
+
+    name: str
+    files: dict[str, Content]
+    message: str
+    corpus: dict[str, Any] = field(default_factory=dict)
+    dataset: dict[str, Any] = field(default_factory=dict)
+
+
+def table(*cases: Bad) -> Any:
+    return pytest.mark.parametrize("bad", cases, ids=[case.name for case in cases])
+
+
+def line(*rows: str) -> str:
+    """Return a good document, then the given lines."""
+    return jsonl(DOCUMENTS[:1]) + "".join(row + "\n" for row in rows)
+
+
+CORPUS = r"/folder/corpus\.jsonl"
+
+
+# ---- corpora that are refused
+
+
+@table(
+    Bad("truncated-gz", {"corpus.jsonl": None, "corpus.jsonl.gz": cut(gz(MANY))}, CORPUS + r"\.gz: truncated.*line \d"),
+    Bad(
+        "corrupt-gz",
+        {"corpus.jsonl": None, "corpus.jsonl.gz": damaged(gz(MANY))},
+        CORPUS + r"\.gz: truncated or corrupt after line 0",
+    ),
+    Bad(
+        "byte-changed-within-gz",  # what follows may still unpack, into something that is no JSON
+        {"corpus.jsonl": None, "corpus.jsonl.gz": flip(gz(MANY), 9000)},
+        CORPUS + r"\.gz(:\d+: |: truncated or corrupt after line \d+)",
+    ),
+    Bad("wrong-crc-in-gz", {"corpus.jsonl": None, "corpus.jsonl.gz": flip(gz(MANY), -8)}, CORPUS + r"\.gz: .*corrupt"),
+    Bad("gz-that-is-none", {"corpus.jsonl": None, "corpus.jsonl.gz": jsonl(MANY)}, CORPUS + r"\.gz: .*corrupt"),
+    Bad("garbage-after-gz", {"corpus.jsonl": None, "corpus.jsonl.gz": gz(MANY) + b"x"}, CORPUS + r"\.gz: .*corrupt"),
+    Bad("malformed-json", {"corpus.jsonl": line('{"_id": "d1", "text": }')}, CORPUS + ":2: not JSON"),
+    Bad("line-cut-off", {"corpus.jsonl": jsonl(DOCUMENTS)[:-9]}, CORPUS + ":3: not JSON"),
+    Bad("two-objects-on-a-line", {"corpus.jsonl": line('{"_id": "1"} {"_id": "2"}')}, CORPUS + ":2: not JSON"),
+    Bad("json-nested-too-deep", {"corpus.jsonl": line("[" * 200_000)}, CORPUS + ":2: "),
+    Bad("json-number-too-long", {"corpus.jsonl": line('{"_id": %s, "text": "x"}' % ("1" * 5000))}, CORPUS + ":2: "),
+    Bad("array", {"corpus.jsonl": line('["d1", "text"]')}, CORPUS + ":2: expected a JSON object, got list"),
+    Bad("string", {"corpus.jsonl": line('"d1"')}, CORPUS + ":2: expected a JSON object, got str"),
+    Bad("null", {"corpus.jsonl": line("null")}, CORPUS + ":2: expected a JSON object"),
+    Bad("no-id", {"corpus.jsonl": line('{"id": "d1", "text": "x"}')}, CORPUS + ":2: no _id"),
+    Bad("null-id", {"corpus.jsonl": line('{"_id": null, "text": "x"}')}, CORPUS + ":2: no _id"),
+    Bad("empty-id", {"corpus.jsonl": line('{"_id": "", "text": "x"}')}, CORPUS + ":2: no _id"),
+    Bad("id-is-a-list", {"corpus.jsonl": line('{"_id": ["d1"], "text": "x"}')}, CORPUS + ":2: .*_id.* list"),
+    Bad("text-is-a-number", {"corpus.jsonl": line('{"_id": "d1", "text": 7}')}, CORPUS + ":2: 'text' .* got int"),
+    Bad("text-is-a-list", {"corpus.jsonl": line('{"_id": "d1", "text": ["x"]}')}, CORPUS + ":2: 'text' .* got list"),
+    Bad(
+        "title-is-an-object",
+        {"corpus.jsonl": line('{"_id": "d1", "title": {"en": "x"}, "text": "x"}')},
+        CORPUS + ":2: 'title' .* got dict",
+    ),
+    Bad(
+        "duplicate-documents",
+        {"corpus.jsonl": [*DOCUMENTS, DOCUMENTS[1]]},
+        rf"'d1': .*{CORPUS}:2 and .*{CORPUS}:4 .*add allow: \[duplicate-documents\] to corpora\.tiny",
+    ),
+    Bad(
+        "duplicate-as-number-and-as-string",
+        {"corpus.jsonl": [{"_id": 7, "text": "a"}, {"_id": "7", "text": "b"}]},
+        rf"'7': .*{CORPUS}:1 and .*{CORPUS}:2",
+    ),
+    Bad("id-with-space", {"corpus.jsonl": line('{"_id": "d 1", "text": "x"}')}, CORPUS + ":2: .*'d 1' has white space"),
+    Bad("id-with-tab", {"corpus.jsonl": line(r'{"_id": "d\t1", "text": "x"}')}, CORPUS + ":2: .*has white space"),
+    Bad("id-with-newline", {"corpus.jsonl": line(r'{"_id": "d1\n", "text": "x"}')}, CORPUS + ":2: .*has white space"),
+    Bad("id-with-no-break-space", {"corpus.jsonl": line('{"_id": "d\u00a01"}')}, CORPUS + ":2: .*has white space"),
+    Bad("id-of-space-only", {"corpus.jsonl": line('{"_id": " ", "text": "x"}')}, CORPUS + ":2: .*has white space"),
+    Bad("empty", {"corpus.jsonl": ""}, "'tiny' is empty: .*/folder has no documents"),
+    Bad("empty-gz", {"corpus.jsonl": None, "corpus.jsonl.gz": gz("")}, "'tiny' is empty: .*/folder"),
+    Bad("blank-lines-only", {"corpus.jsonl": "\n \r\n\n"}, "'tiny' is empty: .*/folder"),
+    Bad("latin-1", {"corpus.jsonl": jsonl(DOCUMENTS).encode("latin-1")}, CORPUS + r":2: not UTF-8 \(byte 0xc4\)"),
+    Bad("utf-16", {"corpus.jsonl": jsonl(DOCUMENTS).encode("utf-16")}, CORPUS + ":1: not UTF-8"),
+    Bad("lone-surrogate-in-text", {"corpus.jsonl": line(r'{"_id": "d1", "text": "\ud83d"}')}, CORPUS + ":2: "),
+    Bad("lone-surrogate-in-id", {"corpus.jsonl": line(r'{"_id": "\ud83d", "text": "x"}')}, CORPUS + ":2: "),
+    Bad("too-many-documents", {}, "'tiny' has 3 documents; the registry says 2", {"documents": 2}),
+    Bad("too-few-documents", {}, "'tiny' has 3 documents; the registry says 5,183", {"documents": 5183}),
+    Bad(
+        "too-few-without-the-duplicates",
+        {"corpus.jsonl": [*DOCUMENTS, DOCUMENTS[1]]},
+        "has 3 documents; the registry says 4",
+        {"documents": 4, "allow": ["duplicate-documents"]},
+    ),
+    Bad("no-file", {"corpus.jsonl": None}, r"/folder has no corpus\.jsonl \(or corpus\.jsonl\.gz\)"),
+)
+def test_a_bad_corpus_is_refused(run, tmp_path, bad):
+    folder, good = lay(tmp_path / "folder", bad.files), lay(tmp_path / "good")
+    if bad.name == "too-few-without-the-duplicates":  # a warning comes before the error
+        done = run(*corpus_command(folder, tmp_path / "out", **bad.corpus))
+        assert done.status == 1
+        assert re.search(bad.message, done.stderr.splitlines()[-1])
+        assert names(tmp_path / "out") == []
+        return
+    assert_refused(
+        run,
+        lambda out: corpus_command(folder, out, **bad.corpus),
+        lambda out: corpus_command(good, out),
+        tmp_path,
+        bad.message,
+    )
+
+
+def test_a_folder_that_does_not_exist_is_named(run, tmp_path):
+    error = run(*corpus_command(tmp_path / "nowhere", tmp_path / "out")).error
+    assert f"{tmp_path}/nowhere" in error
+    assert names(tmp_path / "out") == []
+
+
+# ---- datasets that are refused
+
+QUERY_FILE, QRELS_FILE = r"/folder/queries\.jsonl", r"/folder/qrels/test\.tsv"
+NO_QUERIES, NO_QRELS = {"queries.jsonl": None}, {"qrels/test.tsv": None}
+
+
+def query(*rows: str) -> dict[str, Content]:
+    """Return the good queries and then the given lines, from line 4 on."""
+    return {"queries.jsonl": jsonl(QUERIES) + "".join(row + "\n" for row in rows)}
+
+
+def qrels(rows: str) -> dict[str, Content]:
+    """Return the good qrels and then the given lines, from line 5 on."""
+    return {"qrels/test.tsv": QRELS + rows}
+
+
+@table(
+    Bad("truncated-gz", {**NO_QUERIES, "queries.jsonl.gz": cut(gz(MANY_QUERIES))}, QUERY_FILE + r"\.gz: truncated"),
+    Bad("corrupt-gz", {**NO_QUERIES, "queries.jsonl.gz": damaged(gz(MANY_QUERIES))}, QUERY_FILE + r"\.gz: .*corrupt"),
+    Bad("truncated-qrels-gz", {**NO_QRELS, "qrels/test.tsv.gz": cut(gz(MANY_QRELS))}, QRELS_FILE + r"\.gz: truncated"),
+    Bad(
+        "corrupt-qrels-gz", {**NO_QRELS, "qrels/test.tsv.gz": flip(gz(MANY_QRELS), -8)}, QRELS_FILE + r".gz: .*corrupt"
+    ),
+    Bad("malformed-json", query('{"_id": "q3" "text": "x"}'), QUERY_FILE + ":4: not JSON"),
+    Bad("array", query('["q3"]'), QUERY_FILE + ":4: expected a JSON object, got list"),
+    Bad("no-id", query('{"text": "x"}'), QUERY_FILE + ":4: no _id"),
+    Bad("no-text", query('{"_id": "q3"}'), QUERY_FILE + ":4: 'text' should be text"),
+    Bad("null-text", query('{"_id": "q3", "text": null}'), QUERY_FILE + ":4: 'text' should be text"),
+    Bad("text-is-a-number", query('{"_id": "q3", "text": 3}'), QUERY_FILE + ":4: 'text' should be text, got int"),
+    Bad("lone-surrogate", {**query(r'{"_id": "q3", "text": "\udc00"}'), **qrels("q3\td1\t1\n")}, QUERY_FILE + ":4: "),
+    Bad(
+        "duplicate-queries",
+        query('{"_id": "q2", "text": "again"}'),
+        rf"'q2': .*{QUERY_FILE}:1 and .*{QUERY_FILE}:4\. .*add allow: \[duplicate-queries\] to corpora\.tiny",
+    ),
+    Bad(
+        "empty-query",
+        {**query('{"_id": "q3", "text": ""}'), **qrels("q3\td1\t1\n")},
+        QUERY_FILE + r":4: query 'q3' is empty\. .*add allow: \[empty-queries\] to corpora\.tiny",
+    ),
+    Bad(
+        "query-of-spaces",
+        {**query(r'{"_id": "q3", "text": " \t\n"}'), **qrels("q3\td1\t1\n")},
+        QUERY_FILE + ":4: query 'q3' is empty",
+    ),
+    Bad(
+        "no-text-where-empty-is-allowed",
+        {**query('{"_id": "q3"}'), **qrels("q3\td1\t1\n")},
+        QUERY_FILE + ":4: 'text' should be text",
+        {"allow": ["empty-queries"]},
+    ),
+    Bad("latin-1", {"queries.jsonl": jsonl(QUERIES).encode("latin-1")}, QUERY_FILE + r":2: not UTF-8 \(byte 0xe8\)"),
+    Bad("qrels-in-latin-1", {"qrels/test.tsv": (QRELS + "q1\té\t1\n").encode("latin-1")}, QRELS_FILE + ":5: not UTF-8"),
+    Bad("unknown-query", qrels("q9\td1\t1\nq8\td1\t1\n"), "qrels judge 2 queries that do not exist, 'q9' first"),
+    Bad("score-is-a-word", qrels("q1\td2\thigh\n"), QRELS_FILE + ":5: the score 'high' is not a whole number"),
+    Bad("score-is-a-fraction", qrels("q1\td2\t0.5\n"), QRELS_FILE + ":5: the score '0.5' is not a whole number"),
+    Bad("score-is-missing", qrels("q1\td2\t\n"), QRELS_FILE + ":5: the score '' is not a whole number"),
+    Bad("score-in-a-first-line-that-is-no-header", {"qrels/test.tsv": "q1\td1\t1.5\nq2\td1\t1\n"}, QRELS_FILE + ":1: "),
+    Bad("two-columns", qrels("q1\td2\n"), QRELS_FILE + r":5: expected query-id, corpus-id and score .*'q1\\td2'"),
+    Bad("four-columns", qrels("q1\t0\td2\t1\n"), QRELS_FILE + ":5: expected query-id, corpus-id and score"),
+    Bad("spaces-for-tabs", qrels("q1 d2 1\n"), QRELS_FILE + ":5: expected query-id, corpus-id and score with tabs"),
+    Bad("trec-qrels", {"qrels/test.tsv": "q1 0 d1 1\n"}, QRELS_FILE + ":1: expected query-id, corpus-id and score"),
+    Bad("query-id-with-space", qrels("q 1\td1\t1\n"), QRELS_FILE + ":5: the id 'q 1' has white space"),
+    Bad("document-id-with-space", qrels("q1\td 1\t1\n"), QRELS_FILE + ":5: the id 'd 1' has white space"),
+    Bad("no-document-id", qrels("q1\t\t1\n"), QRELS_FILE + ":5: the id ''"),
+    Bad("no-qrels-file", NO_QRELS, r"/folder has no qrels/test\.tsv \(or qrels/test\.tsv\.gz\)"),
+    Bad("no-such-split", {}, r"/folder has no qrels/dev\.tsv", dataset={"split": "dev"}),
+    Bad("qrels-without-a-line", {"qrels/test.tsv": HEADER}, r"'tiny' has no qrels \(split 'test' is empty\)"),
+    Bad("empty-qrels-file", {"qrels/test.tsv": ""}, r"'tiny' has no qrels \(split 'test' is empty\)"),
+    Bad("no-queries-file", NO_QUERIES, r"/folder has no queries\.jsonl \(or queries\.jsonl\.gz\)"),
+    Bad("empty-queries-file", {"queries.jsonl": ""}, "qrels judge 2 queries that do not exist, 'q1' first"),
+    Bad("too-few-queries", {}, "'tiny' has 2 queries with qrels; the registry says 300", dataset={"queries": 300}),
+    Bad("too-many-queries", {}, "'tiny' has 2 queries with qrels; the registry says 1", dataset={"queries": 1}),
+)
+def test_a_bad_dataset_is_refused(run, tmp_path, bad):
+    folder, good = lay(tmp_path / "folder", bad.files), lay(tmp_path / "good")
+    documents = tmp_path / "fetched" / "corpus.parquet"
+    assert run(*corpus_command(good, documents.parent)).status == 0
+    assert_refused(
+        run,
+        lambda out: dataset_command(folder, out, documents, bad.corpus, **bad.dataset),
+        lambda out: dataset_command(good, out, documents),
+        tmp_path,
+        bad.message,
+    )
+
+
+# ---- checkpoints that are refused
+
+WEIGHTS = b"safetensors, more or less"
+SHA256 = hashlib.sha256(WEIGHTS).hexdigest()
+CHECKPOINT = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}
+PICKLES = dict.fromkeys(
+    (
+        *("pytorch_model.bin", "model.pt", "model.pth", "model.ckpt", "optimizer.pkl", "tf_model.h5"),
+        *("flax_model.msgpack", "rust_model.ot", "onnx/model.onnx", "modeling_toy.py", "1_Dense/pytorch_model.bin"),
+    ),
+    b"code",
+)
+
+
+def checkpoint(folder: Path, contents: dict[str, bytes]) -> Path:
+    for name, data in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def without(*left_out: str) -> dict[str, bytes]:
+    return {name: data for name, data in CHECKPOINT.items() if name not in left_out}
+
+
+@pytest.mark.parametrize(
+    ("inside", "entry", "message"),
+    [
+        pytest.param({}, {}, "'toy': there is no folder .*/folder$", id="no-folder"),
+        pytest.param(without("config.json"), {}, "'toy': .*neither config.json nor modules.json", id="no-config"),
+        pytest.param(without("model.safetensors"), {}, r"'toy': no \.safetensors weights", id="no-weights"),
+        pytest.param(
+            {**without("model.safetensors"), **PICKLES},
+            {},
+            r"'toy': no \.safetensors weights",
+            id="only-pickled-weights",
+        ),
+        pytest.param(
+            {**CHECKPOINT, "model.safetensors": flip(WEIGHTS, 3)},
+            {"files": {"model.safetensors": SHA256}},
+            f"'toy': model.safetensors has SHA-256 (?!{SHA256})[0-9a-f]{{64}}, the registry says {SHA256}",
+            id="wrong-sha256",
+        ),
+        pytest.param(
+            CHECKPOINT,
+            {"files": {"1_Pooling/config.json": SHA256}},
+            "'toy': the checkpoint has no 1_Pooling/config.json",
+            id="listed-file-missing",
+        ),
+    ],
+)
+def test_a_bad_checkpoint_is_refused(run, tmp_path, inside, entry, message):
+    folder, good = checkpoint(tmp_path / "folder", inside), checkpoint(tmp_path / "good", CHECKPOINT)
+    assert_refused(
+        run,
+        lambda out: model_command(out, path=str(folder), **entry),
+        lambda out: model_command(out, path=str(good)),
+        tmp_path,
+        message,
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        pytest.param({"package": "no_such_package_here"}, "'no_such_package_here' is not installed", id="no-package"),
+        pytest.param({"package": "no_such.package"}, r"'no_such\.package' is not installed", id="no-parent-package"),
+        pytest.param({"package": "jsonschema"}, "'jsonschema' .*has no checkpoint", id="package-without-checkpoint"),
+        pytest.param(
+            {"checkpoint": "nobody/nothing", "revision": "0" * 40},
+            r"nobody/nothing at revision 0{40} cannot be fetched .*set models\.toy\.path",
+            id="hub-out-of-reach",
+        ),
+    ],
+)
+def test_a_checkpoint_from_elsewhere_that_is_not_there_is_refused(run, tmp_path, entry, message):
+    error = run(*model_command(tmp_path / "out", **entry)).error
+    assert re.search(message, error), error
+    assert names(tmp_path / "out") == []
+
+
+def test_of_a_checkpoint_only_what_cannot_run_code_is_copied(run, tmp_path):
+    folder = checkpoint(tmp_path / "folder", {**CHECKPOINT, **PICKLES, "1_Dense/model.safetensors": WEIGHTS})
+    done = run(*model_command(tmp_path / "out", path=str(folder), files={"model.safetensors": SHA256}))
+    assert done.status == 0, done.stderr
+    expected = {*CHECKPOINT, "1_Dense/model.safetensors"}
+    assert set(contents(tmp_path / "out" / "checkpoint")) == expected
+    facts = files.read_json(tmp_path / "out" / "model.json")["facts"]
+    assert set(facts["files"]) == expected
+    assert facts["files"]["model.safetensors"] == SHA256
+    assert set(contents(folder)) == {*expected, *PICKLES}
+
+
+def test_a_checkpoint_of_links_is_copied_as_files(run, tmp_path):
+    """The hub's cache keeps a snapshot as links to its blobs."""
+    blobs = checkpoint(tmp_path / "blobs", CHECKPOINT)
+    (tmp_path / "snapshot").mkdir()
+    for name in CHECKPOINT:
+        (tmp_path / "snapshot" / name).symlink_to(blobs / name)
+    assert run(*model_command(tmp_path / "out", path=str(tmp_path / "snapshot"))).status == 0
+    copied = sorted((tmp_path / "out" / "checkpoint").iterdir())
+    assert {path.name: path.read_bytes() for path in copied} == CHECKPOINT
+    assert not any(path.is_symlink() for path in copied)
+
+
+def test_a_checkpoint_replaces_the_older_one_whole(run, tmp_path):
+    older = checkpoint(tmp_path / "older", {**CHECKPOINT, "vocab.txt": b"old"})
+    newer = checkpoint(tmp_path / "newer", CHECKPOINT)
+    for folder in (older, newer):
+        assert run(*model_command(tmp_path / "out", path=str(folder))).status == 0
+    assert set(contents(tmp_path / "out" / "checkpoint")) == set(CHECKPOINT)
+    assert names(tmp_path / "out") == ["checkpoint", "model.json"]
+
+
+# ---- what is kept of good collections
+
+
+def fetch_all(run, folder: Path, out: Path, corpus: dict[str, Any] | None = None) -> list[str]:
+    """Fetch corpus and dataset; return the warnings."""
+    warnings = run(*corpus_command(folder, out, **(corpus or {}))).warnings
+    return warnings + run(*dataset_command(folder, out, out / "corpus.parquet", corpus)).warnings
+
+
+def documents_in(out: Path) -> list[dict[str, str]]:
+    return pq.read_table(out / "corpus.parquet").to_pylist()
+
+
+def crlf(text: str) -> str:
+    return text.replace("\n", "\r\n")
+
+
+def same(text: str) -> str:
+    return text
+
+
+def spaced(text: str) -> str:
+    return "\n" + text.replace("\n", "\n\n  \n")
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gz"])
+@pytest.mark.parametrize("bom", [b"", codecs.BOM_UTF8], ids=["no-bom", "bom"])
+@pytest.mark.parametrize(
+    "change", [same, crlf, spaced, str.rstrip], ids=["lf", "crlf", "blank-lines", "no-last-line-end"]
+)
+def test_the_same_collection_in_any_form_gives_the_same_files(run, tmp_path, change, bom, zipped):
+    texts = {"corpus.jsonl": jsonl(DOCUMENTS), "queries.jsonl": jsonl(QUERIES), "qrels/test.tsv": QRELS}
+    form: dict[str, Content] = {}
+    for name, text in texts.items():
+        data = bom + change(text).encode()
+        form |= {name: None, f"{name}.gz": gzip.compress(data)} if zipped else {name: data}
+    assert fetch_all(run, lay(tmp_path / "folder", form), tmp_path / "out") == []
+    assert documents_in(tmp_path / "out") == DOCUMENTS
+    assert pq.read_table(tmp_path / "out" / "queries.parquet").to_pylist() == QUERIES[:2]
+    assert (tmp_path / "out" / "qrels.tsv").read_text() == HEADER + "q2\td3\t2\nq2\td1\t0\nq1\td1\t1\n"
+
+
+def test_corpus_and_dataset_read_back_as_they_were_given(run, tmp_path):
+    fetch_all(run, lay(tmp_path / "folder"), tmp_path / "out")
+    (documents,) = collection.read_documents(tmp_path / "out" / "corpus.parquet")
+    assert [document.joined for document in documents] == [
+        "Third third text",
+        "Ärste first text, naïve",
+        "second text",
+    ]
+    assert list(collection.read_queries(tmp_path / "out" / "queries.parquet")) == ["q2", "q1"]
+    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 2, "d1": 0}, "q1": {"d1": 1}}
+
+
+def test_what_made_it_is_written_beside_it(run, tmp_path):
+    folder, out = lay(tmp_path / "folder"), tmp_path / "out"
+    fetch_all(run, folder, out)
+    assert names(out) == ["corpus.json", "corpus.parquet", "dataset.json", "qrels.tsv", "queries.parquet"]
+    corpus, dataset = (files.read_json(out / name) for name in ("corpus.json", "dataset.json"))
+    assert corpus["stage"] == dataset["stage"] == "fetch"
+    assert corpus["settings"] == {"source": "local", "path": str(folder)}
+    assert corpus["facts"] == {
+        "documents": 3,
+        "duplicates_dropped": 0,
+        "empty_documents": 0,
+        "bytes": (out / "corpus.parquet").stat().st_size,
+        "sha256": hashlib.sha256((out / "corpus.parquet").read_bytes()).hexdigest(),
+    }
+    assert dataset["facts"]["sha256"] == {
+        name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in ("queries.parquet", "qrels.tsv")
+    }
+    counts = {key: dataset["facts"][key] for key in ("queries", "judgements", "relevant", "unknown_documents")}
+    assert counts == {"queries": 2, "judgements": 3, "relevant": 2, "unknown_documents": 0}
+
+
+def test_fetching_again_gives_the_same_bytes(run, tmp_path):
+    folder = lay(tmp_path / "folder")
+    for out in (tmp_path / "a", tmp_path / "b", tmp_path / "b"):
+        fetch_all(run, folder, out)
+    for name in ("corpus.parquet", "queries.parquet", "qrels.tsv"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("document", "title", "text", "empty"),
+    [
+        pytest.param({"text": "x"}, "", "x", False, id="no-title-key"),
+        pytest.param({"title": None, "text": "x"}, "", "x", False, id="null-title"),
+        pytest.param({"title": "", "text": "x"}, "", "x", False, id="empty-title"),
+        pytest.param({"title": "t", "text": ""}, "t", "", False, id="title-only"),
+        pytest.param({"title": "t"}, "t", "", False, id="no-text-key"),
+        pytest.param({}, "", "", True, id="nothing"),
+        pytest.param({"title": None, "text": None}, "", "", True, id="nulls"),
+        pytest.param({"title": " ", "text": "\n"}, " ", "\n", True, id="white-space"),
+        pytest.param({"text": "x", "metadata": {"url": "u"}}, "", "x", False, id="more-keys"),
+        pytest.param(
+            {"text": "a\u2028b\u0085c\r\nd\u0000e 👍"}, "", "a\u2028b\u0085c\r\nd\u0000e 👍", False, id="odd-text"
+        ),
+    ],
+)
+def test_a_document_keeps_its_row_whatever_it_lacks(run, tmp_path, document, title, text, empty):
+    folder = lay(tmp_path / "folder", {"corpus.jsonl": [DOCUMENTS[0], {"_id": "odd", **document}, DOCUMENTS[1]]})
+    warnings = run(*corpus_command(folder, tmp_path / "out")).warnings
+    assert documents_in(tmp_path / "out") == [DOCUMENTS[0], {"_id": "odd", "title": title, "text": text}, DOCUMENTS[1]]
+    assert warnings == (["1 documents have neither title nor text"] if empty else [])
+    assert files.read_json(tmp_path / "out" / "corpus.json")["facts"]["empty_documents"] == empty
+
+
+def test_numeric_ids_become_text(run, tmp_path):
+    folder = lay(
+        tmp_path / "folder",
+        {
+            "corpus.jsonl": [{"_id": 0, "text": "zero"}, {"_id": 31715818, "text": "long"}],
+            "queries.jsonl": [{"_id": 1, "text": "one"}],
+            "qrels/test.tsv": "1\t31715818\t1\n1\t0\t0\n",
+        },
+    )
+    assert fetch_all(run, folder, tmp_path / "out") == []
+    assert [document["_id"] for document in documents_in(tmp_path / "out")] == ["0", "31715818"]
+    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"1": {"31715818": 1, "0": 0}}
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 10, 11])
+def test_rows_stay_in_order_over_row_groups(run, tmp_path, monkeypatch, size):
+    monkeypatch.setattr(collection, "ROW_GROUP", size)
+    rows = [{"_id": f"d{(i * 7) % 10}", "title": "", "text": str(i)} for i in range(10)]
+    done = run(*corpus_command(lay(tmp_path / "folder", {"corpus.jsonl": rows}), tmp_path / "out", documents=10))
+    assert done.status == 0, done.stderr
+    path = tmp_path / "out" / "corpus.parquet"
+    assert pq.read_metadata(path).num_row_groups == -(-10 // size)
+    assert documents_in(tmp_path / "out") == rows
+    part = [document.text for group in collection.read_documents(path, 2, 8) for document in group]
+    assert part == ["2", "3", "4", "5", "6", "7"]
+
+
+@pytest.mark.parametrize("size", [2, 100], ids=["across-row-groups", "in-one-row-group"])
+def test_the_first_of_duplicate_documents_is_kept_where_allowed(run, tmp_path, monkeypatch, size):
+    monkeypatch.setattr(collection, "ROW_GROUP", size)
+    ids = ["a", "b", "a", "c", "d", "b", "a", "e"]
+    rows = [{"_id": identifier, "title": "", "text": str(i)} for i, identifier in enumerate(ids)]
+    folder = lay(tmp_path / "folder", {"corpus.jsonl": rows})
+    warnings = run(*corpus_command(folder, tmp_path / "out", documents=5, allow=["duplicate-documents"])).warnings
+    assert warnings == ["3 duplicate documents are dropped (the first of each id is kept)"]
+    assert documents_in(tmp_path / "out") == [rows[i] for i in (0, 1, 3, 4, 7)]
+    facts = files.read_json(tmp_path / "out" / "corpus.json")["facts"]
+    assert (facts["documents"], facts["duplicates_dropped"]) == (5, 3)
+
+
+def test_the_first_of_duplicate_queries_is_kept_where_allowed(run, tmp_path):
+    folder = lay(tmp_path / "folder", query('{"_id": "q2", "text": "again"}', '{"_id": "unjudged", "text": "again"}'))
+    fetch_all(run, folder, tmp_path / "out", {"allow": ["duplicate-queries"]})
+    assert pq.read_table(tmp_path / "out" / "queries.parquet").to_pylist() == QUERIES[:2]
+
+
+def test_duplicate_queries_that_are_dropped_are_counted(run, tmp_path):
+    folder = lay(tmp_path / "folder", query('{"_id": "q2", "text": "again"}', '{"_id": "q2", "text": "and again"}'))
+    warnings = fetch_all(run, folder, tmp_path / "out", {"allow": ["duplicate-queries"]})
+    assert len(warnings) == 1
+    assert warnings[0].startswith("2 duplicate queries")
+    assert files.read_json(tmp_path / "out" / "dataset.json")["facts"]["duplicates_dropped"] == 2
+
+
+def test_an_empty_query_is_kept_where_allowed(run, tmp_path):
+    folder = lay(tmp_path / "folder", {**query('{"_id": "q3", "text": ""}'), **qrels("q3\td1\t1\n")})
+    fetch_all(run, folder, tmp_path / "out", {"allow": ["empty-queries"]})
+    assert collection.read_queries(tmp_path / "out" / "queries.parquet")["q3"] == ""
+
+
+def test_an_empty_query_that_nobody_judged_does_no_harm(run, tmp_path):
+    folder = lay(tmp_path / "folder", query('{"_id": "q3", "text": ""}'))
+    assert fetch_all(run, folder, tmp_path / "out") == []
+    assert list(collection.read_queries(tmp_path / "out" / "queries.parquet")) == ["q2", "q1"]
+
+
+@pytest.mark.parametrize("header", ["", HEADER, "query_id\tdoc_id\trelevance\n"], ids=["none", "beir", "another"])
+@pytest.mark.parametrize("grade", [-2, 0, 1, 3])
+def test_grades_are_kept_with_any_header(run, tmp_path, header, grade):
+    folder = lay(tmp_path / "folder", {"qrels/test.tsv": f"{header}q1\td1\t{grade}\nq1\td2\t1\nq2\td3\t-1\n"})
+    assert fetch_all(run, folder, tmp_path / "out") == []
+    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {
+        "q1": {"d1": grade, "d2": 1},
+        "q2": {"d3": -1},
+    }
+    facts = files.read_json(tmp_path / "out" / "dataset.json")["facts"]
+    assert facts["judgements"] == 3
+    assert facts["relevant"] == 1 + (grade > 0)
+    assert facts["queries_without_relevant"] == 1
+
+
+def test_of_two_splits_each_takes_its_own_queries(run, tmp_path):
+    folder, out = lay(tmp_path / "folder", {"qrels/dev.tsv": HEADER + "unjudged\td1\t1\n"}), tmp_path / "out"
+    fetch_all(run, folder, out)
+    assert list(collection.read_queries(out / "queries.parquet")) == ["q2", "q1"]
+    assert run(*dataset_command(folder, out, out / "corpus.parquet", split="dev", queries=1)).status == 0
+    assert list(collection.read_queries(out / "queries.parquet")) == ["unjudged"]
+
+
+def test_judgements_of_unknown_documents_are_counted_and_kept(run, tmp_path):
+    folder = lay(tmp_path / "folder", qrels("q1\tgone\t1\nq2\tgone\t1\nq1\tlost\t0\n"))
+    (warning,) = fetch_all(run, folder, tmp_path / "out")
+    assert warning == "qrels name 2 documents that the corpus lacks, ['gone', 'lost']; they are kept"
+    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {
+        "q2": {"d3": 2, "d1": 0, "gone": 1},
+        "q1": {"d1": 1, "gone": 1, "lost": 0},
+    }
+    facts = files.read_json(tmp_path / "out" / "dataset.json")["facts"]
+    assert (facts["unknown_documents"], facts["judgements"]) == (2, 6)
+
+
+def test_a_judgement_overruled_by_a_later_one_is_counted(run, tmp_path):
+    folder = lay(tmp_path / "folder", qrels("q1\td1\t0\nq2\td3\t2\n"))
+    (warning,) = fetch_all(run, folder, tmp_path / "out")
+    assert warning.startswith("qrels judge 1 (query, document) pairs again with another grade")
+    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv")["q1"] == {"d1": 0}
+
+
+# ---- as commands
+
+
+def test_the_command_takes_a_path_relative_to_the_working_directory(tmp_path):
+    lay(tmp_path / "folder")
+    out = Path("out")
+    for command in (
+        corpus_command(Path("folder"), out, documents=3),
+        dataset_command(Path("folder"), out, out / "corpus.parquet", queries=2),
+    ):
+        done = beirgrid("fetch", *command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+    assert documents_in(tmp_path / "out") == DOCUMENTS
+    assert names(tmp_path) == ["folder", "out"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({"corpus.jsonl": line("{")}, r":2: not JSON", id="malformed-json"),
+        pytest.param(
+            {"corpus.jsonl": None, "corpus.jsonl.gz": cut(gz(MANY))}, r"\.gz: truncated or corrupt", id="truncated-gz"
+        ),
+    ],
+)
+def test_the_command_fails_with_one_line(tmp_path, changes, message):
+    folder, out = lay(tmp_path / "folder", changes), tmp_path / "out"
+    done = beirgrid("fetch", *corpus_command(folder, out))
+    assert done.stdout == ""
+    assert re.search(f"{re.escape(str(folder))}/corpus.jsonl{message}", Fetched(done.returncode, done.stderr).error)
+    assert names(out) == []
+
+
+# ---- a full disk, and being killed
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file system of 1 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    (tmp_path / "disk").mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "disk")]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode != 0:
+        pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
+    yield tmp_path / "disk"
+    subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+
+
+FULL = re.compile("the disk is full.*Nothing half-written is left; free space and run again")
+
+
+def big(count: int) -> list[dict[str, str]]:
+    """Return documents that do not compress."""
+    rng = random.Random(1)
+    return [{"_id": f"d{i}", "title": "", "text": rng.randbytes(200).hex()} for i in range(count)]
+
+
+@pytest.mark.parametrize("size", [500, collection.ROW_GROUP], ids=["at-a-row-group", "at-the-end"])
+def test_a_disk_that_fills_up_under_a_corpus(run, tmp_path, full_disk, monkeypatch, size):
+    monkeypatch.setattr(collection, "ROW_GROUP", size)
+    small = lay(tmp_path / "small")
+    large = lay(tmp_path / "large", {"corpus.jsonl": big(8000)})
+    assert_refused(
+        run,
+        lambda out: corpus_command(large, out),
+        lambda out: corpus_command(small, out),
+        full_disk,
+        FULL.pattern,
+    )
+    assert names(full_disk / "finished") == ["corpus.json", "corpus.parquet"]
+    assert documents_in(full_disk / "finished") == DOCUMENTS
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"qrels/test.tsv": QRELS + "".join(f"q1\t{i:0100}\t1\n" for i in range(20_000))}, id="qrels"),
+        pytest.param({"queries.jsonl": [*({**row, "_id": f"x{row['_id']}"} for row in big(8000))]}, id="queries"),
+    ],
+)
+def test_a_disk_that_fills_up_under_a_dataset(run, tmp_path, full_disk, changes):
+    small = lay(tmp_path / "small")
+    documents = tmp_path / "fetched" / "corpus.parquet"
+    assert run(*corpus_command(small, documents.parent)).status == 0
+    if "queries.jsonl" in changes:
+        judged = [f"{row['_id']}\td1\t1\n" for row in changes["queries.jsonl"]]
+        changes = {**changes, "qrels/test.tsv": "".join(judged)}
+    large = lay(tmp_path / "large", changes)
+    error = run(*dataset_command(large, full_disk / "empty", documents)).error
+    assert FULL.search(error), error
+    assert names(full_disk / "empty") == []
+    assert run(*dataset_command(small, full_disk / "finished", documents)).status == 0
+    before = contents(full_disk / "finished")
+    assert FULL.search(run(*dataset_command(large, full_disk / "finished", documents)).error)
+    assert contents(full_disk / "finished") == before
+
+
+def test_a_disk_that_fills_up_under_a_checkpoint(run, tmp_path, full_disk):
+    small = checkpoint(tmp_path / "small", CHECKPOINT)
+    large = checkpoint(tmp_path / "large", {**CHECKPOINT, "model.safetensors": bytes(3_000_000)})
+    assert run(*model_command(full_disk, path=str(small))).status == 0
+    before = contents(full_disk)
+    error = run(*model_command(full_disk, path=str(large))).error
+    assert FULL.search(error), error
+    assert contents(full_disk) == before
+    assert names(full_disk) == ["checkpoint", "model.json"]
+
+
+def test_a_killed_fetch_leaves_nothing_under_the_final_name_and_the_next_one_cleans_up(run, tmp_path):
+    count = 300_000
+    with (lay(tmp_path / "folder") / "corpus.jsonl").open("w", encoding="utf-8") as stream:
+        stream.writelines(f'{{"_id": "d{i}", "title": "t", "text": "text number {i}"}}\n' for i in range(count))
+    out = tmp_path / "out"
+    command = corpus_command(tmp_path / "folder", out, documents=count)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "beirgrid", "fetch", *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 30
+    while not any(path.stat().st_size for path in out.glob(".*")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    (leftover,) = names(out)
+    assert leftover.startswith(".corpus.parquet.")
+
+    done = run(*command)
+    assert done.status == 0, done.stderr
+    assert names(out) == ["corpus.json", "corpus.parquet"]
+    assert collection.count(out / "corpus.parquet") == count

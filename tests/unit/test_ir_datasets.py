@@ -1,0 +1,471 @@
+"""Collections through ir_datasets: its own download code against a server on the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import random
+import re
+import subprocess
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ir_datasets
+import pyarrow.parquet as pq
+import pytest
+from helpers import beirgrid
+from ir_datasets.datasets import beir
+from ir_datasets.datasets.base import Dataset, FilteredQueries
+from ir_datasets.formats import GenericDoc, GenericQuery
+from ir_datasets.util import Cache, Migrator, ZipExtract
+from ir_datasets.util.download import _DownloadConfig
+
+from beirgrid import collection, files
+from beirgrid.__main__ import main
+
+HEADER = "query-id\tcorpus-id\tscore\n"
+META = {
+    **{"url": "u", "pubmed_id": "p", "stance": "PRO", "tags": ["a"], "authors": [], "year": 1999, "cited_by": []},
+    **{"references": [], "query": "keywords", "narrative": "long", "description": "longer"},
+}
+DOCUMENTS = [
+    {"_id": "d3", "title": "Third", "text": "third text, 👍", "metadata": META},
+    {"_id": "d1", "title": "", "text": "naïve", "metadata": META},
+    {"_id": "31715818", "title": "Title only", "text": "", "metadata": META},
+]
+QUERIES = [
+    {"_id": "2", "text": "second query", "metadata": META},
+    {"_id": "1", "text": "première query", "metadata": META},
+    {"_id": "unjudged", "text": "nobody judged this", "metadata": META},
+]
+QRELS = HEADER + "1\td1\t1\n2\td3\t2\n2\t31715818\t0\n1\tgone\t-1\n"
+FOLDER = "tiny"  # within the zip, as BEIR has it
+
+
+def jsonl(rows: list[Any]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def zipped(
+    corpus: str = jsonl(DOCUMENTS), queries: str = jsonl(QUERIES), qrels: str | None = QRELS, filler: int = 0
+) -> bytes:
+    """Return a zip in BEIR layout, with ``filler`` bytes that do not compress."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{FOLDER}/filler", random.Random(0).randbytes(filler))
+        archive.writestr(f"{FOLDER}/corpus.jsonl", corpus)
+        archive.writestr(f"{FOLDER}/queries.jsonl", queries)
+        if qrels is not None:
+            for split in ("dev", "test"):
+                archive.writestr(f"{FOLDER}/qrels/{split}.tsv", qrels if split == "test" else HEADER + "1\td3\t1\n")
+    return stream.getvalue()
+
+
+@dataclass
+class Server:
+    """What the server answers, and what it was asked."""
+
+    url: str
+    body: bytes = b""
+    status: int = 200
+    break_after: int | None = None
+    breaks: int = 1_000_000
+    ranges: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def serve(self, body: bytes, /, **settings: Any) -> str:
+        """Serve ``body`` from now on; return its MD5."""
+        self.body, self.status, self.break_after, self.asked = body, 200, None, []
+        for name, value in settings.items():
+            setattr(self, name, value)
+        return hashlib.md5(self.body).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    state: ClassVar[Server]
+
+    def do_GET(self) -> None:
+        state = self.state
+        state.asked.append(self.headers.get("Range", "whole"))
+        start = 0
+        if state.ranges and (wanted := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))):
+            start = int(wanted[1])
+        self.send_response(206 if start else state.status)
+        self.send_header("Content-Length", str(len(state.body) - start))
+        if state.ranges:
+            self.send_header("Accept-Ranges", "bytes")
+        self.end_headers()
+        stop = None
+        if state.break_after is not None and state.breaks > 0:
+            state.breaks -= 1
+            stop = start + state.break_after
+        self.wfile.write(state.body[start:stop])  # then the connection is closed: this is HTTP 1.0
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server():
+    """An HTTP server on the loopback interface."""
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Handler.state = Server(f"http://127.0.0.1:{httpd.server_port}/{FOLDER}.zip")
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield Handler.state
+    httpd.shutdown()
+    thread.join()
+    httpd.server_close()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """The folder of ir_datasets."""
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("IR_DATASETS_TMP", str(tmp_path / "irds-tmp"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return tmp_path / "home"
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def register(server, home) -> Callable[..., str]:
+    """Return a function that registers a dataset built as ir_datasets/datasets/beir.py builds its own."""
+
+    def build(
+        md5: str,
+        document: Any = beir.BeirTitleDoc,
+        query: Any = GenericQuery,
+        splits: bool = False,
+        size_hint: int = 6_000_000,
+    ) -> str:
+        name = f"beirgrid-test-{next(_NUMBERS)}"
+        base = home / beir.NAME
+        entry = {"url": server.url, "size_hint": size_hint, "expected_md5": md5, "cache_path": "tiny/source.zip"}
+        download = _DownloadConfig(contents={beir.NAME: {"tiny": entry}}).context(beir.NAME, base)["tiny"]
+        migrator = Migrator(base / "tiny/irds_version.txt", "v2", affected_files=[f"{base}/tiny/docs.pklz4"])
+        documents = migrator(beir.BeirDocs("tiny", ZipExtract(download, f"{FOLDER}/corpus.jsonl"), document))
+        texts = Cache(ZipExtract(download, f"{FOLDER}/queries.jsonl"), base / "tiny/queries.json")
+        queries = beir.BeirQueries("tiny", texts, query)
+
+        def qrels(split: str) -> beir.BeirQrels:
+            extract = ZipExtract(download, f"{FOLDER}/qrels/{split}.tsv")
+            return beir.BeirQrels(Cache(extract, base / f"tiny/{split}.qrels"), qrels_defs={})
+
+        if not splits:
+            ir_datasets.registry.register(f"beir/{name}", Dataset(documents, queries, qrels("test")))
+            return f"beir/{name}"
+        ir_datasets.registry.register(f"beir/{name}", Dataset(documents, queries))
+        for split in ("dev", "test"):
+            judged = beir.qid_filter(qrels(split))
+            ir_datasets.registry.register(
+                f"beir/{name}/{split}",
+                Dataset(documents, FilteredQueries(queries, judged, mode="include"), qrels(split)),
+            )
+        return f"beir/{name}"
+
+    return build
+
+
+@pytest.fixture
+def fetch(tmp_path, capsys):
+    """Fetch the corpus, or the dataset, of an id into ``out``; return the status and standard error."""
+    out = tmp_path / "out"
+
+    def call(kind: str, corpus: str, dataset: str | None = None, **entry: Any) -> tuple[int, str]:
+        capsys.readouterr()
+        source = json.dumps({"source": "ir_datasets", "id": corpus, **(entry if kind == "corpus" else {})})
+        if kind == "corpus":
+            command = [*("--corpus", source), *("--output", out / "corpus.parquet"), *("--made", out / "corpus.json")]
+        else:
+            command = [
+                *("--dataset", json.dumps({"corpus": "tiny", "id": dataset or corpus, **entry}), "--corpus", source),
+                *("--documents", out / "corpus.parquet", "--queries", out / "queries.parquet"),
+                *("--qrels", out / "qrels.tsv", "--made", out / "dataset.json"),
+            ]
+        status = main(["fetch", kind, "--name", "tiny", *map(str, command)])
+        return status, capsys.readouterr().err
+
+    return call
+
+
+def the_error(done: tuple[int, str]) -> str:
+    """Return the one error message; the log of ir_datasets may stand before it."""
+    status, stderr = done
+    assert status == 1, stderr
+    assert "Traceback" not in stderr
+    errors = [line for line in stderr.splitlines() if "error: " in line and not line.startswith("[")]
+    assert len(errors) == 1, stderr
+    assert errors[0] == stderr.splitlines()[-1]
+    return errors[0].removeprefix("beirgrid fetch: error: ")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def downloads(home: Path) -> list[str]:
+    """Return what ir_datasets kept, besides its empty or not yet filled index of documents."""
+    kept = [path for path in home.rglob("*") if path.is_file() and path.parent.name != "docs.pklz4"]
+    return sorted(str(path.relative_to(home)) for path in kept if path.name != "irds_version.txt")
+
+
+def documents_in(folder: Path) -> list[dict[str, str]]:
+    return pq.read_table(folder / "corpus.parquet").to_pylist()
+
+
+def served(rows: list[dict[str, Any]], *keys: str) -> list[dict[str, str]]:
+    return [{key: row[key] for key in ("_id", *keys)} for row in rows]
+
+
+def assert_whole(fetch, out: Path, identifier: str) -> None:
+    """Assert that corpus and dataset can be fetched, and are what the server has."""
+    assert fetch("corpus", identifier, documents=3)[0] == 0
+    assert fetch("dataset", identifier, queries=2)[0] == 0
+    assert documents_in(out) == served(DOCUMENTS, "title", "text")
+    assert pq.read_table(out / "queries.parquet").to_pylist() == served(QUERIES[:2], "text")
+    assert collection.read_qrels(out / "qrels.tsv") == {"2": {"d3": 2, "31715818": 0}, "1": {"d1": 1, "gone": -1}}
+
+
+# ---- the right file
+
+
+@pytest.mark.parametrize(
+    ("document", "query"),
+    [
+        pytest.param(beir.BeirTitleDoc, GenericQuery, id="scifact"),
+        pytest.param(beir.BeirTitleUrlDoc, beir.BeirUrlQuery, id="nfcorpus"),
+        pytest.param(beir.BeirCordDoc, beir.BeirCovidQuery, id="trec-covid"),
+        pytest.param(beir.BeirToucheDoc, beir.BeirToucheQuery, id="touche"),
+        pytest.param(beir.BeirSciDoc, beir.BeirSciQuery, id="scidocs"),
+        pytest.param(beir.BeirCqaDoc, beir.BeirCqaQuery, id="cqadupstack"),
+    ],
+)
+def test_what_is_served_is_what_is_fetched(server, register, fetch, tmp_path, home, document, query):
+    identifier = register(server.serve(zipped()), document, query)
+    assert_whole(fetch, tmp_path / "out", identifier)
+    assert server.asked == ["whole"]
+    assert files.read_json(tmp_path / "out" / "corpus.json")["facts"]["documents"] == 3
+    facts = files.read_json(tmp_path / "out" / "dataset.json")["facts"]
+    assert (facts["queries"], facts["judgements"], facts["unknown_documents"]) == (2, 4, 1)
+    assert "beir/tiny/source.zip" in downloads(home)
+
+
+def test_a_collection_without_titles(server, register, fetch, tmp_path):
+    identifier = register(server.serve(zipped()), GenericDoc)
+    assert fetch("corpus", identifier)[0] == 0
+    assert documents_in(tmp_path / "out") == [{**row, "title": ""} for row in served(DOCUMENTS, "text")]
+
+
+def test_the_splits_of_a_collection_share_one_download(server, register, fetch, tmp_path):
+    identifier = register(server.serve(zipped()), splits=True)
+    assert fetch("corpus", identifier, documents=3)[0] == 0
+    found = {}
+    for split in ("dev", "test"):
+        assert fetch("dataset", identifier, f"{identifier}/{split}")[0] == 0
+        found[split] = list(collection.read_queries(tmp_path / "out" / "queries.parquet"))
+    assert found == {"dev": ["1"], "test": ["2", "1"]}
+    assert server.asked == ["whole"]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "ranges"),
+    [
+        pytest.param(1, False, id="once-then-from-the-start"),
+        pytest.param(2, False, id="twice-then-from-the-start"),
+        pytest.param(3, True, id="often-then-from-where-it-broke"),
+    ],
+)
+def test_a_transfer_that_breaks_off_is_taken_up_again(server, register, fetch, tmp_path, breaks, ranges):
+    body = zipped(filler=200_000)
+    identifier = register(server.serve(body, break_after=50_000, breaks=breaks, ranges=ranges))
+    assert_whole(fetch, tmp_path / "out", identifier)
+    assert len(server.asked) == 1 + breaks
+    assert all(asked.startswith("bytes=") == ranges for asked in server.asked[1:])
+
+
+# ---- the wrong file, then the right one
+
+
+@pytest.mark.parametrize("kind", ["corpus", "dataset"])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        pytest.param({"body": zipped(corpus=jsonl(DOCUMENTS[:2]))}, "Expected md5 hash to be {md5} but got", id="md5"),
+        pytest.param({"body": b""}, "Expected md5 hash to be {md5} but got", id="empty"),
+        pytest.param({"break_after": 50_000}, "(ChunkedEncodingError|ProtocolError): .*IncompleteRead", id="truncated"),
+        pytest.param({"break_after": 50_000, "breaks": 3}, "IncompleteRead", id="truncated-thrice"),
+        pytest.param({"break_after": 0}, "IncompleteRead", id="closed-at-once"),
+        pytest.param({"status": 404, "body": b"not here"}, "Expected md5 hash to be {md5}|404", id="404"),
+        pytest.param({"status": 403, "body": b"no"}, "403", id="403"),
+        pytest.param({"status": 503, "body": b"later"}, "Expected md5 hash to be {md5}|503", id="503"),
+    ],
+)
+def test_a_bad_download_is_refused_and_the_next_one_is_used(
+    server, register, fetch, tmp_path, home, kind, wrong, message
+):
+    right = zipped(filler=100_000)
+    md5 = server.serve(right)
+    identifier = register(md5)
+    out = tmp_path / "out"
+    server.serve(right, **wrong)
+    error = the_error(fetch(kind, identifier))
+    assert error.startswith(f"{identifier}: the download failed or is not the expected file (")
+    assert re.search(message.format(md5=md5), error), error
+    assert str(home) in error
+    assert names(out) == []
+    assert downloads(home) == []
+
+    server.serve(right)
+    assert_whole(fetch, out, identifier)
+
+
+def test_a_server_that_is_gone_is_named(server, register, fetch, tmp_path, home):
+    md5 = server.serve(zipped())
+    server.url = "http://127.0.0.1:9/tiny.zip"
+    error = the_error(fetch("corpus", register(md5)))
+    assert "127.0.0.1" in error
+    assert names(tmp_path / "out") == []
+    assert downloads(home) == []
+
+
+def test_a_finished_corpus_outlives_a_failed_download(server, register, fetch, tmp_path, home):
+    identifier = register(server.serve(zipped()))
+    assert fetch("corpus", identifier)[0] == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    (home / "beir").rename(home / "elsewhere")
+    the_error(fetch("corpus", register("0" * 32)))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+# ---- archives that are flawed although their checksum is right
+
+
+def damaged(archive: bytes, member: str) -> bytes:
+    """Return the archive with one bit of the packed data of a member inverted."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        info = opened.getinfo(member)
+    at = info.header_offset + 30 + len(member) + info.compress_size // 2
+    return archive[:at] + bytes([archive[at] ^ 0x10]) + archive[at + 1 :]
+
+
+MANY = jsonl([{**DOCUMENTS[0], "_id": f"d{i}"} for i in range(2000)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        pytest.param("corpus", b"<html>moved</html>", "BadZipFile: File is not a zip file", id="no-zip"),
+        pytest.param("corpus", zipped(filler=9000)[:9000], "BadZipFile: File is not a zip file", id="cut-zip"),
+        pytest.param("corpus", damaged(zipped(MANY), "tiny/corpus.jsonl"), "BadZipFile|[eE]rror", id="damaged-corpus"),
+        pytest.param("dataset", damaged(zipped(), "tiny/queries.jsonl"), "BadZipFile|error", id="damaged-queries"),
+        pytest.param("dataset", damaged(zipped(), "tiny/qrels/test.tsv"), "BadZipFile|error", id="damaged-qrels"),
+        pytest.param("dataset", zipped(qrels=None), "no item named 'tiny/qrels/test.tsv'", id="no-qrels"),
+        pytest.param("corpus", zipped(corpus='{"_id": '), "JSONDecodeError", id="malformed-json"),
+        pytest.param("corpus", zipped(corpus='["d1"]\n'), "", id="array"),
+        pytest.param("corpus", zipped(corpus='{"_id": "d1"}\n'), "KeyError: 'text'", id="no-text"),
+        pytest.param("corpus", zipped(corpus='{"_id": 1, "title": "", "text": "x"}\n'), "", id="numeric-id"),
+        pytest.param("corpus", zipped(corpus='{"_id": "d 1", "title": "", "text": "x"}\n'), "white space", id="space"),
+        pytest.param("corpus", zipped(corpus=jsonl(DOCUMENTS * 2)), "duplicate document id 'd3'", id="duplicates"),
+        pytest.param("corpus", zipped(corpus=""), "", id="empty-corpus"),
+        pytest.param("dataset", zipped(queries='{"_id": "1", "text": ""}\n'), "query '1' is empty", id="empty-query"),
+        pytest.param("dataset", zipped(queries=jsonl(QUERIES[:1])), "do not exist, '1' first", id="unknown-query"),
+        pytest.param("dataset", zipped(qrels=HEADER + "1\td1\n"), "expected 3 columns, got 2", id="two-columns"),
+        pytest.param("dataset", zipped(qrels=HEADER + "1\td1\tx\n"), "ValueError: .*'x'", id="score-is-a-word"),
+        pytest.param("dataset", zipped(qrels="1\td1\t1\n"), "", id="no-header"),
+        pytest.param("dataset", zipped(qrels=""), "", id="empty-qrels"),
+        pytest.param("dataset", zipped(qrels=HEADER), "has no qrels", id="no-judgement"),
+    ],
+)
+def test_a_flawed_archive_is_refused(server, register, fetch, tmp_path, kind, body, message):
+    identifier = register(server.serve(body))
+    error = the_error(fetch(kind, identifier))
+    assert identifier in error or "'tiny'" in error
+    assert re.search(message, error), error
+    assert names(tmp_path / "out") == []
+
+
+def test_the_message_about_a_flawed_archive_says_where_to_delete_it(server, register, fetch, tmp_path, home):
+    """Deleting what the message names, and running again, is enough."""
+    identifier = register(server.serve(damaged(zipped(MANY), "tiny/corpus.jsonl")))
+    assert f"delete it first under {home}" in the_error(fetch("corpus", identifier))
+    assert fetch("corpus", identifier)[0] == 1
+    (home / "beir" / "tiny" / "source.zip").unlink()
+    assert_whole(fetch, tmp_path / "out", register(server.serve(zipped())))
+
+
+# ---- other troubles
+
+
+@pytest.mark.parametrize("kind", ["corpus", "dataset"])
+@pytest.mark.parametrize("identifier", ["beir/scifacts", "no-such-thing", ""])
+def test_an_unknown_id_is_named(home, fetch, tmp_path, kind, identifier):
+    error = the_error(fetch(kind, identifier))
+    assert error.startswith(f"ir_datasets has no dataset {identifier!r}")
+    assert names(tmp_path / "out") == []
+
+
+def test_an_id_without_queries_is_refused(server, register, fetch, tmp_path):
+    identifier = register(server.serve(zipped()), splits=True)
+    assert fetch("corpus", identifier)[0] == 0
+    assert identifier in the_error(fetch("dataset", identifier))
+    assert names(tmp_path / "out") == ["corpus.json", "corpus.parquet"]
+
+
+def test_the_command_names_an_unknown_id(home, tmp_path):
+    source = json.dumps({"source": "ir_datasets", "id": "beir/scifacts"})
+    out = tmp_path / "out"
+    done = beirgrid(
+        *("fetch", "corpus", "--name", "tiny", "--corpus", source),
+        *("--output", out / "corpus.parquet", "--made", out / "corpus.json"),
+    )
+    assert "ir_datasets has no dataset 'beir/scifacts'" in the_error((done.returncode, done.stderr))
+    assert names(out) == []
+
+
+@pytest.fixture
+def full_disk(home):
+    """1 MB where ir_datasets keeps its files; calling it makes that 20 MB."""
+    home.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(home)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode != 0:
+        pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
+    yield lambda: subprocess.run(["mount", "-o", "remount,size=20m", str(home)], check=True)
+    subprocess.run(["umount", "--lazy", str(home)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("filler", "size_hint"),
+    [
+        pytest.param(0, 6_000_000, id="foreseen"),  # from size_hint, which all of beir's collections have
+        pytest.param(3_000_000, 1000, id="under-the-download"),
+        pytest.param(0, 1000, id="under-the-documents"),
+    ],
+)
+def test_a_disk_that_fills_up(server, register, fetch, tmp_path, home, full_disk, filler, size_hint):
+    rng = random.Random(0)
+    rows = [{"_id": f"x{i}", "title": "", "text": rng.randbytes(100).hex()} for i in range(0 if filler else 6000)]
+    rows = [*DOCUMENTS, *rows]
+    identifier = register(server.serve(zipped(corpus=jsonl(rows), filler=filler)), size_hint=size_hint)
+    error = the_error(fetch("corpus", identifier))
+    assert names(tmp_path / "out") == []
+    assert not [name for name in downloads(home) if name.endswith(".tmp")]
+
+    full_disk()
+    done = fetch("corpus", identifier, documents=len(rows))
+    assert done[0] == 0, done[1]
+    assert documents_in(tmp_path / "out") == served(rows, "title", "text")
+    assert "disk is full" in error

@@ -1,0 +1,83 @@
+"""Canonical order, run files, reranking."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+
+from beirgrid import runs
+from beirgrid.errors import DataError
+from beirgrid.rerank import rerank
+
+
+def test_ties_go_to_the_larger_id_as_a_string():
+    ranking = runs.canonical("q", ["10", "9", "a", "é"], [1.0, 1.0, 1.0, 2.0])
+    assert ranking.ids == ["é", "a", "9", "10"]
+
+
+def test_scores_that_float32_cannot_tell_apart_are_ties():
+    assert runs.canonical("q", ["a", "b"], [1.0 + 1e-12, 1.0]).ids == ["b", "a"]
+
+
+def test_the_querys_own_document_goes_before_the_cut():
+    ranking = runs.canonical("b", ["a", "b", "c"], [3, 2, 1], depth=2)
+    assert ranking.ids == ["a", "c"]
+
+
+def test_nan_is_refused_with_query_and_document():
+    with pytest.raises(DataError, match=r"query 'q'.*document 'b' is NaN"):
+        runs.canonical("q", ["a", "b"], [1.0, float("nan")])
+
+
+def test_a_run_survives_its_file(tmp_path):
+    rng = np.random.default_rng(0)
+    ids = [f"d{i}" for i in range(500)]
+    run = {q: runs.canonical(q, ids, rng.standard_normal(500).astype(np.float32)) for q in ("1", "2")}
+    runs.write(tmp_path / "x.run.gz", run, "system")
+    again = runs.read(tmp_path / "x.run.gz")
+    assert list(again) == ["1", "2"]
+    for query, ranking in run.items():
+        assert again[query].ids == ranking.ids
+        assert (again[query].scores == ranking.scores).all()
+    first = (tmp_path / "x.run.gz").read_bytes()
+    runs.write(tmp_path / "x.run.gz", run, "system")
+    assert (tmp_path / "x.run.gz").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", r":2: document 'a' is ranked twice for query '1'"),
+        ("1 Q0 a 1 0.5 t\n1 Q0 b\n", r":2: not a TREC run line"),
+        ("1 Q0 a 1 high t\n", r":1: not a TREC run line"),
+        ("1 Q0 a 1 nan t\n", r"query '1': the score of document 'a' is NaN"),
+    ],
+)
+def test_broken_runs_are_refused(tmp_path, text, message):
+    (tmp_path / "x.run").write_text(text)
+    with pytest.raises(DataError, match=message):
+        runs.read(tmp_path / "x.run")
+
+
+def test_a_truncated_run_is_refused(tmp_path):
+    whole = gzip.compress(b"".join(b"1 Q0 d%d %d %d t\n" % (i, i, 900 - i) for i in range(900)))
+    (tmp_path / "x.run.gz").write_bytes(whole[:-30])
+    with pytest.raises(DataError, match=r"x\.run\.gz: truncated or corrupt after line"):
+        runs.read(tmp_path / "x.run.gz")
+
+
+def test_below_the_depth_the_first_stages_order_is_kept():
+    ids = [f"d{i:04}" for i in range(1000)]
+    first = runs.canonical("q", ids, np.linspace(9, 1, 1000))
+    scores = {("q", document): float(-i) * 1000 for i, document in enumerate(first.ids[:100][::-1])}
+    again = rerank("q", first, scores, 100)
+    assert again.ids[:100] == first.ids[:100][::-1]
+    assert again.ids[100:] == first.ids[100:]
+    assert runs.canonical("q", again.ids, again.scores).ids == again.ids  # the scores alone say the same
+
+
+def test_a_pair_without_score_is_an_error():
+    with pytest.raises(DataError, match="no score for query 'q' with document 'b'"):
+        rerank("q", runs.canonical("q", ["a", "b"], [2, 1]), {("q", "a"): 1.0}, 2)

@@ -1,0 +1,46 @@
+"""A small grid with every kind of stage, run by real Snakemake on random-weight models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small import SYSTEMS, collection, run
+
+
+@pytest.fixture(scope="session")
+def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Callable[..., Path]:
+    """Return a function that writes the grid's configfile, with changes, into a folder."""
+    data = collection(tmp_path_factory.mktemp("data") / "small")
+
+    def write(folder: Path, **changes: Any) -> Path:
+        settings: dict[str, Any] = {
+            "corpora": {"small": {"source": "local", "path": str(data), "documents": 60}},
+            "datasets": {"small": {"corpus": "small", "queries": 11}},
+            "models": {
+                "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
+                "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
+            },
+            "systems": SYSTEMS,
+            "grid": {"systems": list(SYSTEMS), "datasets": ["small"]},
+            "encode": {"shard": 25, "precision": "float32"},
+            "metrics": ["ndcg@10", "recall@100"],
+        }
+        settings.update(changes)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "grid.yaml").write_text(yaml.safe_dump(settings))
+        return folder / "grid.yaml"
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def finished(small_grid: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one undisturbed run of the small grid. Tests must not change it."""
+    folder = tmp_path_factory.mktemp("finished")
+    done = run(small_grid(folder), folder)
+    assert done.returncode == 0, done.stdout
+    return folder

@@ -1,0 +1,138 @@
+"""Faults while the grid runs: killed jobs, a killed Snakemake, broken models; the table stays the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import ROOT, snakemake
+from small import run
+
+STAGES = ["fetch", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "report"]
+
+
+def _stage_processes(folder: Path) -> dict[int, str]:
+    """Return process id to stage of the stages that run in ``folder``."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"beirgrid" in words[2:4] and (entry / "cwd").resolve() == folder.resolve():
+                found[int(entry.name)] = words[words.index(b"beirgrid") + 1].decode()
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+def _start(configfile: Path, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "snakemake", "--configfile", str(configfile), "--directory", str(folder)]
+    command += ["--cores", "2", "--rerun-incomplete"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+
+
+def _table(folder: Path) -> str:
+    return (folder / "results/tables/scores.csv").read_text()
+
+
+def _temporaries(folder: Path) -> list[Path]:
+    return list((folder / "results").rglob("*beirgrid-tmp*"))
+
+
+def test_a_kill_in_every_stage_costs_nothing_that_was_finished(finished, small_grid, tmp_path):
+    configfile = small_grid(tmp_path)
+    killed: set[str] = set()
+    for _ in range(3 * len(STAGES)):
+        process = _start(configfile, tmp_path)
+        while process.poll() is None:
+            for pid, stage in _stage_processes(tmp_path).items():
+                if stage not in killed:
+                    time.sleep(0.15)  # into the work: past the interpreter's start, before the end
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                        killed.add(stage)
+                    except ProcessLookupError:
+                        continue
+            time.sleep(0.01)
+        if process.returncode == 0:
+            break
+    assert process.returncode == 0
+    assert killed == set(STAGES)
+    assert _table(tmp_path) == _table(finished)
+    assert not _temporaries(tmp_path)
+
+
+def test_a_killed_snakemake_is_unlocked_and_finishes(finished, small_grid, tmp_path):
+    configfile = small_grid(tmp_path)
+    process = _start(configfile, tmp_path)
+    while not _stage_processes(tmp_path):
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    while _stage_processes(tmp_path):  # orphans write their whole files and end
+        time.sleep(0.1)
+    locked = run(configfile, tmp_path, "--rerun-incomplete")
+    assert locked.returncode != 0
+    assert "--unlock" in locked.stdout
+    assert run(configfile, tmp_path, "--unlock").returncode == 0
+    done = run(configfile, tmp_path, "--rerun-incomplete")
+    assert done.returncode == 0, done.stdout
+    assert _table(tmp_path) == _table(finished)
+
+
+def test_nan_weights_are_named_and_nothing_is_written(small_grid, tiny_models, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(tiny_models["dense"], tmp_path / "broken")
+    weights = load_file(tmp_path / "broken/model.safetensors")
+    weights["embeddings.word_embeddings.weight"][10:] = float("nan")
+    save_file(weights, tmp_path / "broken/model.safetensors", metadata={"format": "pt"})
+    model = {"family": "dense", "path": str(tmp_path / "broken"), "similarity": "cosine"}
+    configfile = small_grid(tmp_path, models={"tiny-dense": model}, systems={"tiny": {"retriever": "tiny-dense"}})
+    settings = yaml.safe_load(configfile.read_text())
+    settings["grid"] = {"systems": ["tiny"], "datasets": ["small"]}
+    configfile.write_text(yaml.safe_dump(settings))
+    done = run(configfile, tmp_path, "--show-failed-logs")
+    assert done.returncode != 0
+    assert "gives NaN or infinite values" in done.stdout
+    assert "document 'd" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not list((tmp_path / "results/embeddings").rglob("*.npy"))
+
+
+def test_a_wrong_document_count_is_named(small_grid, tmp_path):
+    configfile = small_grid(tmp_path)
+    settings = yaml.safe_load(configfile.read_text())
+    settings["corpora"]["small"]["documents"] = 61
+    configfile.write_text(yaml.safe_dump(settings))
+    done = run(configfile, tmp_path, "--show-failed-logs")
+    assert done.returncode != 0
+    assert "has 60 documents; the registry says 61" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"grid": {"systems": ["bm52"], "datasets": ["small"]}}, "no system is named 'bm52'; did you mean 'bm25'?"),
+        ({"metrics": ["ndgc@10"]}, "there is no metric 'ndgc'; did you mean 'ndcg'?"),
+        ({"retreive": {"depth": 10}}, "unknown key 'retreive'; did you mean 'retrieve'?"),
+    ],
+)
+def test_a_wrong_config_is_one_message_before_any_job(small_grid, tmp_path, change, message):
+    done = run(small_grid(tmp_path, **change), tmp_path)
+    assert done.returncode != 0
+    assert message in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_configfile_that_does_not_exist_is_named(tmp_path):
+    done = snakemake("-n", "--configfile", tmp_path / "nowhere.yaml")
+    assert done.returncode != 0
+    assert "nowhere.yaml" in done.stdout

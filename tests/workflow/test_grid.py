@@ -1,0 +1,168 @@
+"""The small grid, run for real: what is made, what is recorded, what a second run does."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import snakemake
+from small import SYSTEMS, run
+
+
+def _jobs(output: str) -> dict[str, int]:
+    """Read the job counts of a (dry) run, without the target and the total."""
+    table = re.search(r"^job +count\n[- ]+\n((?:\S+ +\d+\n)+)", output, re.MULTILINE)
+    jobs = {name: int(count) for name, count in re.findall(r"(\S+) +(\d+)\n", table[1])} if table else {}
+    return {name: count for name, count in jobs.items() if name not in ("all", "total")}
+
+
+def _scores(folder: Path) -> dict[tuple[str, str], float]:
+    with (folder / "results/tables/scores.csv").open() as stream:
+        return {(row["system"], row["metric"]): float(row["value"]) for row in csv.DictReader(stream)}
+
+
+def test_every_system_is_evaluated_on_every_query(finished):
+    with (finished / "results/tables/scores.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {(row["system"], row["metric"]) for row in rows} == {
+        (s, m) for s in SYSTEMS for m in ("ndcg@10", "recall@100")
+    }
+    assert {row["queries"] for row in rows} == {"11"}
+    assert all(0 < float(row["value"]) <= 1 for row in rows)
+
+
+def test_results_stand_under_the_directory_and_nowhere_else(finished, root):
+    assert (finished / "results/report/index.html").is_file()
+    assert not (root / "results/runs/tiny").exists()
+
+
+def test_shards_follow_the_registry_and_embeddings_are_dropped(finished):
+    shards = sorted(path.name for path in (finished / "results/indexes/tiny-dense/small").glob("*.faiss"))
+    assert shards == ["0.faiss", "1.faiss", "2.faiss"]
+    assert not list((finished / "results/embeddings").rglob("*.npy"))
+
+
+def test_runs_leave_out_the_query_itself(finished):
+    from beirgrid import runs
+
+    for system in SYSTEMS:
+        run = runs.read(finished / f"results/runs/{system}/small.run.gz")
+        assert "d3" in run
+        assert "d3" not in run["d3"].ids
+    dense = runs.read(finished / "results/runs/tiny/small.run.gz")
+    assert all(len(ranking.ids) in (59, 60) for ranking in dense.values())
+
+
+def test_every_artifact_says_what_made_it(finished):
+    made = json.loads((finished / "results/embeddings/tiny-dense/small/0.json").read_text())
+    assert made["settings"]["similarity"] == "cosine"
+    assert made["facts"] | {"documents_per_second": 0} == {
+        "device": "cpu",
+        "precision": "float32",
+        "documents": 25,
+        "documents_per_second": 0,
+        "dimension": 32,
+    }
+    assert made["packages"]["sentence-transformers"]
+    assert made["seconds"] > 0
+    assert made["peak_memory_mb"] > 50
+    assert made["command"].startswith("python -m beirgrid encode --model")
+    for system in SYSTEMS:
+        assert json.loads((finished / f"results/runs/{system}/small.json").read_text())["stage"]
+
+
+def test_a_command_from_the_log_runs_alone(finished, tmp_path):
+    import shlex
+
+    from helpers import beirgrid
+
+    made = json.loads((finished / "results/metrics/tiny/small.json").read_text())
+    arguments = shlex.split(made["command"])[3:]
+    shutil.copytree(finished / "results", tmp_path / "results")
+    (tmp_path / "results/metrics/tiny/small.json").unlink()
+    done = beirgrid(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    again = json.loads((tmp_path / "results/metrics/tiny/small.json").read_text())
+    assert again["facts"] == made["facts"]
+
+
+def test_per_query_values_average_to_the_mean(finished):
+    table = pq.read_table(finished / "results/metrics/tiny/small.per-query.parquet")
+    made = json.loads((finished / "results/metrics/tiny/small.json").read_text())
+    assert table.num_rows == 11
+    assert sum(table["ndcg@10"].to_pylist()) / 11 == pytest.approx(made["facts"]["means"]["ndcg@10"])
+
+
+def test_the_report_is_one_file_with_every_cell(finished):
+    page = (finished / "results/report/index.html").read_text()
+    assert not re.search(r'(src|href)="(?!#)', page)  # nothing is loaded from elsewhere
+    for (system, _), value in _scores(finished).items():
+        assert system.replace("+", "+") in page
+        assert f"{value:.4f}" in page
+
+
+def test_a_second_run_does_nothing(finished):
+    done = run(finished / "grid.yaml", finished)
+    assert "Nothing to be done" in done.stdout
+
+
+def test_snakemakes_own_report_works(finished, tmp_path):
+    done = run(finished / "grid.yaml", finished, "--report", str(tmp_path / "report.html"))
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+# What a change makes again, as a dry run tells it.
+_TABLES = {"aggregate": 1, "report": 1}
+CHANGES = {
+    "a new system": (
+        {"systems": {**SYSTEMS, "tiny+ce": {"first_stage": "tiny", "reranker": "tiny-ce", "depth": 5}}},
+        ["tiny+ce"],
+        {"score": 1, "rerank": 2, "evaluate": 2, **_TABLES},
+    ),
+    "another depth": (
+        {"systems": {**SYSTEMS, "ce@5": {"first_stage": "bm25-flat", "reranker": "tiny-ce", "depth": 5}}},
+        ["ce@5"],
+        {"rerank": 1, "evaluate": 1, **_TABLES},
+    ),
+    "another metric": ({"metrics": ["ndcg@10", "recall@100", "p@5"]}, [], {"evaluate": 4, **_TABLES}),
+}
+
+
+@pytest.mark.parametrize(("changes", "more", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_change_makes_again_what_depends_on_it(finished, small_grid, tmp_path, changes, more, expected):
+    grid = {"systems": [*SYSTEMS, *more], "datasets": ["small"]}
+    done = run(small_grid(tmp_path, **changes, grid=grid), finished, "-n")
+    assert _jobs(done.stdout) == expected, done.stdout
+
+
+def test_pairs_are_scored_once(finished, small_grid, tmp_path):
+    shutil.copytree(finished, tmp_path / "again", symlinks=True)
+    systems = {**SYSTEMS, "tiny+ce": {"first_stage": "tiny", "reranker": "tiny-ce", "depth": 3}}
+    grid = {"systems": list(systems), "datasets": ["small"]}
+    done = run(small_grid(tmp_path, systems=systems, grid=grid), tmp_path / "again")
+    assert done.returncode == 0, done.stdout
+    before = json.loads((finished / "results/pairs/tiny-ce/small.json").read_text())["facts"]
+    after = json.loads((tmp_path / "again/results/pairs/tiny-ce/small.json").read_text())["facts"]
+    assert before["pairs_scored"] == before["pairs"]
+    assert after["pairs"] > before["pairs"]
+    assert after["pairs_scored"] == after["pairs"] - before["pairs"]
+    assert _scores(tmp_path / "again").items() >= _scores(finished).items()
+
+
+def test_the_workflow_can_be_used_as_a_module(root, small_grid, tmp_path):
+    configfile = small_grid(tmp_path)
+    (tmp_path / "Snakefile").write_text(
+        f"configfile: {str(configfile)!r}\n"
+        f"module beirgrid:\n    snakefile: {str(root / 'workflow' / 'Snakefile')!r}\n    config: config\n"
+        "use rule * from beirgrid as grid_*\n"
+        "rule everything:\n    default_target: True\n    input: rules.grid_all.input\n"
+    )
+    done = snakemake("-n", "--snakefile", tmp_path / "Snakefile", "--directory", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert _jobs(done.stdout)["grid_encode"] == 3
