@@ -226,6 +226,11 @@ def test_order_is_trec_evals(case: Case) -> None:
     }
 
 
+def test_order_of_float64_scores_is_trec_evals(case: Case) -> None:
+    for query, scores in case.run.items():
+        assert runs.canonical(query, scores, list(scores.values())).ids == trec_order(scores)
+
+
 def test_the_reference_order_and_ndcg_are_trec_evals(case: Case) -> None:
     expected = trec_values(case.qrels, case.run)
     for k in CUTOFFS:
@@ -250,7 +255,7 @@ def test_a_query_counts_the_same_alone_as_among_others(case: Case) -> None:
         assert {name: values[0] for name, values in alone.items()} == {n: together[n][i] for n in together}
 
 
-@pytest.mark.parametrize("name", TREC_METRICS[2::6] + OWN_METRICS[2::6])
+@pytest.mark.parametrize("name", [name for name in TREC_METRICS + OWN_METRICS if name.endswith(("@1", "@10"))])
 def test_a_metric_has_the_same_value_alone_as_among_others(name: str) -> None:
     qrels, run = random_collection("ties", 20)
     read = {q: runs.canonical(q, scores, list(scores.values())) for q, scores in run.items()}

@@ -270,6 +270,8 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
     if train := model.get("train"):
         yield from _unknown(f"{where}.train.base", "model", train["base"], raw["models"])
         yield from _unknown(f"{where}.train.corpus", "corpus", train["corpus"], raw["corpora"])
+        if "teacher" in train:
+            yield from _model_use_problems(f"{where}.train.teacher", train["teacher"], "dense", raw)
         if model["family"] != "cross-encoder":
             yield f"{where}.train: only cross-encoders can be trained"
         if "dataset" not in train and not train.get("derive"):

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     import torch
 
 
+DEFAULT_BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
+
+
 def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of every stage that runs a model."""
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
     parser.add_argument(
         "--batch-tokens",
-        default={"cpu": 4096, "cuda": 65536},
+        default=DEFAULT_BATCH_TOKENS,
         type=json.loads,
         help="tokens per batch by device, as JSON",
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from . import provenance, runs
+from .errors import DataError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,28 +57,50 @@ def fuse(
     queries = list(dict.fromkeys(query for part in parts for query in part))
     if not queries:
         return {}
-    # Methods that look at ranks alone get scores that fall by one, so that ties keep their canonical
-    # order. ranx cannot type a query without documents: it gets a placeholder, taken out again below.
+    if norm == "max" and method == "wsum":
+        _refuse_negative(parts)
+    # ranx compiles anew for each length of the longest id that it meets, so ids become numbers of one
+    # width. Methods that look at ranks alone get scores that fall by one, so that ties keep their
+    # canonical order.
     by_rank = method == "rrf" or norm in ("rank", "borda")
-    dicts = [{query: _scores(part.get(query), by_rank) for query in queries} for part in parts]
-    inputs = [ranx.Run(scores) for scores in dicts]
+    names = {query: _names([part[query] for part in parts if query in part]) for query in queries}
+    inputs = [ranx.Run({query: _scores(part.get(query), names[query], by_rank) for query in queries}) for part in parts]
     if method == "rrf":
         fused = ranx.fuse(inputs, norm=None, method="rrf", params={"k": k})
     else:
         fused = ranx.fuse(inputs, norm=norm, method="wsum", params={"weights": weights})
     result: runs.Run = {}
-    for query, scores in fused.to_dict().items():
-        scores.pop(_PLACEHOLDER, None)
+    for query, numbered in fused.to_dict().items():
+        documents = {number: document for document, number in names[query].items()}
+        scores = {documents[number]: score for number, score in numbered.items() if number in documents}
         result[query] = runs.canonical(query, scores, np.fromiter(scores.values(), np.float64, len(scores)), depth)
     return result
 
 
-_PLACEHOLDER = "\x00no document"
+_WIDTH = 8
+# ranx cannot type a query without documents; this stands in for one and is left out of the result.
+_PLACEHOLDER = "-" * _WIDTH
 
 
-def _scores(ranking: runs.Ranking | None, by_rank: bool) -> dict[str, float]:
+def _names(rankings: list[runs.Ranking]) -> dict[str, str]:
+    """Return document id to number, as text of one width, for the documents of one query."""
+    ids = dict.fromkeys(document for ranking in rankings for document in ranking.ids)
+    return {document: f"{number:0{_WIDTH}d}" for number, document in enumerate(ids)}
+
+
+def _scores(ranking: runs.Ranking | None, names: dict[str, str], by_rank: bool) -> dict[str, float]:
     if ranking is None or not ranking.ids:
         return {_PLACEHOLDER: 0.0}
-    if by_rank:
-        return dict(zip(ranking.ids, range(len(ranking.ids), 0, -1), strict=True))
-    return dict(zip(ranking.ids, ranking.scores.tolist(), strict=True))
+    scores = range(len(ranking.ids), 0, -1) if by_rank else ranking.scores.tolist()
+    return {names[document]: float(score) for document, score in zip(ranking.ids, scores, strict=True)}
+
+
+def _refuse_negative(parts: list[runs.Run]) -> None:
+    """Refuse scores that division by the maximum would turn upside down (logits, say)."""
+    for number, part in enumerate(parts, start=1):
+        for query, ranking in part.items():
+            if ranking.ids and ranking.scores[0] <= 0:
+                raise DataError(
+                    f"run {number}, query {query!r}: its best score is {ranking.scores[0]:g}, which norm max cannot "
+                    "divide by; use norm min-max"
+                )

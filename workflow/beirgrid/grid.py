@@ -220,10 +220,17 @@ class Grid:
             "corpus": paths.CORPUS.format(corpus=train["corpus"]),
             "index": paths.LUCENE.format(index="bm25-flat", corpus=train["corpus"]),
         }
+        if "teacher" in train:
+            inputs["teacher"] = paths.CHECKPOINT.format(model=train["teacher"])
         if "dataset" in train:
             inputs["queries"] = paths.QUERIES.format(dataset=train["dataset"])
             inputs["qrels"] = paths.QRELS.format(dataset=train["dataset"])
         return inputs
+
+    def training_options(self, model: str) -> str:
+        """Return the options of the train command that not every recipe has."""
+        inputs = self.training_inputs(model)
+        return " ".join(f"--{name} {inputs[name]}" for name in ("teacher", "queries", "qrels") if name in inputs)
 
     def _trained(self, model: str) -> dict[str, Any]:
         train = self.config.models[model].train

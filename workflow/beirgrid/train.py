@@ -1,7 +1,8 @@
 """Stage train: a cross-encoder trained in the workflow on pairs from a corpus.
 
 Positive pairs are queries with qrels of a training dataset, document titles, and sentences taken out
-of their document. Negatives are what BM25 finds for the query instead.
+of their document. Negatives are what BM25 finds for the query instead, and documents at random. Labels
+are 1 and 0, or the similarities that a dense teacher gives (listwise distillation).
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import checkpoints, collection, files, lucene, provenance
-from .encoders import pick_device, pick_precision
+from .encoders import DEFAULT_BATCH_TOKENS, DenseEncoder, pick_device, pick_precision
 from .errors import DataError
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "derive": [],
-    "negatives": 4,
+    "queries": None,
+    "hard_negatives": 4,
+    "random_negatives": 0,
     "negative_depth": 50,
     "epochs": 1,
     "batch": 16,
     "learning_rate": 5e-5,
     "seed": 0,
 }
+# Teacher's cosines are sharpened before the softmax, and the positive is raised above its twins.
+TEMPERATURE = 0.05
+POSITIVE_BONUS = 1.0
 
 
 class Positive(NamedTuple):
@@ -43,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", required=True, type=Path, help="checkpoint to start from")
     parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
     parser.add_argument("--index", required=True, type=Path, help="its flat Lucene index, for negatives")
+    parser.add_argument("--teacher", type=Path, help="checkpoint of a dense model that labels the pairs")
     parser.add_argument("--queries", type=Path, help="queries.parquet of the training dataset")
     parser.add_argument("--qrels", type=Path, help="qrels.tsv of the training dataset")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
@@ -60,7 +67,11 @@ def run(args: argparse.Namespace) -> None:
         positives = _judged(args, documents) + _derived(documents, recipe)
         if not positives:
             raise DataError("there is nothing to train on: no relevant judgements, titles or sentences")
+        random.Random(recipe["seed"]).shuffle(positives)
+        positives = positives[: recipe["queries"]]
         examples = _with_negatives(positives, documents, recipe, args.index, args.threads)
+        if args.teacher:
+            _label(examples, args.teacher, pick_device(args.device))
         with files.atomic(args.output, directory=True) as temporary:
             seconds = _fit(examples, args.base, recipe, pick_device(args.device), temporary)
             facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
@@ -129,14 +140,26 @@ def _with_negatives(
     everything = list(documents)
     examples = []
     for number, positive in enumerate(positives):
-        pool = [document for document in found[str(number)][0] if document not in relevant[positive.query]]
-        if len(pool) < recipe["negatives"]:  # rare words find little: fill up with documents at random
-            pool += choose.sample(everything, min(len(everything), 2 * recipe["negatives"]))
-            pool = [document for document in pool if document not in relevant[positive.query]]
-        negatives = choose.sample(pool, min(len(pool), recipe["negatives"]))
+        known = relevant[positive.query]
+        hard = [document for document in found[str(number)][0] if document not in known]
+        negatives = choose.sample(hard, min(len(hard), recipe["hard_negatives"]))
+        wanted = recipe["hard_negatives"] + recipe["random_negatives"]  # rare words find little: random ones fill up
+        pool = [document for document in everything if document not in known and document not in negatives]
+        negatives += choose.sample(pool, min(len(pool), wanted - len(negatives)))
         texts = [positive.text, *(documents[negative].joined for negative in negatives)]
         examples.append({"query": positive.query, "docs": texts, "labels": [1.0] + [0.0] * len(negatives)})
     return examples
+
+
+def _label(examples: list[dict[str, Any]], teacher: Path, device: str) -> None:
+    """Replace the labels by a dense teacher's, as logits: the loss takes the softmax of labels and scores."""
+    encoder = DenseEncoder(teacher, {"similarity": "cosine"}, device, "auto", DEFAULT_BATCH_TOKENS)
+    texts = list(dict.fromkeys(text for example in examples for text in example["docs"]))
+    vectors = dict(zip(texts, encoder.encode_documents(texts), strict=True))
+    queries = encoder.encode_queries([example["query"] for example in examples])
+    for example, query in zip(examples, queries, strict=True):
+        example["labels"] = [float(query @ vectors[text]) / TEMPERATURE for text in example["docs"]]
+        example["labels"][0] += POSITIVE_BONUS
 
 
 def _fit(examples: list[dict[str, Any]], base: Path, recipe: dict[str, Any], device: str, output: Path) -> float:
@@ -149,7 +172,15 @@ def _fit(examples: list[dict[str, Any]], base: Path, recipe: dict[str, Any], dev
 
     set_seed(recipe["seed"])
     model = CrossEncoder(
-        str(base), num_labels=1, max_length=recipe.get("max_length"), device=device, local_files_only=True
+        str(base),
+        num_labels=1,
+        max_length=recipe.get("max_length"),
+        device=device,
+        local_files_only=True,
+        # On a CPU the backward pass of plain attention is 1.5 times as fast as that of sdpa.
+        model_kwargs={"attn_implementation": "eager"} if device == "cpu" else None,
+        # A minute of training does not overfit, and without dropout it learns more.
+        config_kwargs={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
     precision = pick_precision("auto", device)
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:

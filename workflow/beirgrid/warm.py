@@ -17,7 +17,8 @@ def main() -> None:
     ranking = Ranking(["a", "b"], np.array([2, 1], np.float32))
     evaluate([Metric(name, 1) for name in known_metrics()], [{"a": 1}] * 10, [["a", "b"]] * 10)
     fuse([{"q": ranking}, {"q": ranking}], "rrf", 10)
-    fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, weights=[0.5, 0.5])
+    for norm in ("min-max", "max", "sum", "zmuv", "rank", "borda"):
+        fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, norm=norm, weights=[0.5, 0.5])
 
 
 if __name__ == "__main__":

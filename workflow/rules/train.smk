@@ -9,8 +9,7 @@ rule train:
     params:
         version=STAGE_VERSIONS["train"],
         entry=lambda w: grid.train_entry(w.model),
-        queries=lambda w, input: f"--queries {input.queries}" if "queries" in input.keys() else "",
-        qrels=lambda w, input: f"--qrels {input.qrels}" if "qrels" in input.keys() else "",
+        options=lambda w: grid.training_options(w.model),
         device=grid.config.device,
     log:
         "logs/train/{model}.log",
@@ -27,6 +26,6 @@ rule train:
         gpu=1,
     shell:
         "python -m beirgrid train --train {params.entry:q} --base {input.base}"
-        " --corpus {input.corpus} --index {input.index} {params.queries} {params.qrels}"
+        " --corpus {input.corpus} --index {input.index} {params.options}"
         " --device {params.device} --threads {threads}"
         " --output {output.checkpoint} --made {output.made} > {log} 2>&1"
