@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,20 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     folder = tmp_path_factory.mktemp("checkpoints")
     return {"dense": save_dense(folder / "dense"), "cross-encoder": save_cross_encoder(folder / "cross-encoder")}
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file system of 1 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    (tmp_path / "disk").mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "disk")]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode != 0:
+        pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
+    yield tmp_path / "disk"
+    subprocess.run(["umount", str(tmp_path / "disk")], check=True)

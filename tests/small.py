@@ -15,6 +15,8 @@ SYSTEMS = {
     "fused": {"fusion": "rrf", "of": ["bm25-flat", "tiny"]},
 }
 
+ENCODE = {"shard": 25, "precision": "float32"}
+
 
 def collection(folder: Path, documents: int = 60, seed: int = 0) -> Path:
     """Write a collection of random words: graded qrels, no titles, a document that is a query."""

@@ -54,7 +54,10 @@ MISTAKES = {
         "'minilm' is a dense model; a cross-encoder model is needed here",
     ),
     "too deep": (
-        {"systems/x": {"first_stage": "bm25", "reranker": "ms-marco-minilm", "depth": 2000}},
+        {
+            "systems/x": {"first_stage": "bm25", "reranker": "ms-marco-minilm", "depth": 2000},
+            "grid/systems": ["x"],
+        },
         "2000 is deeper than the runs are (retrieve.depth is 1000)",
     ),
     "key of another kind": ({"systems/x": {"retriever": "minilm", "k1": 1.2}}, "'k1' does not go with a dense system"),
@@ -82,8 +85,46 @@ MISTAKES = {
     "no path": ({"corpora/x": {"source": "local"}}, "corpora.x: source local needs the key 'path'"),
     "a name that is no file name": ({"systems/a b": {"retriever": "bm25"}}, "'a b' does not match"),
     "evaluated on what it is trained on": (
-        {"grid/datasets": ["demo-train"]},
-        "'demo-train' is in the grid: what is trained on cannot be evaluated on",
+        {"grid/datasets": ["demo-train"], "grid/systems": ["bm25+demo-ce"]},
+        "'demo-train' is what 'demo-reranker' is trained on",
+    ),
+    "the same under another name": (
+        {
+            "datasets/x": {"corpus": "demo", "split": "train"},
+            "datasets/y": {"mean_of": ["demo", "x"]},
+            "grid/datasets": ["y"],
+            "grid/systems": ["bm25+demo-ce"],
+        },
+        "'x' is what 'demo-reranker' is trained on",
+    ),
+    "a metric deeper than the runs": (
+        {"retrieve/depth": 200},
+        "recall@1000 looks deeper than the runs are (retrieve.depth is 200)",
+    ),
+    "a model's folder": (
+        {
+            "models/x": {"family": "dense", "path": "/nowhere", "similarity": "dot"},
+            "systems/x": {"retriever": "x"},
+            "grid/systems": ["x"],
+        },
+        "models.x.path: there is no folder /nowhere",
+    ),
+    "a number as a name": (
+        {"datasets/x": {"corpus": 2019}},
+        "2019 should be of type string, not int (put it in quotes)",
+    ),
+    "keys that are no text": ({"retrieve": {1: 2, "depht": 3}}, "unknown key 'depht'; did you mean 'depth'?"),
+    "weights that are no numbers": (
+        {"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1, float("nan")]}},
+        "are not all numbers",
+    ),
+    "trained and fetched": (
+        {"models/demo-reranker/path": "/x"},
+        "models.demo-reranker: a model is either trained or has path",
+    ),
+    "trained on a mean": (
+        {"models/demo-reranker/train/dataset": "cqadupstack"},
+        "models.demo-reranker.train.dataset: 'cqadupstack' is a mean of datasets",
     ),
 }
 

@@ -744,23 +744,6 @@ def test_the_command_fails_with_one_line(tmp_path, changes, message):
 # ---- a full disk, and being killed
 
 
-@pytest.fixture
-def full_disk(tmp_path):
-    """A file system of 1 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    (tmp_path / "disk").mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "disk")]
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
-    yield tmp_path / "disk"
-    subprocess.run(["umount", str(tmp_path / "disk")], check=True)
-
-
 FULL = re.compile("the disk is full.*Nothing half-written is left; free space and run again")
 
 

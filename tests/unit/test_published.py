@@ -64,10 +64,20 @@ def test_each_published_value_has_its_verdict():
 
 
 def test_a_mean_says_what_it_is_over():
-    grid = {"rows": ["x", "y"], "systems": {"b": {}, "a": {}}}
+    grid = {"rows": ["x", "y"], "systems": {"b": {}, "a": {}}, "datasets": {"x": {}, "y": {}}}
     table = aggregate.wide(_scores(), grid, "ndcg@10")
     assert list(table.columns) == ["b", "a"]
-    assert list(table.index) == ["x", "y", "mean of 2 datasets"]
-    assert table.loc["mean of 2 datasets", "a"] == pytest.approx(0.6)
-    single = aggregate.wide(_scores(), {"rows": ["x"], "systems": {"a": {}}}, "ndcg@10")
+    assert list(table.index) == ["x", "y", "mean of x, y"]
+    assert table.loc["mean of x, y", "a"] == pytest.approx(0.6)
+    single = aggregate.wide(_scores(), {"rows": ["x"], "systems": {"a": {}}, "datasets": {"x": {}}}, "ndcg@10")
     assert list(single.index) == ["x"]
+
+
+def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
+    datasets = {"msmarco": {}, "a": {}, "b": {}, "both": {"mean_of": ["a", "b"]}, "c": {}}
+    assert aggregate.averaged_rows({"rows": list(datasets), "datasets": datasets}) == ["both", "c"]
+
+
+def test_of_holes_the_fewest_are_best():
+    assert aggregate.best("hole@10", ["0.8000", "0.2000"]) == "0.2000"
+    assert aggregate.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from small import SYSTEMS, collection, run
+from small import ENCODE, SYSTEMS, collection, run
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, 
             },
             "systems": SYSTEMS,
             "grid": {"systems": list(SYSTEMS), "datasets": ["small"]},
-            "encode": {"shard": 25, "precision": "float32"},
+            "encode": ENCODE,
             "metrics": ["ndcg@10", "recall@100"],
         }
         settings.update(changes)

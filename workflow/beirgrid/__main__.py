@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import os
 import sys
 
 from . import __version__
@@ -50,6 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
         message = _explain(error)
     except MemoryError:
         message = "out of memory; give the job more (mem_mb), or make encode.shard or encode.batch_tokens smaller"
+    except Exception as error:
+        if os.strerror(errno.ENOSPC) in str(error):  # as faiss and safetensors wrap it
+            message = _explain(OSError(errno.ENOSPC, str(error)))
+        elif "out of memory" in str(error):  # torch's own error for a GPU
+            message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
+        else:
+            raise
     else:
         return 0
     print(f"beirgrid {args.stage}: error: {message}", file=sys.stderr)

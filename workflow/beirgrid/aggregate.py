@@ -120,16 +120,27 @@ def _cost(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> pd.DataFrame:
-    """Return datasets × systems of one metric, in the grid's order, with a row of means if it has several.
-
-    The row is named for what it averages, as a mean over some datasets must not pass for another.
-    """
+    """Return datasets × systems of one metric, in the grid's order, with a row of means if it has several."""
     of_metric = scores[scores["metric"] == metric]
     table = of_metric.pivot(index="dataset", columns="system", values="value")
     table = table.reindex(index=grid["rows"], columns=list(grid["systems"]))
-    if len(table) > 1:
-        table.loc[f"mean of {len(table)} datasets"] = table.mean()
+    averaged = averaged_rows(grid)
+    if len(averaged) > 1:
+        table.loc[f"mean of {', '.join(averaged)}" if len(averaged) < 4 else f"mean of {len(averaged)} datasets"] = (
+            table.loc[averaged].mean()
+        )
     return table
+
+
+def averaged_rows(grid: dict[str, Any]) -> list[str]:
+    """Return the rows that the mean is over: not MS MARCO, which models are trained on, and nothing twice."""
+    parts = {part for row in grid["rows"] for part in grid["datasets"][row].get("mean_of", [])}
+    return [row for row in grid["rows"] if row != "msmarco" and row not in parts]
+
+
+def best(metric: str, shown: list[str]) -> str:
+    """Return the best of a row of values as shown: the highest, of hole@k the lowest."""
+    return (min if metric.startswith("hole@") else max)(shown, key=float)
 
 
 def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:
@@ -143,15 +154,15 @@ def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:
             temporary.write_text(render(table), encoding="utf-8")
 
 
-def _cells(row: pd.Series, bold: str) -> list[str]:
+def _cells(row: pd.Series, metric: str, bold: str) -> list[str]:
     """Return a row's values with four decimals, the best (all that show as equal to it) in bold."""
     shown = [f"{value:.4f}" for value in row]
-    return [bold.format(cell) if cell == max(shown) else cell for cell in shown]
+    return [bold.format(cell) if cell == best(metric, shown) else cell for cell in shown]
 
 
 def _markdown(table: pd.DataFrame) -> str:
     lines = [[str(table.index.name), *table.columns], ["---", *["---:"] * len(table.columns)]]
-    lines += [[str(name), *_cells(row, "**{}**")] for name, row in table.iterrows()]
+    lines += [[str(name), *_cells(row, str(table.index.name), "**{}**")] for name, row in table.iterrows()]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
@@ -160,7 +171,9 @@ def _latex(table: pd.DataFrame) -> str:
         return text.replace("_", r"\_").replace("@", r"{@}").replace("&", r"\&").replace("%", r"\%")
 
     rows = [[escape(str(table.index.name)), *map(escape, table.columns)]]
-    rows += [[escape(str(name)), *_cells(row, r"\textbf{{{}}}")] for name, row in table.iterrows()]
+    rows += [
+        [escape(str(name)), *_cells(row, str(table.index.name), r"\textbf{{{}}}")] for name, row in table.iterrows()
+    ]
     body = [" & ".join(cells) + r" \\" for cells in rows]
     head = rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
     return "\n".join([head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"

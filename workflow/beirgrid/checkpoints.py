@@ -20,20 +20,24 @@ _REFUSED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*
 def fetch(name: str, entry: dict[str, Any], target: Path) -> None:
     """Copy or download the checkpoint of registry entry ``entry`` into the folder ``target``."""
     if "path" in entry:
-        _copy(name, resolve_path(entry["path"]), target)
+        _copy(name, resolve_path(entry["path"]), target, _refused(entry))
     elif "package" in entry:
-        _copy(name, _package_folder(name, entry["package"]), target)
+        _copy(name, _package_folder(name, entry["package"]), target, _refused(entry))
     else:
         _download(name, entry, target)
     if not any(target.glob("**/*.safetensors")):
         raise DataError(f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code")
 
 
-def _copy(name: str, folder: Path, target: Path) -> None:
+def _refused(entry: dict[str, Any]) -> list[str]:
+    return [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.get("trust_remote_code"))]
+
+
+def _copy(name: str, folder: Path, target: Path, refused: list[str]) -> None:
     if not folder.is_dir():
         raise DataError(f"model {name!r}: there is no folder {folder}")
     try:
-        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_REFUSED, ".git*"))
+        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*refused, ".git*"))
     except shutil.Error as error:  # one error made of those of each file: tell the first
         source, destination, reason = error.args[0][0]
         if os.strerror(errno.ENOSPC) in str(reason):
@@ -43,10 +47,7 @@ def _copy(name: str, folder: Path, target: Path) -> None:
 
 def _package_folder(name: str, package: str) -> Path:
     """Return the folder of an installed package that holds a checkpoint, without importing it."""
-    try:
-        found = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # a parent of the package is missing
-        found = None
+    found = importlib.util.find_spec(package) if "." not in package else None  # a.b would import a
     for root in (found.submodule_search_locations or ()) if found else ():
         for config in sorted(Path(root).glob("**/modules.json")) or sorted(Path(root).glob("**/config.json")):
             return config.parent
@@ -57,12 +58,14 @@ def _download(name: str, entry: dict[str, Any], target: Path) -> None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    ignore = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.get("trust_remote_code"))]
     try:
         snapshot_download(
-            entry["checkpoint"], revision=entry["revision"], local_dir=target, ignore_patterns=[*ignore, "openvino/*"]
+            entry["checkpoint"],
+            revision=entry["revision"],
+            local_dir=target,
+            ignore_patterns=[*_refused(entry), "openvino/*"],
         )
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise DataError(
             f"model {name!r}: {entry['checkpoint']} at revision {entry['revision']} cannot be fetched "
             f"({type(error).__name__}: {str(error).splitlines()[0]}). On a machine without the hub, put the "

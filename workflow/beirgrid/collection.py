@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
@@ -47,16 +48,22 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
             first += rows
 
 
-def read_ids(corpus: str | Path) -> pa.ChunkedArray:
+def read_ids(corpus: str | Path) -> pa.Array:
     """Return the document ids in row order, as Arrow strings (a few dozen bytes per document)."""
-    return pq.read_table(corpus, columns=["_id"])["_id"]
+    return pq.read_table(corpus, columns=["_id"])["_id"].combine_chunks()
 
 
 def pick_documents(corpus: str | Path, ids: set[str]) -> dict[str, Document]:
     """Return the documents with the given ids, scanning the corpus once."""
+    wanted = pa.array(sorted(ids), pa.string())
     found: dict[str, Document] = {}
-    for documents in read_documents(corpus):
-        found.update((document.id, document) for document in documents if document.id in ids)
+    with pq.ParquetFile(corpus) as file:
+        for group in range(file.num_row_groups):
+            mask = pc.is_in(file.read_row_group(group, columns=["_id"])["_id"], wanted)
+            if pc.any(mask).as_py():
+                table = file.read_row_group(group).filter(mask)
+                columns = [table[name].to_pylist() for name in CORPUS_SCHEMA.names]
+                found.update((row[0], Document(*row)) for row in zip(*columns, strict=True))
     return found
 
 

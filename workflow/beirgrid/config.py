@@ -5,6 +5,7 @@ Imported while Snakemake parses the Snakefile, so it needs nothing that Snakemak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +26,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "encode": {
         "precision": "auto",
         "shard": 500_000,
-        "batch_tokens": {"cpu": 4096, "cuda": 65536},
+        "batch_tokens": {"cpu": 2048, "cuda": 65536},
         "keep": False,
     },
 }
@@ -118,16 +119,32 @@ def load(raw: Mapping[str, Any]) -> Config:
     if not problems:
         problems = list(_registry_problems(raw))
     if problems:
-        raise ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {p}" for p in problems))
+        raise _refusal(problems)
     config = _typed(raw)
     if cycle := _cycle(config.systems):
-        raise ConfigError(f"the configuration cannot be run:\n  - systems {cycle} are made from each other")
+        problems = [f"systems {cycle} are made from each other"]
+    else:
+        problems = list(_grid_problems(config))
+    if problems:
+        raise _refusal(problems)
     return config
+
+
+def _refusal(problems: list[str]) -> ConfigError:
+    return ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+def rerank_depth(system: Mapping[str, Any], run_depth: int) -> int:
+    """Return how deep a reranked system reranks: its depth, or 100, or all of shallower runs."""
+    return int(system.get("depth", min(100, run_depth)))
 
 
 def resolve_path(path: str) -> Path:
     """Return an absolute path; a relative one is taken from the working directory, else the checkout."""
-    here = Path(path).expanduser()
+    try:
+        here = Path(path).expanduser()
+    except RuntimeError:  # ~someone who does not exist
+        here = Path(path)
     return here.absolute() if here.is_absolute() or here.exists() else CHECKOUT / here
 
 
@@ -162,11 +179,11 @@ def _schema() -> dict[str, Any]:
 
 def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
     validator = jsonschema.Draft202012Validator(_schema())
-    for error in sorted(validator.iter_errors(raw), key=lambda e: [str(p) for p in e.absolute_path]):
+    for error in sorted(validator.iter_errors(raw), key=lambda e: [str(part) for part in e.absolute_path]):
         where = ".".join(str(part) for part in error.absolute_path) or "top level"
         if error.validator == "additionalProperties":
             known = error.schema.get("properties", {})
-            for key in sorted(set(error.instance) - set(known)):
+            for key in sorted(map(str, set(error.instance) - set(known))):
                 yield f"{where}: unknown key {key!r}{nearest(key, known)}"
         elif error.validator == "enum":
             options = ", ".join(str(option) for option in error.validator_value)
@@ -174,7 +191,8 @@ def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}: {error.instance!r} is not one of {options}{hint}"
         elif error.validator == "type":
             actual = type(error.instance).__name__
-            yield f"{where}: {error.instance!r} should be of type {error.validator_value}, not {actual}"
+            hint = " (put it in quotes)" if error.validator_value == "string" and actual in ("int", "float") else ""
+            yield f"{where}: {error.instance!r} should be of type {error.validator_value}, not {actual}{hint}"
         else:
             yield f"{where}: {error.message}"
 
@@ -214,8 +232,8 @@ def _dataset_problems(name: str, dataset: Mapping[str, Any], raw: Mapping[str, A
             yield from _unknown(f"{where}.mean_of", "dataset", part, raw["datasets"])
             if "mean_of" in raw["datasets"].get(part, {}):
                 yield f"{where}.mean_of: {part!r} is itself a mean"
-        if "corpus" in dataset:
-            yield f"{where}: give corpus or mean_of, not both"
+        for key in sorted({"corpus", "id", "split", "queries"} & set(dataset)):
+            yield f"{where}: the key {key!r} does not go with mean_of"
         return
     if "corpus" not in dataset:
         yield f"{where}: needs the key 'corpus' (or 'mean_of')"
@@ -236,7 +254,8 @@ def _supply_problems(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
         return
     folder = resolve_path(corpus["path"])
     if not folder.is_dir():
-        yield f"corpora.{dataset['corpus']}.path: there is no folder {folder}"
+        also = "" if Path(corpus["path"]).is_absolute() else f" (nor {Path.cwd() / corpus['path']})"
+        yield f"corpora.{dataset['corpus']}.path: there is no folder {folder}{also}"
         return
     for wanted in ("corpus.jsonl", "queries.jsonl"):
         if find_local(folder, wanted) is None:
@@ -253,10 +272,51 @@ def find_local(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
 
 
+def _grid_problems(config: Config) -> Iterator[str]:
+    """What is wrong with the systems, datasets and metrics that the grid asks for, taken together."""
+    needed: dict[str, None] = {}
+
+    def need(name: str) -> None:
+        for part in config.systems[name].parts:
+            need(part)
+        needed[name] = None
+
+    for name in config.grid_systems:
+        need(name)
+    models: set[str] = set()
+    for name in needed:
+        spec = config.systems[name].spec
+        models |= {spec[key] for key in ("retriever", "reranker") if spec.get(key) in config.models}
+        if config.systems[name].kind == "rerank" and rerank_depth(spec, config.depth) > config.depth:
+            depth = f"{spec['depth']} is deeper than the runs are"
+            yield f"systems.{name}.depth: {depth} (retrieve.depth is {config.depth})"
+    for metric in config.metrics:
+        if parse_metric(metric).k > config.depth:
+            yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.depth})"
+    for name in sorted(models):
+        spec = config.models[name].spec
+        if "path" in spec and not resolve_path(spec["path"]).is_dir():
+            yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
+        yield from _leakage_problems(config, name)
+
+
+def _leakage_problems(config: Config, model: str) -> Iterator[str]:
+    """Datasets of the grid whose qrels a model of the grid is trained on, under whatever name."""
+    train = config.models[model].train or {}
+    if "dataset" not in train:
+        return
+    trained = config.datasets[train["dataset"]]
+    for row in config.grid_datasets:
+        for name in config.datasets[row].mean_of or (row,):
+            tested = config.datasets[name]
+            if (tested.corpus, tested.id or tested.split) == (trained.corpus, trained.id or trained.split):
+                yield f"grid.datasets: {name!r} is what {model!r} is trained on, so it cannot be evaluated on it"
+
+
 def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
     origins = [key for key in ("path", "package", "train") if key in model]
-    if len(origins) > 1:
-        yield f"{where}: give only one of {', '.join(origins)}"
+    if "train" in model and len(origins) > 1:
+        yield f"{where}: a model is either trained or has {origins[0]}, not both"
     if not origins and "checkpoint" not in model:
         yield f"{where}: needs a checkpoint with its revision, or a path, package or train"
     if not origins and "checkpoint" in model and "revision" not in model:
@@ -283,9 +343,8 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
             over = raw["datasets"].get(train["dataset"], {}).get("corpus")
             if over not in (None, train["corpus"]):
                 yield f"{where}.train.dataset: {train['dataset']!r} is over corpus {over!r}, not {train['corpus']!r}"
-            if train["dataset"] in raw["grid"]["datasets"]:
-                used = f"{train['dataset']!r} is in the grid"
-                yield f"{where}.train.dataset: {used}: what is trained on cannot be evaluated on"
+            if "mean_of" in raw["datasets"].get(train["dataset"], {}):
+                yield f"{where}.train.dataset: {train['dataset']!r} is a mean of datasets"
 
 
 _KINDS = {
@@ -341,9 +400,6 @@ def _rerank_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, An
         yield f"{where}: first_stage needs a reranker, a cross-encoder model"
     else:
         yield from _model_use_problems(f"{where}.reranker", system["reranker"], "cross-encoder", raw)
-    run_depth = raw.get("retrieve", {}).get("depth", DEFAULTS["retrieve"]["depth"])
-    if system.get("depth", 100) > run_depth:
-        yield f"{where}.depth: {system['depth']} is deeper than the runs are (retrieve.depth is {run_depth})"
 
 
 def _fusion_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
@@ -357,6 +413,8 @@ def _fusion_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, An
     if system.get("fusion") == "wsum":
         if len(system.get("weights", of)) != len(of):
             yield f"{where}.weights: {len(system['weights'])} weights for {len(of)} systems"
+        if not all(map(math.isfinite, system.get("weights", []))):
+            yield f"{where}.weights: {system['weights']} are not all numbers"
         if "k" in system:
             yield f"{where}: the key 'k' goes with rrf, not with wsum"
     elif {"norm", "weights"} & set(system):

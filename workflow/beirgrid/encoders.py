@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,18 +20,23 @@ if TYPE_CHECKING:
     import torch
 
 
-DEFAULT_BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
+DEFAULT_BATCH_TOKENS = '{"cpu": 2048, "cuda": 65536}'
 
 
 def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of every stage that runs a model."""
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument(
+        "--device",
+        default=os.environ.get("BEIRGRID_DEVICE", "auto"),
+        choices=["auto", "cpu", "cuda"],
+        help="where the model runs (default: $BEIRGRID_DEVICE or auto)",
+    )
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
     parser.add_argument(
         "--batch-tokens",
-        default=DEFAULT_BATCH_TOKENS,
+        default=os.environ.get("BEIRGRID_BATCH_TOKENS", DEFAULT_BATCH_TOKENS),
         type=json.loads,
-        help="tokens per batch by device, as JSON",
+        help="tokens per batch by device, as JSON (default: $BEIRGRID_BATCH_TOKENS)",
     )
 
 
@@ -103,6 +109,20 @@ class _Encoder:
             return nullcontext()
         return torch.autocast(self.device, dtype=getattr(torch, self.precision))
 
+    def _finish_in_float32(self) -> None:
+        """Keep low precision to the transformer: nothing is averaged, projected or normalised in it."""
+        import torch
+
+        self.model[0].register_forward_hook(_token_embeddings_to_float32)
+        for module in list(self.model)[1:]:
+            module.forward = torch.autocast(self.device, enabled=False)(module.forward)
+
+    def _check_length(self) -> None:
+        positions = getattr(self.model[0].auto_model.config, "max_position_embeddings", None)
+        wanted = self.spec.get("max_length")
+        if wanted and positions and wanted > positions:
+            raise DataError(f"max_length is {wanted}, but the model has positions for {positions} word pieces")
+
     def _lengths(self, *texts: list[str]) -> np.ndarray:
         """Return the tokens of each text (or pair of texts) after truncation: int64 [texts]."""
         if not texts[0]:
@@ -140,8 +160,8 @@ class DenseEncoder(_Encoder):
         self.model.eval()
         if "max_length" in spec:
             self.model.max_seq_length = spec["max_length"]
-        # Pooling and what follows it stay in float32: nothing is averaged in low precision.
-        self.model[0].register_forward_hook(_token_embeddings_to_float32)
+        self._finish_in_float32()
+        self._check_length()
         self.dimension: int = self.model.get_embedding_dimension()
 
     def encode_documents(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
@@ -169,7 +189,15 @@ class DenseEncoder(_Encoder):
 
 
 def _token_embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:
-    features["token_embeddings"] = features["token_embeddings"].float()
+    if "token_embeddings" in features:
+        features["token_embeddings"] = features["token_embeddings"].float()
+
+
+def _last_layers(model: Any) -> list[str]:
+    """Return the names of the linear layers that give a cross-encoder's one logit."""
+    from torch import nn
+
+    return [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
 
 
 class CrossEncoderScorer(_Encoder):
@@ -191,6 +219,10 @@ class CrossEncoderScorer(_Encoder):
         self.model.eval()
         if self.model.num_labels != 1:
             raise DataError(f"{folder} has {self.model.num_labels} labels; a reranker gives one score per pair")
+        # bfloat16 has some 60 values between two powers of two: logits in it would tie.
+        self.model.set_keep_in_fp32_modules(_last_layers(self.model))
+        self._finish_in_float32()
+        self._check_length()
 
     def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
         """Return the logit of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import checkpoints, collection, files, provenance
@@ -72,6 +73,10 @@ def _write_corpus(corpus: Corpus, path: Path) -> dict[str, int]:
     hashes, empty = _write_documents(corpus, source.documents(), path)
     if not hashes:
         raise DataError(f"corpus {corpus.name!r} is empty: {corpus.path or corpus.id} has no documents")
+    if empty == len(hashes):
+        raise DataError(
+            f"no document of corpus {corpus.name!r} has text: are 'title' and 'text' the keys of its lines?"
+        )
     repeated = _repeated_ids(hashes, source)
     if repeated and "duplicate-documents" not in corpus.allow:
         identifier, places = next(iter(repeated.items()))
@@ -206,6 +211,8 @@ def _grades(dataset: Dataset, judgements: Iterator[Judgement]) -> tuple[dict[str
     grades: dict[str, dict[str, int]] = {}
     overruled = 0
     for query, document, grade, place in judgements:
+        if abs(grade) > 100:
+            raise DataError(f"{place}: {grade} is no relevance grade (at most 100)")
         _check_id(query, place)
         _check_id(document, place)
         of_query = grades.setdefault(query, {})
@@ -255,7 +262,9 @@ def _judged_queries(
 
 def _known(corpus: Path, ids: set[str]) -> set[str]:
     """Return those of ``ids`` that the corpus has."""
-    return {value for chunk in collection.read_ids(corpus).chunks for value in chunk.to_pylist() if value in ids}
+    wanted = pa.array(sorted(ids), pa.string())
+    known = collection.read_ids(corpus)
+    return set(known.filter(pc.is_in(known, wanted)).to_pylist())
 
 
 def fetch_model(name: str, entry: dict[str, Any], output: Path, made: Path) -> None:

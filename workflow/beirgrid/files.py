@@ -32,6 +32,23 @@ def _remove_leftovers(target: Path) -> None:
 
 
 @contextmanager
+def scratch(target: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``target`` where nothing stands, and remove what is left there after.
+
+    Temporaries of killed processes go when another one of the same target is made.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(target)
+    temporary = target.parent / f".{target.name}{_MARK}-{socket.gethostname()}-{os.getpid()}"
+    _remove(temporary)
+    try:
+        yield temporary
+    finally:
+        _remove(temporary)
+
+
+@contextmanager
 def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` and rename it to ``target`` if the block succeeds.
 
@@ -39,23 +56,16 @@ def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
     is removed and whatever stood at ``target`` is left as it was.
     """
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(target)
-    temporary = target.parent / f".{target.name}{_MARK}-{socket.gethostname()}-{os.getpid()}"
-    _remove(temporary)
-    if directory:
-        temporary.mkdir()
-    try:
+    with scratch(target) as temporary:
+        if directory:
+            temporary.mkdir()
         yield temporary
         if directory:
-            if target.exists():
-                _remove(target)
+            _remove(target)
         else:
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
         temporary.rename(target)
-    finally:
-        _remove(temporary)
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", required=True, choices=["rrf", "wsum"])
     parser.add_argument("--k", default=60, type=int, help="constant of reciprocal rank fusion")
     parser.add_argument("--norm", default="min-max", help="normalisation of scores before a weighted sum")
-    parser.add_argument("--weights", nargs="+", type=float, help="weights of a weighted sum (equal unless given)")
+    parser.add_argument("--weights", type=json.loads, help="weights of a weighted sum, as JSON (equal unless given)")
     parser.add_argument("--depth", default=1000, type=int, help="documents per query to keep")
     parser.add_argument("--output", required=True, type=Path, help="run to write, .run.gz")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
@@ -52,13 +53,28 @@ def fuse(
 
     A query that a run has no documents for takes part with the other runs only.
     """
-    import ranx
-
     queries = list(dict.fromkeys(query for part in parts for query in part))
     if not queries:
         return {}
     if norm == "max" and method == "wsum":
         _refuse_negative(parts)
+    fused: runs.Run = {}
+    for start in range(0, len(queries), CHUNK):
+        fused.update(_fuse_queries(parts, queries[start : start + CHUNK], method, depth, k, norm, weights))
+    return fused
+
+
+def _fuse_queries(
+    parts: list[runs.Run],
+    queries: list[str],
+    method: str,
+    depth: int,
+    k: int,
+    norm: str,
+    weights: list[float] | None,
+) -> runs.Run:
+    import ranx
+
     # ranx compiles anew for each length of the longest id that it meets, so ids become numbers of one
     # width. Methods that look at ranks alone get scores that fall by one, so that ties keep their
     # canonical order.
@@ -77,6 +93,8 @@ def fuse(
     return result
 
 
+# Queries that ranx holds at a time: its runs take some 100 times the memory of the files.
+CHUNK = 500
 _WIDTH = 8
 # ranx cannot type a query without documents; this stands in for one and is left out of the result.
 _PLACEHOLDER = "-" * _WIDTH

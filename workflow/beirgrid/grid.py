@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
 from . import paths
-from .config import CHECKOUT, Config, System, find_local, resolve_path
+from .config import Config, System, find_local, rerank_depth, resolve_path
 from .errors import ConfigError
 
 # Assumed for a corpus whose registry entry does not say how many documents it has.
@@ -117,16 +116,16 @@ class Grid:
 
     def train_entry(self, model: str) -> str:
         """Return the JSON of a model's training recipe and max_length."""
-        return json.dumps({**self._trained(model), "max_length": self.raw["models"][model].get("max_length")})
+        train = self._trained(model)
+        entry = {**train, "language": self.language(train["corpus"])}
+        entry["max_length"] = self.raw["models"][model].get("max_length")
+        if "teacher" in train:
+            entry["teacher"] = json.loads(self.model_entry(train["teacher"]))
+        return json.dumps(entry, ensure_ascii=False)
 
     @staticmethod
     def _absolute(entry: dict[str, Any]) -> dict[str, Any]:
-        """Keep paths inside the checkout relative to it, so that moving a checkout reruns nothing."""
-        if "path" not in entry:
-            return entry
-        path = resolve_path(entry["path"])
-        inside = path.is_relative_to(CHECKOUT)
-        return {**entry, "path": str(path.relative_to(CHECKOUT) if inside else path)}
+        return {**entry, "path": str(resolve_path(entry["path"]))} if "path" in entry else entry
 
     # Shards
 
@@ -139,9 +138,9 @@ class Grid:
         documents = self.config.corpora[corpus].documents
         return list(range(math.ceil(documents / self.config.encode["shard"]) if documents else 1))
 
-    def shard_size(self, corpus: str) -> int:
+    def shard_size(self) -> int:
         """Return the documents per shard."""
-        return self.config.encode["shard"] if self.config.corpora[corpus].documents else 2**40
+        return int(self.config.encode["shard"])
 
     # Inputs
 
@@ -182,35 +181,28 @@ class Grid:
 
     def pair_scores(self, system: str, dataset: str) -> str:
         """Return the record of the pair scores that a reranked system uses."""
-        return paths.PAIRS_MADE.format(reranker=self._system(system).spec["reranker"], dataset=dataset)
+        spec = self._system(system).spec
+        return paths.PAIRS_MADE.format(reranker=spec["reranker"], dataset=dataset, first=spec["first_stage"])
 
     def depth(self, system: str) -> int:
         """Return how deep a system reranks."""
-        return int(self._system(system).spec.get("depth", 100))
+        return rerank_depth(self._system(system).spec, self.config.depth)
 
-    def first_stages(self, reranker: str) -> dict[str, int]:
-        """Return the systems that a reranker reorders in this grid, with the deepest depth of each."""
-        depths: dict[str, int] = {}
-        for name in self.systems:
-            system = self._system(name)
-            if system.kind == "rerank" and system.spec["reranker"] == reranker:
-                first = system.spec["first_stage"]
-                depths[first] = max(depths.get(first, 0), self.depth(name))
+    def score_depth(self, reranker: str, first: str) -> int:
+        """Return the deepest depth at which systems of this grid rerank ``first`` with ``reranker``."""
+        pair = {"reranker": reranker, "first_stage": first}
+        depths = [self.depth(name) for name in self.systems if pair.items() <= self._system(name).spec.items()]
         if not depths:
-            raise ConfigError(f"no system of the grid uses the reranker {reranker!r}: add one to grid.systems")
-        return depths
-
-    def first_stage_runs(self, reranker: str, dataset: str) -> list[str]:
-        """Return the runs whose pairs a reranker scores."""
-        return [paths.RUN.format(system=first, dataset=dataset) for first in self.first_stages(reranker)]
+            raise ConfigError(f"no system of the grid reranks {first!r} with {reranker!r}: add one to grid.systems")
+        return max(depths)
 
     def fusion(self, system: str) -> str:
         """Return the options of the fuse command."""
         spec = self._system(system).spec
         if spec["fusion"] == "rrf":
             return f"--method rrf --k {spec.get('k', 60)}"
-        weights = " ".join(map(str, spec["weights"])) if "weights" in spec else ""
-        return f"--method wsum --norm {spec.get('norm', 'min-max')}" + (f" --weights {weights}" if weights else "")
+        weights = f" --weights '{json.dumps(spec['weights'])}'" if "weights" in spec else ""
+        return f"--method wsum --norm {spec.get('norm', 'min-max')}{weights}"
 
     def training_inputs(self, model: str) -> dict[str, str]:
         """Return the named inputs of a model's training."""
@@ -236,11 +228,6 @@ class Grid:
         train = self.config.models[model].train
         assert train is not None
         return train
-
-    def compute_options(self) -> str:
-        """Return the options of every command that runs a model."""
-        batch_tokens = shlex.quote(json.dumps(self.config.encode["batch_tokens"]))
-        return f"--device {self.config.device} --batch-tokens {batch_tokens}"
 
     # Targets
 
@@ -277,7 +264,8 @@ class Grid:
         elif system.kind == "rerank":
             reranker = system.spec["reranker"]
             patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
-            patterns.append(paths.PAIRS_MADE.replace("{reranker}", reranker))
+            pairs = paths.PAIRS_MADE.replace("{reranker}", reranker).replace("{first}", system.spec["first_stage"])
+            patterns.append(pairs)
         patterns.append(paths.RUN_MADE.replace("{system}", name))
         return list(dict.fromkeys(patterns))
 
@@ -304,10 +292,12 @@ class Grid:
 
     def _describe_dataset(self, name: str) -> dict[str, Any]:
         dataset = self.config.datasets[name]
+        facts = {key: getattr(dataset, key) for key in ("task", "domain", "relevance")}
         if dataset.mean_of:
-            return {"mean_of": list(dataset.mean_of)}
-        facts = {key: getattr(dataset, key) for key in ("corpus", "id", "split", "task", "domain", "relevance")}
-        return {**facts, "shards": len(self.shards(dataset.corpus))}
+            return {**facts, "mean_of": list(dataset.mean_of)}
+        corpus = self.config.corpora[dataset.corpus]
+        source = f"{corpus.path}, {dataset.split}" if corpus.source == "local" else dataset.id
+        return {**facts, "corpus": dataset.corpus, "source": source, "shards": len(self.shards(dataset.corpus))}
 
     # Resources
 

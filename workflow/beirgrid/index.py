@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 
 from . import collection, files, lucene, provenance
@@ -36,12 +35,10 @@ def run_lucene(args: argparse.Namespace) -> None:
     """Write the corpus as BEIR JSON lines for Lucene and index it."""
     settings = {"fields": args.fields, "language": args.language}
     with provenance.record("index", args.made, settings) as facts:
-        with (
-            files.atomic(args.output, directory=True) as temporary,
-            tempfile.TemporaryDirectory(dir=args.output.parent, prefix=".beirgrid-jsonl-") as folder,
-        ):
-            _write_jsonl(args.corpus, Path(folder) / "corpus.jsonl")
-            lucene.build_index(Path(folder), temporary, args.fields, args.language, args.threads, args.memory)
+        with files.atomic(args.output, directory=True) as index, files.scratch(f"{args.output}-input") as folder:
+            folder.mkdir()
+            _write_jsonl(args.corpus, folder / "corpus.jsonl")
+            lucene.build_index(folder, index, args.fields, args.language, args.threads, args.memory)
         facts.update(documents=collection.count(args.corpus), bytes=files.size(args.output))
 
 

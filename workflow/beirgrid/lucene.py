@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +17,8 @@ from .errors import BeirgridError, DataError
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
+# Lucene takes 1,024 clauses a query, and multifield makes two of each word.
+MOST_TERMS = {"flat": 1000, "multifield": 500}
 
 
 def _jar() -> Path:
@@ -42,8 +45,11 @@ def _run(main: str, arguments: list[str], memory_mb: int) -> None:
     command = [_java(), f"-Xmx{memory_mb}m", "-cp", str(_jar()), main, *arguments]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     print(done.stdout, end="")
-    if done.returncode != 0 or "Exception in thread" in done.stdout:
-        reason = next((line for line in done.stdout.splitlines() if "Exception" in line or "Error" in line), "")
+    # Anserini logs what a search thread throws, leaves the query out and exits 0.
+    if done.returncode != 0 or re.search(
+        r"^\S*(Exception|Error|TooManyClauses)\b.*\n\s+at ", done.stdout, re.MULTILINE
+    ):
+        reason = next((line for line in done.stdout.splitlines() if re.search("Exception|Error|TooMany", line)), "")
         hint = ""
         if "UnsupportedClassVersionError" in done.stdout:
             hint = f"; Java {MINIMUM_JAVA} or newer is needed, and {command[0]} is older"
@@ -59,6 +65,18 @@ def build_index(documents: Path, index: Path, fields: str, language: str, thread
     if fields == "multifield":
         arguments += ["-fields", "title"]
     _run("io.anserini.index.IndexCollection", arguments, memory_mb)
+
+
+def _shorten(query: str, text: str, most: int) -> str:
+    """Return the query on one line, cut before its ``most``-th different word, with a warning if it was cut."""
+    seen: set[str] = set()
+    for word in re.finditer(r"\w+", text):
+        seen.add(word[0].lower())
+        if len(seen) > most:
+            text = text[: word.start()]
+            print(f"warning: query {query!r} is cut to its first {most} different words: Lucene takes no more")
+            break
+    return " ".join(text.split())
 
 
 def search(
@@ -81,8 +99,8 @@ def search(
     """
     topics, run = folder / "topics.tsv", folder / "run.trec"
     with topics.open("w", encoding="utf-8") as stream:
-        for number, text in enumerate(queries.values()):
-            if words := " ".join(text.split()):
+        for number, (query, text) in enumerate(queries.items()):
+            if words := _shorten(query, text, MOST_TERMS[fields]):
                 stream.write(f"{number}\t{words}\n")
     found: dict[str, tuple[list[str], list[float]]] = {query: ([], []) for query in queries}
     if not topics.stat().st_size:

@@ -36,15 +36,15 @@ def render(grid: dict[str, Any]) -> str:
     """Return the page as HTML."""
     import jinja2
 
-    scores = pd.read_csv(paths.SCORES)
-    verdicts = pd.read_csv(paths.VERDICTS, keep_default_na=False, na_values={"published": ""})
-    costs = pd.read_csv(paths.COSTS)
+    scores, verdicts, costs = _read(paths.SCORES), _read(paths.VERDICTS), _read(paths.COSTS)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
     return environment.get_template("index.html.j2").render(
         version=__version__,
         grid=grid,
+        notes=_notes(grid),
+        averaged=aggregate.averaged_rows(grid),
         queries=scores.groupby("dataset")["queries"].first().to_dict(),
         tables=[_table(scores, verdicts, grid, metric) for metric in grid["metrics"]],
         verdicts=_verdict_rows(verdicts),
@@ -52,6 +52,33 @@ def render(grid: dict[str, Any]) -> str:
         costs=_cost_rows(costs),
         cells=_cells(costs),
     )
+
+
+def _read(path: str) -> pd.DataFrame:
+    """Read a table in which a dataset may be called 2019 or NA."""
+    names = ("system", "dataset", "metric", "verdict", "source", "note", "stage", "unit", "device", "record")
+    numbers = {"rate": "", "bytes": "", "published": "", "difference": "", "tolerance": ""}
+    return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
+
+
+def _notes(grid: dict[str, Any]) -> dict[str, str]:
+    """Return for each dataset what fetch counted that a reader should know."""
+    notes = {}
+    for name, facts in grid["datasets"].items():
+        if "mean_of" in facts:
+            continue
+        corpus = files.read_json(paths.CORPUS_MADE.format(corpus=facts["corpus"]))["facts"]
+        dataset = files.read_json(paths.DATASET_MADE.format(dataset=name))["facts"]
+        counts = {
+            "documents without text": corpus["empty_documents"],
+            "duplicate documents dropped": corpus["duplicates_dropped"],
+            "duplicate queries dropped": dataset["duplicates_dropped"],
+            "judged documents not in the corpus": dataset["unknown_documents"],
+            "queries without relevant documents": dataset["queries_without_relevant"],
+            "judgements overruled": dataset["overruled_judgements"],
+        }
+        notes[name] = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return notes
 
 
 def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], metric: str) -> dict[str, Any]:
@@ -66,7 +93,7 @@ def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], m
     for dataset, values in zip(map(str, wide.index), wide.to_numpy(), strict=True):
         shown = [f"{value:.4f}" for value in values]
         cells = [
-            {"value": text, "best": text == max(shown), "verdict": worst.get((system, dataset), "")}
+            {"value": text, "best": text == aggregate.best(metric, shown), "verdict": worst.get((system, dataset), "")}
             for system, text in zip(wide.columns, shown, strict=True)
         ]
         rows.append({"dataset": dataset, "cells": cells})

@@ -33,9 +33,9 @@ def add_score_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", required=True, type=Path, help="folder of its checkpoint")
     parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
     parser.add_argument("--queries", required=True, type=Path, help="queries.parquet")
-    parser.add_argument("--runs", required=True, nargs="+", type=Path, help="first-stage runs")
-    parser.add_argument("--depths", required=True, nargs="+", type=int, help="how deep each of the runs is scored")
-    parser.add_argument("--pairs", required=True, type=Path, help="folder that keeps the scores")
+    parser.add_argument("--run", required=True, type=Path, dest="run_file", help="first-stage run")
+    parser.add_argument("--depth", default=100, type=int, help="how deep the run is scored")
+    parser.add_argument("--pairs", required=True, type=Path, help="folder that keeps the scores of all first stages")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made them")
     add_compute_arguments(parser)
     parser.set_defaults(run=run_score)
@@ -53,16 +53,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_score(args: argparse.Namespace) -> None:
-    """Score the pairs of all first stages that have no score yet."""
+    """Score the pairs of a first stage that have no score yet."""
+    from filelock import FileLock
+
     device = pick_device(args.device)
     precision = pick_precision(args.model.get("precision", args.precision), device)
     settings = {**args.model, "precision": precision}
     store = args.pairs / _fingerprint(settings, args)
+    store.mkdir(parents=True, exist_ok=True)
     with provenance.record("score", args.made, settings) as facts:
-        wanted = _pairs(args.runs, args.depths)
-        stored = read_scores(store)
-        missing = [pair for pair in wanted if pair not in stored]
-        rate = _score_missing(args, precision, missing, store)
+        run = runs.read(args.run_file)
+        wanted = [(query, document) for query, ranking in run.items() for document in ranking.ids[: args.depth]]
+        # Another first stage's job may score the same pairs at the same time: it goes first.
+        with FileLock(store / ".lock"):
+            stored = read_scores(store)
+            missing = [pair for pair in wanted if pair not in stored]
+            rate = _score_missing(args, precision, missing, store)
         facts.update(
             store=store.name,
             device=device,
@@ -74,30 +80,17 @@ def run_score(args: argparse.Namespace) -> None:
 
 
 def _fingerprint(settings: dict[str, Any], args: argparse.Namespace) -> str:
-    """Return a name for all that a score depends on: model, weights, precision, texts."""
-    weights = sorted(files.sha256(path) for path in args.checkpoint.rglob("*.safetensors"))
+    """Return a name for all that a score depends on: model, its files, precision, texts."""
+    model = sorted(files.sha256(path) for path in args.checkpoint.rglob("*") if path.is_file())
     texts = [files.sha256(args.corpus), files.sha256(args.queries)]
-    relevant = {key: value for key, value in settings.items() if key not in ("note", "train", "files", "parameters")}
-    key = json.dumps([provenance.STAGE_VERSIONS["score"], relevant, weights, texts], sort_keys=True)
+    key = json.dumps([provenance.STAGE_VERSIONS["score"], settings, model, texts], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
-
-
-def _pairs(run_files: list[Path], depths: list[int]) -> list[tuple[str, str]]:
-    """Return the (query, document) pairs in the top ``depths[i]`` of run i, each once."""
-    if len(run_files) != len(depths):
-        raise DataError(f"{len(run_files)} runs but {len(depths)} depths")
-    pairs: dict[tuple[str, str], None] = {}
-    for path, depth in zip(run_files, depths, strict=True):
-        for query, ranking in runs.read(path).items():
-            pairs.update(((query, document), None) for document in ranking.ids[:depth])
-    return list(pairs)
 
 
 def _score_missing(args: argparse.Namespace, precision: str, missing: list[tuple[str, str]], store: Path) -> float:
     """Score pairs in parts that are each written when done; return pairs per second."""
     progress = Progress("score", len(missing), "pairs")
     if not missing:
-        store.mkdir(parents=True, exist_ok=True)
         return 0.0
     scorer = CrossEncoderScorer(args.checkpoint, args.model, args.device, precision, args.batch_tokens)
     queries = collection.read_queries(args.queries)
@@ -128,7 +121,7 @@ def run_rerank(args: argparse.Namespace) -> None:
     """Reorder the top of a run by stored scores and write the new run."""
     with provenance.record("rerank", args.made, {"depth": args.depth}) as facts:
         scored = files.read_json(args.scores)
-        scores = read_scores(args.scores.with_suffix("") / scored["facts"]["store"])
+        scores = read_scores(args.scores.parent / scored["facts"]["store"])
         run = {
             query: rerank(query, ranking, scores, args.depth) for query, ranking in runs.read(args.first_stage).items()
         }

@@ -127,7 +127,7 @@ def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tu
 
 
 def _rankings(
-    queries: dict[str, str], ids: pa.ChunkedArray, scores: np.ndarray, rows: np.ndarray, depth: int
+    queries: dict[str, str], ids: pa.Array, scores: np.ndarray, rows: np.ndarray, depth: int
 ) -> Iterator[tuple[str, runs.Ranking]]:
     for number, query in enumerate(queries):
         documents = ids.take(rows[number]).to_pylist()

@@ -21,6 +21,9 @@ from typing import Any, NamedTuple, Protocol
 from .config import Corpus, Dataset, find_local, resolve_path
 from .errors import DataError
 
+# What the third column of a qrels file is called where it has a header line.
+_SCORE_HEADERS = ("score", "relevance", "rel", "grade", "label", "judgement", "judgment")
+
 
 class Document(NamedTuple):
     """One document of a corpus."""
@@ -96,23 +99,14 @@ class LocalSource:
                 raise DataError(f"{place}: expected query-id, corpus-id and score with tabs between, got {line!r}")
             if re.fullmatch(r"[+-]?\d+", fields[2]):
                 yield Judgement(fields[0], fields[1], int(fields[2]), place)
-            elif number > 0 or _is_number(fields[2]):
+            elif number > 0 or fields[2].lower() not in _SCORE_HEADERS:
                 raise DataError(f"{place}: the score {fields[2]!r} is not a whole number")
-            # else it is the header line: query-id, corpus-id, score
 
     def _file(self, name: str) -> Path:
         path = find_local(self.folder, name)
         if path is None:
             raise DataError(f"{self.folder} has no {name} (or {name}.gz)")
         return path
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:

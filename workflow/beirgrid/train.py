@@ -13,11 +13,14 @@ import random
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import checkpoints, collection, files, lucene, provenance
 from .encoders import DEFAULT_BATCH_TOKENS, DenseEncoder, pick_device, pick_precision
 from .errors import DataError
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
 
 DEFAULTS: dict[str, Any] = {
     "derive": [],
@@ -33,6 +36,9 @@ DEFAULTS: dict[str, Any] = {
 # Teacher's cosines are sharpened before the softmax, and the positive is raised above its twins.
 TEMPERATURE = 0.05
 POSITIVE_BONUS = 1.0
+# The head starts from a ridge regression over so many lists, with so much of the features' variance.
+HEAD_LISTS = 60
+RIDGE = 0.15
 
 
 class Positive(NamedTuple):
@@ -71,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
         positives = positives[: recipe["queries"]]
         examples = _with_negatives(positives, documents, recipe, args.index, args.threads)
         if args.teacher:
-            _label(examples, args.teacher, pick_device(args.device))
+            _label(examples, args.teacher, recipe["teacher"], args.device)
         with files.atomic(args.output, directory=True) as temporary:
             seconds = _fit(examples, args.base, recipe, pick_device(args.device), temporary)
             facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
@@ -127,7 +133,7 @@ def _with_negatives(
             {str(number): positive.query for number, positive in enumerate(positives)},
             Path(folder),
             fields="flat",
-            language="en",
+            language=recipe.get("language", "en"),
             k1=0.9,
             b=0.4,
             depth=recipe["negative_depth"],
@@ -144,16 +150,17 @@ def _with_negatives(
         hard = [document for document in found[str(number)][0] if document not in known]
         negatives = choose.sample(hard, min(len(hard), recipe["hard_negatives"]))
         wanted = recipe["hard_negatives"] + recipe["random_negatives"]  # rare words find little: random ones fill up
-        pool = [document for document in everything if document not in known and document not in negatives]
-        negatives += choose.sample(pool, min(len(pool), wanted - len(negatives)))
+        for document in choose.sample(everything, min(len(everything), 3 * wanted)):
+            if len(negatives) < wanted and document not in known and document not in negatives:
+                negatives.append(document)
         texts = [positive.text, *(documents[negative].joined for negative in negatives)]
         examples.append({"query": positive.query, "docs": texts, "labels": [1.0] + [0.0] * len(negatives)})
     return examples
 
 
-def _label(examples: list[dict[str, Any]], teacher: Path, device: str) -> None:
+def _label(examples: list[dict[str, Any]], teacher: Path, entry: dict[str, Any], device: str) -> None:
     """Replace the labels by a dense teacher's, as logits: the loss takes the softmax of labels and scores."""
-    encoder = DenseEncoder(teacher, {"similarity": "cosine"}, device, "auto", DEFAULT_BATCH_TOKENS)
+    encoder = DenseEncoder(teacher, {**entry, "similarity": "cosine"}, device, "auto", json.loads(DEFAULT_BATCH_TOKENS))
     texts = list(dict.fromkeys(text for example in examples for text in example["docs"]))
     vectors = dict(zip(texts, encoder.encode_documents(texts), strict=True))
     queries = encoder.encode_queries([example["query"] for example in examples])
@@ -162,26 +169,61 @@ def _label(examples: list[dict[str, Any]], teacher: Path, device: str) -> None:
         example["labels"][0] += POSITIVE_BONUS
 
 
-def _fit(examples: list[dict[str, Any]], base: Path, recipe: dict[str, Any], device: str, output: Path) -> float:
-    """Train with the sentence-transformers trainer, save to ``output`` and return the seconds it took."""
-    from datasets import Dataset
-    from sentence_transformers import CrossEncoder
-    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
-    from sentence_transformers.cross_encoder.losses import ListNetLoss
-    from transformers import set_seed
+def _build(base: Path, recipe: dict[str, Any], device: str) -> CrossEncoder:
+    """Return a cross-encoder with the base's transformer and one linear layer over its first and mean token.
 
-    set_seed(recipe["seed"])
-    model = CrossEncoder(
+    The usual head, a fresh pooler over the first token, takes longer to learn than a minute allows.
+    """
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from torch import nn
+
+    transformer = Transformer(
         str(base),
-        num_labels=1,
-        max_length=recipe.get("max_length"),
-        device=device,
-        local_files_only=True,
+        processor_kwargs={"model_max_length": recipe["max_length"]} if recipe.get("max_length") else None,
         # On a CPU the backward pass of plain attention is 1.5 times as fast as that of sdpa.
         model_kwargs={"attn_implementation": "eager"} if device == "cpu" else None,
         # A minute of training does not overfit, and without dropout it learns more.
         config_kwargs={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
+    pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode=("cls", "mean"))
+    width = pooling.get_embedding_dimension()
+    head = Dense(width, 1, activation_function=nn.Identity(), module_output_name="scores")
+    return CrossEncoder(modules=[transformer, pooling, head], num_labels=1, device=device)
+
+
+def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
+    """Set the linear layer by ridge regression from pooled features to labels, both centred within each list."""
+    import torch
+
+    model.eval()
+    features, targets = [], []
+    with torch.inference_mode():
+        for example in examples[:HEAD_LISTS]:
+            pairs = [(example["query"], text) for text in example["docs"]]
+            inputs = {k: v.to(model.device) if hasattr(v, "to") else v for k, v in model.preprocess(pairs).items()}
+            pooled = model[1](model[0](inputs))["sentence_embedding"].double()
+            labels = torch.tensor(example["labels"], dtype=torch.float64, device=pooled.device)
+            features.append(pooled - pooled.mean(0))
+            targets.append(labels - labels.mean())
+        x, y = torch.cat(features), torch.cat(targets)
+        ridge = RIDGE * len(x) * x.var() * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+        weight = torch.linalg.solve(x.T @ x + ridge, x.T @ y)
+        model[2].linear.weight.copy_(weight[None])
+        model[2].linear.bias.zero_()
+
+
+def _fit(examples: list[dict[str, Any]], base: Path, recipe: dict[str, Any], device: str, output: Path) -> float:
+    """Train with the sentence-transformers trainer, save to ``output`` and return the seconds it took."""
+    from datasets import Dataset
+    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder.losses import ListNetLoss
+    from transformers import set_seed
+
+    set_seed(recipe["seed"])
+    model = _build(base, recipe, device)
+    _fit_head(model, examples)
     precision = pick_precision("auto", device)
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
         trainer = CrossEncoderTrainer(

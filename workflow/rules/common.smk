@@ -13,7 +13,7 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 
-environment.prepare_jobs()
+environment.prepare_jobs(grid.config.device, grid.config.encode["batch_tokens"])
 
 
 wildcard_constraints:
@@ -22,4 +22,5 @@ wildcard_constraints:
     system="[^/]+",
     model="[^/]+",
     reranker="[^/]+",
+    first="[^/]+",
     shard=r"\d+",

@@ -10,10 +10,9 @@ rule encode:
     params:
         version=STAGE_VERSIONS["encode"],
         entry=lambda w: grid.model_entry(w.model),
-        size=lambda w: grid.shard_size(w.corpus),
+        size=grid.shard_size(),
         last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
         precision=grid.config.encode["precision"],
-        compute=grid.compute_options(),
     log:
         "logs/encode/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -24,9 +23,9 @@ rule encode:
     resources:
         mem_mb=lambda w, attempt: 6000 * attempt,
         runtime=lambda w, attempt: 240 * attempt,
-        gpu=1,
+        gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
         " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
-        " --precision {params.precision} {params.compute}"
+        " --precision {params.precision}"
         " --output {output.embeddings} --made {output.made} > {log} 2>&1"

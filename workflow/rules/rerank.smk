@@ -1,35 +1,34 @@
 rule score:
     message:
-        "Scoring pairs of {wildcards.dataset} with {wildcards.reranker}"
+        "Scoring pairs of {wildcards.dataset} from {wildcards.first} with {wildcards.reranker}"
     input:
         checkpoint=paths.CHECKPOINT.replace("{model}", "{reranker}"),
         corpus=lambda w: grid.corpus_of(w.dataset),
         queries=paths.QUERIES,
-        runs=lambda w: grid.first_stage_runs(w.reranker, w.dataset),
+        run=paths.RUN.replace("{system}", "{first}"),
     output:
         made=paths.PAIRS_MADE,
     params:
         version=STAGE_VERSIONS["score"],
         entry=lambda w: grid.model_entry(w.reranker),
-        depths=lambda w: list(grid.first_stages(w.reranker).values()),
+        depth=lambda w: grid.score_depth(w.reranker, w.first),
         pairs=paths.PAIRS,
         precision=grid.config.encode["precision"],
-        compute=grid.compute_options(),
     log:
-        "logs/score/{reranker}/{dataset}.log",
+        "logs/score/{reranker}/{dataset}/{first}.log",
     benchmark:
-        "results/benchmarks/score/{reranker}/{dataset}.tsv"
+        "results/benchmarks/score/{reranker}/{dataset}/{first}.tsv"
     conda:
         "../../envs/neural.yaml"
     threads: 8
     resources:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 240 * attempt,
-        gpu=1,
+        gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint}"
-        " --corpus {input.corpus} --queries {input.queries} --runs {input.runs}"
-        " --depths {params.depths} --precision {params.precision} {params.compute}"
+        " --corpus {input.corpus} --queries {input.queries} --run {input.run}"
+        " --depth {params.depth} --precision {params.precision}"
         " --pairs {params.pairs} --made {output.made} > {log} 2>&1"
 
 

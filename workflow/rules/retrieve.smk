@@ -49,7 +49,6 @@ rule retrieve_faiss:
         entry=lambda w: grid.model_entry(grid.config.systems[w.system].spec["retriever"]),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
-        compute=grid.compute_options(),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -62,8 +61,9 @@ rule retrieve_faiss:
     resources:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 120 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
         " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
-        " {params.compute} --output {output.run} --made {output.made} > {log} 2>&1"
+        " --output {output.run} --made {output.made} > {log} 2>&1"

@@ -10,7 +10,6 @@ rule train:
         version=STAGE_VERSIONS["train"],
         entry=lambda w: grid.train_entry(w.model),
         options=lambda w: grid.training_options(w.model),
-        device=grid.config.device,
     log:
         "logs/train/{model}.log",
     benchmark:
@@ -23,9 +22,9 @@ rule train:
     resources:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 120 * attempt,
-        gpu=1,
+        gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid train --train {params.entry:q} --base {input.base}"
         " --corpus {input.corpus} --index {input.index} {params.options}"
-        " --device {params.device} --threads {threads}"
+        " --threads {threads}"
         " --output {output.checkpoint} --made {output.made} > {log} 2>&1"

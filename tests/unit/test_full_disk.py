@@ -1,0 +1,72 @@
+"""A disk that fills up under each stage that writes much: one message, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import beirgrid, write_collection
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fetched corpus of 3,000 documents, its queries, and vectors."""
+    folder = tmp_path_factory.mktemp("inputs")
+    choose = random.Random(0)
+    words = ["".join(choose.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(20_000)]
+    documents = [{"_id": f"d{i}", "title": "", "text": " ".join(choose.choices(words, k=20))} for i in range(3000)]
+    queries = [{"_id": f"q{i}", "text": " ".join(words[i : i + 2000])} for i in range(60)]
+    data = write_collection(folder / "data", documents, queries, {"test": [(f"q{i}", "d1", 1) for i in range(60)]})
+    entry = json.dumps({"source": "local", "path": str(data)})
+    corpus, made = folder / "corpus.parquet", folder / "made.json"
+    steps = [
+        ("fetch", "corpus", "--name", "x", "--corpus", entry, "--output", corpus, "--made", made),
+        (
+            *("fetch", "dataset", "--name", "x", "--dataset", '{"corpus": "x"}', "--corpus", entry),
+            *("--documents", corpus, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
+            *("--made", made),
+        ),
+        ("index", "lucene", "--corpus", corpus, "--fields", "flat", "--output", folder / "lucene", "--made", made),
+    ]
+    for step in steps:
+        done = beirgrid(*step)
+        assert done.returncode == 0, done.stderr
+    np.save(folder / "vectors.npy", np.ones((3000, 384), np.float32))
+    return folder
+
+
+def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tuple[str | Path, ...]]:
+    model = json.dumps({"similarity": "dot"})
+    return {
+        "encode": (
+            *("encode", "--model", model, "--checkpoint", models["dense"], "--corpus", inputs / "corpus.parquet"),
+            *("--shard-size", "5000", "--output", disk / "0.npy"),
+        ),
+        "index-faiss": ("index", "faiss", "--embeddings", inputs / "vectors.npy", "--output", disk / "0.faiss"),
+        "index-lucene": (
+            *("index", "lucene", "--corpus", inputs / "corpus.parquet", "--fields", "flat"),
+            *("--output", disk / "lucene"),
+        ),
+        "retrieve": (
+            *("retrieve", "lucene", "--system", "bm25", "--index", inputs / "lucene", "--fields", "flat"),
+            *("--queries", inputs / "queries.parquet", "--output", disk / "run.gz"),
+        ),
+    }
+
+
+@pytest.mark.parametrize("stage", ["encode", "index-faiss", "index-lucene", "retrieve"])
+def test_a_full_disk_is_named_and_nothing_is_left(inputs, tiny_models, full_disk, stage):
+    (full_disk / "finished").write_text("finished work")
+    filler = full_disk / "filler"
+    free = shutil.disk_usage(full_disk).free
+    filler.write_bytes(b"x" * max(free - 120_000, 0))
+    command = _commands(inputs, tiny_models, full_disk)[stage]
+    done = beirgrid(*command, "--made", full_disk / "made.json")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr or "disk is full" in done.stderr
+    assert sorted(path.name for path in full_disk.iterdir()) == ["filler", "finished"]
