@@ -15,7 +15,7 @@ setup: .venv/ready ## install what is needed into .venv
 
 .venv/ready: requirements/lock.txt requirements/torch-cpu.txt requirements/torch-cuda.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "beirgrid needs Python 3.11 or newer; set PYTHON=python3.11, say")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { echo 'Python lacks its venv module: install it (Debian and Ubuntu: python3-venv).'; exit 1; }
 	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/lock.txt
 	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/torch-$(TORCH).txt || \
 	  { echo "No CPU build of torch in the package index: installing the CUDA build, which runs on a CPU too."; \

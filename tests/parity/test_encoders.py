@@ -101,3 +101,41 @@ def test_a_folder_that_is_no_model_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(DataError, match=str(tmp_path)):
         DenseEncoder(tmp_path, {"similarity": "dot"}, "cpu", "float32", BUDGET)
+
+
+def test_scores_and_vectors_are_finished_in_float32(tiny_models, tmp_path):
+    """In bfloat16 the low 16 bits of a float32 are zero."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {}, "cpu", "bfloat16", BUDGET)
+    scores = scorer.score(_texts(40, seed=1), _texts(40, seed=2))
+    assert ((scores.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
+
+    model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
+    torch.manual_seed(0)
+    SentenceTransformer(modules=[*model, Dense(32, 16)], device="cpu").save_pretrained(str(tmp_path))
+    vectors = DenseEncoder(tmp_path, {"similarity": "cosine"}, "cpu", "bfloat16", BUDGET).encode_documents(_texts(30))
+    assert ((vectors.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_weights_that_are_missing_are_not_made_up(tiny_models, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(tiny_models["dense"], tmp_path / "dense")
+    weights = load_file(tmp_path / "dense/model.safetensors")
+    kept = {name: value for name, value in weights.items() if "layer.1." not in name}
+    save_file(kept, tmp_path / "dense/model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match=r"no whole SentenceTransformer: it lacks \d+ weights, encoder.layer.1"):
+        DenseEncoder(tmp_path / "dense", {"similarity": "dot"}, "cpu", "float32", BUDGET)
+    with pytest.raises(DataError, match=r"no whole CrossEncoder: it lacks 2 weights, classifier"):
+        CrossEncoderScorer(tiny_models["dense"], {}, "cpu", "float32", BUDGET)
+
+
+def test_a_length_beyond_the_models_positions_is_refused(tiny_models):
+    with pytest.raises(DataError, match="max_length is 512, but the model has positions for 128"):
+        DenseEncoder(tiny_models["dense"], {"similarity": "dot", "max_length": 512}, "cpu", "float32", BUDGET)

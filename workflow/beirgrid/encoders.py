@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +135,37 @@ class _Encoder:
 
 
 def _load(loader: Any, folder: Path, **options: Any) -> Any:
-    """Open a checkpoint with a sentence-transformers class; what it raises becomes one DataError."""
+    """Open a checkpoint with a sentence-transformers class; what it raises becomes one DataError.
+
+    Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
+    in its log alone. (A dense model does not use its pooler, which many checkpoints leave out.)
+    """
+    with _missing_weights() as missing:
+        try:
+            model = loader(str(folder), local_files_only=True, **options)
+        except Exception as error:  # transformers raises nearly every type for a broken folder
+            reason = f"{type(error).__name__}: {error}"
+            raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
+    if lacking := [name for name in missing if loader.__name__ != "SentenceTransformer" or "pooler" not in name]:
+        raise DataError(f"{folder} is no whole {loader.__name__}: it lacks {len(lacking)} weights, {lacking[0]} first")
+    return model
+
+
+@contextmanager
+def _missing_weights() -> Iterator[list[str]]:
+    """Collect the names of weights that transformers reports as missing while it loads a model."""
+    missing: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            missing.extend(re.findall(r"^(\S+) *\| MISSING", record.getMessage(), re.MULTILINE))
+
+    handler, logger = Collector(logging.WARNING), logging.getLogger("transformers.modeling_utils")
+    logger.addHandler(handler)
     try:
-        return loader(str(folder), local_files_only=True, **options)
-    except Exception as error:  # transformers raises nearly every type for a broken folder
-        raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {type(error).__name__}: {error}") from error
+        yield missing
+    finally:
+        logger.removeHandler(handler)
 
 
 class DenseEncoder(_Encoder):
