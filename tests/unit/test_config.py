@@ -193,7 +193,7 @@ def test_metrics_are_read():
             metrics.parse_metric(wrong)
 
 
-def test_every_key_of_the_schema_is_described():
+def test_every_object_of_the_schema_says_what_else_it_may_hold():
     schema = yaml.safe_load(config.SCHEMA.read_text())
     assert json.dumps(schema)  # plain data
 

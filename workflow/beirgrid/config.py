@@ -134,6 +134,15 @@ def _refusal(problems: list[str]) -> ConfigError:
     return ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {problem}" for problem in problems))
 
 
+def with_parts(systems: Mapping[str, System], names: Iterable[str]) -> list[str]:
+    """Return the named systems and those that they are made from, parts first, each once."""
+    found: dict[str, None] = {}
+    for name in names:
+        found.update(dict.fromkeys(with_parts(systems, systems[name].parts)))
+        found[name] = None
+    return list(found)
+
+
 def rerank_depth(system: Mapping[str, Any], run_depth: int) -> int:
     """Return how deep a reranked system reranks: its depth, or 100, or all of shallower runs."""
     return int(system.get("depth", min(100, run_depth)))
@@ -274,17 +283,8 @@ def find_local(folder: Path, name: str) -> Path | None:
 
 def _grid_problems(config: Config) -> Iterator[str]:
     """What is wrong with the systems, datasets and metrics that the grid asks for, taken together."""
-    needed: dict[str, None] = {}
-
-    def need(name: str) -> None:
-        for part in config.systems[name].parts:
-            need(part)
-        needed[name] = None
-
-    for name in config.grid_systems:
-        need(name)
     models: set[str] = set()
-    for name in needed:
+    for name in with_parts(config.systems, config.grid_systems):
         spec = config.systems[name].spec
         models |= {spec[key] for key in ("retriever", "reranker") if spec.get(key) in config.models}
         if config.systems[name].kind == "rerank" and rerank_depth(spec, config.depth) > config.depth:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from . import paths
-from .config import Config, System, find_local, rerank_depth, resolve_path
+from .config import Config, System, find_local, rerank_depth, resolve_path, with_parts
 from .errors import ConfigError
 
 # Assumed for a corpus whose registry entry does not say how many documents it has.
@@ -51,16 +51,7 @@ class Grid:
     @cached_property
     def systems(self) -> list[str]:
         """The grid's systems and those that they are made from."""
-        names: dict[str, None] = {}
-
-        def add(name: str) -> None:
-            for part in self.config.systems[name].parts:
-                add(part)
-            names[name] = None
-
-        for name in self.config.grid_systems:
-            add(name)
-        return list(names)
+        return with_parts(self.config.systems, self.config.grid_systems)
 
     def one_of(self, names: Iterable[str]) -> str:
         """Return a wildcard constraint that matches exactly these names."""
