@@ -15,6 +15,7 @@ from typing import Any
 import jsonschema
 import yaml
 
+from .environment import BATCH_TOKENS
 from .errors import BeirgridError, ConfigError, nearest
 from .metrics import parse_metric
 
@@ -26,7 +27,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "encode": {
         "precision": "auto",
         "shard": 500_000,
-        "batch_tokens": {"cpu": 2048, "cuda": 65536},
+        "batch_tokens": BATCH_TOKENS,
         "keep": False,
     },
 }
@@ -159,7 +160,7 @@ def resolve_path(path: str) -> Path:
 
 def _typed(raw: Mapping[str, Any]) -> Config:
     encode = {**DEFAULTS["encode"], **raw.get("encode", {})}
-    encode["batch_tokens"] = {**DEFAULTS["encode"]["batch_tokens"], **encode["batch_tokens"]}
+    encode["batch_tokens"] = {**BATCH_TOKENS, **encode["batch_tokens"]}
     systems = {name: System(name, _kind(name, spec, raw), spec) for name, spec in raw["systems"].items()}
     return Config(
         corpora={name: Corpus(name, **_tuples(spec)) for name, spec in raw["corpora"].items()},

@@ -7,6 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+# Tokens per batch by device; of the sizes tried on a CPU, small ones are as fast as larger ones.
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
+
 
 def prepare_jobs(device: str, batch_tokens: dict[str, int]) -> None:
     """Let ``python -m beirgrid`` in a job find this checkout's package and, outside conda, this Python.

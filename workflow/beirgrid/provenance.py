@@ -22,10 +22,10 @@ from . import __version__, files
 STAGE_VERSIONS = {
     "fetch": 1,
     "train": 1,
-    "encode": 1,
+    "encode": 2,
     "index": 1,
-    "retrieve": 1,
-    "score": 1,
+    "retrieve": 2,
+    "score": 2,
     "rerank": 1,
     "fuse": 1,
     "evaluate": 1,

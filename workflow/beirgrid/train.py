@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import checkpoints, collection, files, lucene, provenance
-from .encoders import DEFAULT_BATCH_TOKENS, DenseEncoder, pick_device, pick_precision
+from .encoders import DenseEncoder, pick_device, pick_precision
+from .environment import BATCH_TOKENS
 from .errors import DataError
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _with_negatives(
 
 def _label(examples: list[dict[str, Any]], teacher: Path, entry: dict[str, Any], device: str) -> None:
     """Replace the labels by a dense teacher's, as logits: the loss takes the softmax of labels and scores."""
-    encoder = DenseEncoder(teacher, {**entry, "similarity": "cosine"}, device, "auto", json.loads(DEFAULT_BATCH_TOKENS))
+    encoder = DenseEncoder(teacher, {**entry, "similarity": "cosine"}, device, "auto", BATCH_TOKENS)
     texts = list(dict.fromkeys(text for example in examples for text in example["docs"]))
     vectors = dict(zip(texts, encoder.encode_documents(texts), strict=True))
     queries = encoder.encode_queries([example["query"] for example in examples])
