@@ -363,7 +363,9 @@ def _kind(name: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> str:
     if "reranker" in system or "first_stage" in system:
         return "rerank"
     if "retriever" in system:
-        return "lexical" if system["retriever"] == "bm25" else "dense"
+        if system["retriever"] == "bm25":
+            return "lexical"
+        return str(raw["models"].get(system["retriever"], {}).get("family", "dense"))
     raise ConfigError("needs one of the keys retriever, reranker, fusion")
 
 
@@ -372,6 +374,9 @@ def _system_problems(where: str, name: str, system: Mapping[str, Any], raw: Mapp
         kind = _kind(name, system, raw)
     except ConfigError as error:
         yield f"{where}: {error}"
+        return
+    if kind not in _KINDS:
+        yield f"{where}.retriever: {system['retriever']!r} is a {kind} model; a retriever is needed here"
         return
     for key in sorted(set(system) - _KINDS[kind]):
         yield f"{where}: the key {key!r} does not go with a {kind} system"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from . import collection, files, provenance
-from .encoders import DenseEncoder, add_compute_arguments, check_finite
+from .encoders import DenseEncoder, add_compute_arguments, check_finite, open_encoder
 from .errors import DataError
 from .progress import Progress
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
         )
     settings = {**args.model, "shard": args.shard, "shard_size": args.shard_size}
     with provenance.record("encode", args.made, settings) as facts:
-        encoder = DenseEncoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
+        encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         progress = Progress(f"encode shard {args.shard}", stop - start, "documents")
         with files.atomic(args.output) as temporary:
             _encode_rows(encoder, args.corpus, start, stop, temporary, progress)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from . import collection, lucene, provenance, runs
-from .encoders import DenseEncoder, add_compute_arguments, check_finite
+from .encoders import add_compute_arguments, check_finite, open_encoder
 from .errors import DataError
 
 
@@ -77,7 +77,7 @@ def run_faiss(args: argparse.Namespace) -> None:
     settings = {**args.model, "depth": args.depth}
     with provenance.record("retrieve", args.made, settings) as facts:
         queries = collection.read_queries(args.queries)
-        encoder = DenseEncoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
+        encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         vectors = encoder.encode_queries(list(queries.values()))
         check_finite(vectors, [f"query {query!r}" for query in queries])
         started = time.monotonic()

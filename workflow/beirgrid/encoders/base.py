@@ -1,4 +1,4 @@
-"""Neural encoders over sentence-transformers: device, precision and batches formed by tokens."""
+"""What all encoders share: device, precision, batches formed by tokens, and the loading of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -16,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import attention
-from .environment import BATCH_TOKENS
-from .errors import DataError
-from .progress import Progress
+from .. import attention
+from ..environment import BATCH_TOKENS
+from ..errors import DataError
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +93,7 @@ def check_finite(vectors: np.ndarray, names: list[str]) -> None:
         )
 
 
-class _Encoder:
+class Encoder:
     """What the families share: a model in evaluation mode, on a device, in a precision."""
 
     def __init__(self, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]) -> None:
@@ -114,14 +112,15 @@ class _Encoder:
         name = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
         return {"device": name, "precision": self.precision}
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which the model computes in its precision."""
         import torch
 
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device, dtype=getattr(torch, self.precision))
 
-    def _set_precision(self) -> None:
+    def set_precision(self) -> None:
         """Keep low precision to the transformer: nothing is averaged, projected or normalised in it."""
         import torch
 
@@ -136,13 +135,14 @@ class _Encoder:
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.device, enabled=False)(module.forward)
 
-    def _check_length(self) -> None:
+    def check_length(self) -> None:
+        """Refuse a max_length beyond the model's positions."""
         positions = getattr(self.model[0].auto_model.config, "max_position_embeddings", None)
         wanted = self.spec.get("max_length")
         if wanted and positions and wanted > positions:
             raise DataError(f"max_length is {wanted}, but the model has positions for {positions} word pieces")
 
-    def _lengths(self, *texts: list[str]) -> np.ndarray:
+    def token_lengths(self, *texts: list[str]) -> np.ndarray:
         """Return the tokens of each text (or pair of texts) after truncation: int64 [texts]."""
         if not texts[0]:
             return np.zeros(0, np.int64)
@@ -151,7 +151,7 @@ class _Encoder:
         return np.fromiter(map(len, ids), np.int64, len(ids))
 
 
-def _load(loader: Any, folder: Path, **options: Any) -> Any:
+def load_checkpoint(loader: Any, folder: Path, **options: Any) -> Any:
     """Open a checkpoint with a sentence-transformers class; what it raises becomes one DataError.
 
     Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
@@ -185,104 +185,6 @@ def _missing_weights() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-class DenseEncoder(_Encoder):
-    """One vector per text (SentenceTransformer)."""
-
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
-        from sentence_transformers import SentenceTransformer
-
-        super().__init__(spec, device, precision, batch_tokens)
-        prompts = {"query": "", "document": "", **spec.get("prompts", {})}
-        self.model = _load(
-            SentenceTransformer,
-            folder,
-            device=self.device,
-            prompts=prompts,
-            trust_remote_code=spec.get("trust_remote_code", False),
-        )
-        self.model.eval()
-        if "max_length" in spec:
-            self.model.max_seq_length = spec["max_length"]
-        self._set_precision()
-        self._check_length()
-        self.dimension: int = self.model.get_embedding_dimension()
-
-    def encode_documents(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
-        """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
-        return self._encode(self.model.encode_document, "document", texts, progress)
-
-    def encode_queries(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
-        """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
-        return self._encode(self.model.encode_query, "query", texts, progress)
-
-    def _encode(self, encode: Any, role: str, texts: list[str], progress: Progress | None) -> np.ndarray:
-        vectors = np.empty((len(texts), self.dimension), np.float32)
-        prompt = self.model.prompts[role]
-        with self._autocast():
-            for rows in token_batches(self._lengths([prompt + text for text in texts]), self.budget):
-                vectors[rows] = encode(
-                    [texts[row] for row in rows],
-                    batch_size=len(rows),
-                    normalize_embeddings=self.spec["similarity"] == "cosine",
-                    show_progress_bar=False,
-                )
-                if progress:
-                    progress.add(len(rows))
-        return vectors
-
-
 def _token_embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:
     if "token_embeddings" in features:
         features["token_embeddings"] = features["token_embeddings"].float()
-
-
-def _last_layers(model: Any) -> list[str]:
-    """Return the names of the linear layers that give a cross-encoder's one logit."""
-    from torch import nn
-
-    return [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
-
-
-class CrossEncoderScorer(_Encoder):
-    """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates."""
-
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
-        from sentence_transformers import CrossEncoder
-
-        super().__init__(spec, device, precision, batch_tokens)
-        self.model = _load(
-            CrossEncoder,
-            folder,
-            device=self.device,
-            max_length=spec.get("max_length"),
-            trust_remote_code=spec.get("trust_remote_code", False),
-        )
-        self.model.eval()
-        if self.model.num_labels != 1:
-            raise DataError(f"{folder} has {self.model.num_labels} labels; a reranker gives one score per pair")
-        # bfloat16 has some 60 values between two powers of two: logits in it would tie.
-        self.model.set_keep_in_fp32_modules(_last_layers(self.model))
-        self._set_precision()
-        self._check_length()
-
-    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
-        """Return the logit of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
-        import torch
-
-        scores = np.empty(len(queries), np.float32)
-        with self._autocast(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
-            for rows in token_batches(self._lengths(queries, documents), self.budget):
-                scores[rows] = self.model.predict(
-                    [(queries[row], documents[row]) for row in rows],
-                    batch_size=len(rows),
-                    activation_fn=torch.nn.Identity(),
-                    show_progress_bar=False,
-                )
-                if progress:
-                    progress.add(len(rows))
-        return scores

@@ -1,0 +1,63 @@
+"""Cross-encoders: one score per (query, document) pair."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..progress import Progress
+from .base import Encoder, load_checkpoint, token_batches
+
+
+def _last_layers(model: Any) -> list[str]:
+    """Return the names of the linear layers that give a cross-encoder's one logit."""
+    from torch import nn
+
+    return [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
+
+
+class CrossEncoderScorer(Encoder):
+    """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates."""
+
+    def __init__(
+        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+    ) -> None:
+        from sentence_transformers import CrossEncoder
+
+        super().__init__(spec, device, precision, batch_tokens)
+        self.model = load_checkpoint(
+            CrossEncoder,
+            folder,
+            device=self.device,
+            max_length=spec.get("max_length"),
+            trust_remote_code=spec.get("trust_remote_code", False),
+        )
+        self.model.eval()
+        if self.model.num_labels != 1:
+            raise DataError(f"{folder} has {self.model.num_labels} labels; a reranker gives one score per pair")
+        # bfloat16 has some 60 values between two powers of two: logits in it would tie.
+        self.model.set_keep_in_fp32_modules(_last_layers(self.model))
+        self.set_precision()
+        self.check_length()
+
+    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
+        """Return the logit of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        import torch
+
+        scores = np.empty(len(queries), np.float32)
+        with self.autocast(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
+            for rows in token_batches(self.token_lengths(queries, documents), self.budget):
+                scores[rows] = self.model.predict(
+                    [(queries[row], documents[row]) for row in rows],
+                    batch_size=len(rows),
+                    activation_fn=torch.nn.Identity(),
+                    show_progress_bar=False,
+                )
+                if progress:
+                    progress.add(len(rows))
+        return scores
