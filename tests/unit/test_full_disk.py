@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from helpers import beirgrid, write_collection
 
+from beirgrid import runs
+
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -18,7 +20,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     choose = random.Random(0)
     words = ["".join(choose.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(20_000)]
-    documents = [{"_id": f"d{i}", "title": "", "text": " ".join(choose.choices(words, k=20))} for i in range(3000)]
+    documents = [{"_id": f"d{i}", "title": "", "text": ". ".join(" ".join(choose.choices(words, k=7)) for _ in range(3))} for i in range(3000)]
     queries = [{"_id": f"q{i}", "text": " ".join(words[i : i + 2000])} for i in range(60)]
     data = write_collection(folder / "data", documents, queries, {"test": [(f"q{i}", "d1", 1) for i in range(60)]})
     entry = json.dumps({"source": "local", "path": str(data)})
@@ -36,11 +38,17 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = beirgrid(*step)
         assert done.returncode == 0, done.stderr
     np.save(folder / "vectors.npy", np.ones((3000, 384), np.float32))
+    for name in ("a", "b"):
+        ranked = {f"q{i}": choose.sample([row["_id"] for row in documents], 900) for i in range(60)}
+        scores = np.arange(900, 0, -1)
+        runs.write(folder / f"{name}.run.gz", {q: runs.canonical(q, ids, scores) for q, ids in ranked.items()}, name)
     return folder
 
 
 def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tuple[str | Path, ...]]:
-    model = json.dumps({"similarity": "dot"})
+    model = json.dumps({"family": "dense", "similarity": "dot"})
+    recipe = {"derive": ["sentences"], "queries": 4, "hard_negatives": 1, "random_negatives": 1, "negative_depth": 5}
+    recipe |= {"epochs": 1, "batch": 2, "learning_rate": 1e-4, "seed": 1, "max_length": 32, "language": "en"}
     return {
         "encode": (
             *("encode", "--model", model, "--checkpoint", models["dense"], "--corpus", inputs / "corpus.parquet"),
@@ -55,18 +63,33 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
             *("retrieve", "lucene", "--system", "bm25", "--index", inputs / "lucene", "--fields", "flat"),
             *("--queries", inputs / "queries.parquet", "--output", disk / "run.gz"),
         ),
+        "score": (
+            *("score", "--model", json.dumps({"family": "cross-encoder", "max_length": 64})),
+            *("--checkpoint", models["cross-encoder"]),
+            *("--corpus", inputs / "corpus.parquet", "--queries", inputs / "queries.parquet"),
+            *("--run", inputs / "a.run.gz", "--depth", "1", "--pairs", disk / "pairs"),
+        ),
+        "fuse": (
+            *("fuse", "--system", "fused", "--runs", inputs / "a.run.gz", inputs / "b.run.gz", "--method", "rrf"),
+            *("--output", disk / "run.gz"),
+        ),
+        "train": (
+            *("train", "--train", json.dumps(recipe), "--base", models["dense"], "--corpus", inputs / "corpus.parquet"),
+            *("--index", inputs / "lucene", "--output", disk / "checkpoint"),
+        ),
     }
 
 
-@pytest.mark.parametrize("stage", ["encode", "index-faiss", "index-lucene", "retrieve"])
+@pytest.mark.parametrize("stage", ["encode", "index-faiss", "index-lucene", "retrieve", "score", "fuse", "train"])
 def test_a_full_disk_is_named_and_nothing_is_left(inputs, tiny_models, full_disk, stage):
     (full_disk / "finished").write_text("finished work")
     filler = full_disk / "filler"
     free = shutil.disk_usage(full_disk).free
-    filler.write_bytes(b"x" * max(free - 120_000, 0))
+    filler.write_bytes(b"x" * max(free - (0 if stage == "score" else 120_000), 0))
     command = _commands(inputs, tiny_models, full_disk)[stage]
     done = beirgrid(*command, "--made", full_disk / "made.json")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr or "disk is full" in done.stderr
-    assert sorted(path.name for path in full_disk.iterdir()) == ["filler", "finished"]
+    left = {path.name for path in full_disk.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert left == {"filler", "finished"}
