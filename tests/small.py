@@ -12,7 +12,26 @@ SYSTEMS = {
     "bm25-flat": {"retriever": "bm25", "fields": "flat"},
     "tiny": {"retriever": "tiny-dense"},
     "bm25+ce": {"first_stage": "bm25-flat", "reranker": "tiny-ce", "depth": 10},
+    "bm25+trained": {"first_stage": "bm25-flat", "reranker": "tiny-trained", "depth": 5},
     "fused": {"fusion": "rrf", "of": ["bm25-flat", "tiny"]},
+}
+
+TRAINED = {
+    "family": "cross-encoder",
+    "max_length": 32,
+    "train": {
+        "base": "tiny-dense",
+        "corpus": "small",
+        "derive": ["sentences"],
+        "queries": 8,
+        "hard_negatives": 1,
+        "random_negatives": 1,
+        "negative_depth": 5,
+        "epochs": 1,
+        "batch": 4,
+        "learning_rate": 0.0001,
+        "seed": 1,
+    },
 }
 
 ENCODE = {"shard": 25, "precision": "float32"}
@@ -22,7 +41,8 @@ def collection(folder: Path, documents: int = 60, seed: int = 0) -> Path:
     """Write a collection of random words: graded qrels, no titles, a document that is a query."""
     choose = random.Random(seed)
     words = ["".join(choose.choices("abcdefghij", k=4)) for _ in range(120)]
-    rows = [{"_id": f"d{i}", "text": " ".join(choose.choices(words, k=12))} for i in range(documents)]
+    texts = [". ".join(" ".join(choose.choices(words, k=4)) for _ in range(3)) for _ in range(documents)]
+    rows = [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)]
     queries = [{"_id": f"q{i}", "text": " ".join(choose.choices(words, k=3))} for i in range(9)]
     queries += [{"_id": "d3", "text": rows[3]["text"]}, {"_id": "nohit", "text": "zzzz yyyy"}]
     qrels = [(q["_id"], f"d{choose.randrange(documents)}", grade) for q in queries for grade in (2, 1, 0)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from small import ENCODE, SYSTEMS, collection, run
+from small import ENCODE, SYSTEMS, TRAINED, collection, run
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,7 @@ def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, 
             "models": {
                 "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
                 "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
+                "tiny-trained": TRAINED,
             },
             "systems": SYSTEMS,
             "grid": {"systems": list(SYSTEMS), "datasets": ["small"]},

@@ -16,7 +16,7 @@ from helpers import ROOT, snakemake
 from small import run
 
 QUICK = {"fetch", "rerank", "aggregate", "report"}  # done within half a second
-STAGES = ["fetch", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "report"]
+STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "report"]
 
 
 def _stage_processes(folder: Path) -> dict[int, str]:
