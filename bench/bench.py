@@ -1,7 +1,7 @@
 """Speed against what one would otherwise run, as ratios measured side by side: ``make bench``.
 
 Each contender runs in a process of its own, start-up included, one after the other. Usage:
-bench.py [--scifact FOLDER] [dense] [bm25] [search] [dag]
+bench.py [--scifact FOLDER] [dense] [bm25] [sparse] [search] [dag]
 """
 
 from __future__ import annotations
@@ -175,6 +175,78 @@ def bm25(data: Path, folder: Path) -> None:
     show("SciFact × bm25-flat, index and search", ours, theirs, 1.5)
 
 
+# Search of learned sparse vectors
+
+IMPACTS = {"documents": 20_000, "terms": 120, "queries": 500, "query_terms": 25, "vocabulary": 30_522}
+
+
+def sparse(folder: Path) -> None:
+    """Search random SPLADE-like vectors against Lucene's impact index, start-up included."""
+    from beirgrid import lucene
+
+    run([PYTHON, Path(__file__), "make-impacts", folder])
+    made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
+    run(beirgrid("index", "impact", "--embeddings", folder / "0.npz", "--output", folder / "ours", "--made", made))
+    run([PYTHON, Path(__file__), "search-impacts", folder])  # compiled by now, as set-up does
+    java = [lucene._java(), "-cp", lucene._jar()]
+    index = ["io.anserini.index.IndexCollection", "-collection", "JsonVectorCollection", "-input", folder / "json"]
+    index += ["-index", folder / "theirs", "-generator", "DefaultLuceneDocumentGenerator", "-threads", threads]
+    run([*java, *index, "-impact", "-pretokenized"])
+    search = ["io.anserini.search.SearchCollection", "-index", folder / "theirs", "-topics", folder / "topics.tsv"]
+    search += ["-topicReader", "TsvString", "-output", folder / "theirs.trec", "-impact", "-pretokenized"]
+    theirs = run([*java, *search, "-hits", "1000", "-threads", threads])[0]
+    ours = run([PYTHON, Path(__file__), "search-impacts", folder])[0]
+    show("sparse search, 20,000 × 120 terms, 500 queries, top 1000", ours, theirs, 1, "theirs has rounded weights")
+
+
+def make_impacts(folder: Path) -> None:
+    """Write random vectors whose terms are as uneven as those of text, for both contenders."""
+    import numpy as np
+    import scipy.sparse
+
+    generator = np.random.default_rng(0)
+    frequency = 1 / np.arange(10, IMPACTS["vocabulary"] + 10)
+
+    def vectors(rows: int, terms: int) -> scipy.sparse.csr_matrix:
+        size = (rows, terms)
+        columns = generator.choice(IMPACTS["vocabulary"], size, p=frequency / frequency.sum()).ravel()
+        values = generator.gamma(2, 0.4, rows * terms).astype(np.float32)
+        starts = np.arange(rows + 1) * terms
+        matrix = scipy.sparse.csr_matrix((values, columns, starts), (rows, IMPACTS["vocabulary"]))
+        matrix.sum_duplicates()
+        return matrix
+
+    documents, queries = (
+        vectors(IMPACTS[a], IMPACTS[b]) for a, b in (("documents", "terms"), ("queries", "query_terms"))
+    )
+    scipy.sparse.save_npz(folder / "0.npz", documents, compressed=False)
+    scipy.sparse.save_npz(folder / "queries.npz", queries, compressed=False)
+
+    def pieces(row: scipy.sparse.csr_matrix) -> dict[str, int]:
+        return {
+            f"t{term}": max(1, round(100 * float(weight))) for term, weight in zip(row.indices, row.data, strict=True)
+        }
+
+    (folder / "json").mkdir()
+    with (folder / "json" / "0.jsonl").open("w") as stream:
+        for number, row in enumerate(documents):
+            stream.write(json.dumps({"id": f"d{number}", "contents": "", "vector": pieces(row)}) + "\n")
+    with (folder / "topics.tsv").open("w") as stream:
+        for number, row in enumerate(queries):
+            repeated = " ".join(" ".join([term] * max(1, weight // 10)) for term, weight in pieces(row).items())
+            stream.write(f"{number}\t{repeated}\n")
+
+
+def search_impacts(folder: Path) -> None:
+    """Search the postings and leave as many ids as a run has."""
+    import scipy.sparse
+
+    from beirgrid import impact
+
+    scores, _ = impact.search_shards([folder / "ours"], scipy.sparse.load_npz(folder / "queries.npz"), 1000)
+    print(scores.shape)
+
+
 # Exact search
 
 SEARCH = {"documents": 1_000_000, "dimension": 384, "queries": 1000, "depth": 1000, "shards": 2}
@@ -281,6 +353,8 @@ INTERNAL = {
     "cell-beir": lambda a: cell_beir(Path(a[0]), Path(a[1])),
     "cell-beirgrid": lambda a: cell_beirgrid(Path(a[0]), Path(a[1]), Path(a[2]), a[3], a[4]),
     "make-vectors": lambda a: make_vectors(Path(a[0])),
+    "make-impacts": lambda a: make_impacts(Path(a[0])),
+    "search-impacts": lambda a: search_impacts(Path(a[0])),
     "search-knn": lambda a: search_knn(Path(a[0])),
     "search-shards": lambda a: time_search_shards(Path(a[0])),
 }
@@ -292,13 +366,13 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="*", default=["dense", "bm25", "search", "dag"])
+    parser.add_argument("what", nargs="*", default=["dense", "bm25", "sparse", "search", "dag"])
     parser.add_argument("--scifact", type=Path, default=SCIFACT, help="SciFact in BEIR layout")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "workflow"))
     if {"dense", "bm25"} & set(args.what) and not args.scifact.is_dir():
-        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: search dag")
-    functions = {"dense": dense, "bm25": bm25, "search": search, "dag": dag}
+        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: sparse search dag")
+    functions = {"dense": dense, "bm25": bm25, "sparse": sparse, "search": search, "dag": dag}
     for name in args.what:
         with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as folder:
             data = (args.scifact.resolve(),) if name in ("dense", "bm25") else ()

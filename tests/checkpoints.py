@@ -56,3 +56,27 @@ def save_cross_encoder(folder: Path, seed: int = 1) -> Path:
     BertForSequenceClassification(_config(initializer_range=0.5, num_labels=1)).save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder
+
+
+def save_splade(folder: Path, seed: int = 2) -> Path:
+    """Save a random BERT with its masked language model's head, as SPLADE checkpoints are."""
+    import torch
+    from transformers import BertForMaskedLM
+
+    torch.manual_seed(seed)
+    BertForMaskedLM(_config(initializer_range=0.5)).save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+    return folder
+
+
+def save_sparta(folder: Path, seed: int = 3) -> Path:
+    """Save a random DistilBERT without a head, as SPARTA checkpoints are."""
+    import torch
+    from transformers import DistilBertConfig, DistilBertModel
+
+    torch.manual_seed(seed)
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 128}
+    config = DistilBertConfig(vocab_size=len(_tokenizer()), initializer_range=0.5, **sizes)
+    DistilBertModel(config).save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+    return folder

@@ -31,11 +31,16 @@ def real() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Checkpoints of random weights: ``dense`` and ``cross-encoder``."""
-    from checkpoints import save_cross_encoder, save_dense
+    """Checkpoints of random weights, by kind."""
+    from checkpoints import save_cross_encoder, save_dense, save_sparta, save_splade
 
     folder = tmp_path_factory.mktemp("checkpoints")
-    return {"dense": save_dense(folder / "dense"), "cross-encoder": save_cross_encoder(folder / "cross-encoder")}
+    return {
+        "dense": save_dense(folder / "dense"),
+        "cross-encoder": save_cross_encoder(folder / "cross-encoder"),
+        "splade": save_splade(folder / "splade"),
+        "sparta": save_sparta(folder / "sparta"),
+    }
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, 
             "datasets": {"small": {"corpus": "small", "queries": 11}},
             "models": {
                 "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
+                "tiny-splade": {"family": "sparse", "path": str(tiny_models["splade"])},
                 "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
                 "tiny-trained": TRAINED,
             },

@@ -326,6 +326,8 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
     if model["family"] == "dense" and "similarity" not in model:
         yield f"{where}: a dense model needs its similarity (cosine or dot)"
+    if model["family"] == "sparse" and model.get("similarity", "dot") != "dot":
+        yield f"{where}: sparse models compare by dot product"
     if model["family"] == "cross-encoder" and "similarity" in model:
         yield f"{where}: a cross-encoder has no similarity"
     if train := model.get("train"):
@@ -351,6 +353,7 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
 _KINDS = {
     "lexical": {"retriever", "fields", "k1", "b"},
     "dense": {"retriever"},
+    "sparse": {"retriever"},
     "rerank": {"first_stage", "reranker", "depth"},
     "fusion": {"fusion", "of", "k", "norm", "weights"},
 }

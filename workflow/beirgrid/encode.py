@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from . import collection, files, provenance
-from .encoders import DenseEncoder, add_compute_arguments, check_finite, open_encoder
+from .encoders import DenseEncoder, SparseTextEncoder, add_compute_arguments, check_finite, open_encoder
 from .errors import DataError
 from .progress import Progress
 
@@ -25,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard", default=0, type=int, help="number of this shard, from 0")
     parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
     parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
-    parser.add_argument("--output", required=True, type=Path, help="float32 .npy to write, a row per document")
+    parser.add_argument(
+        "--output", required=True, type=Path, help="what to write, a row per document: .npy (dense), .npz (sparse)"
+    )
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
     add_compute_arguments(parser)
     parser.set_defaults(run=run)
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         progress = Progress(f"encode shard {args.shard}", stop - start, "documents")
         with files.atomic(args.output) as temporary:
-            _encode_rows(encoder, args.corpus, start, stop, temporary, progress)
+            WRITERS[args.model["family"]](encoder, args.corpus, start, stop, temporary, progress)
         facts.update(
             encoder.facts(),
             documents=stop - start,
@@ -55,17 +58,37 @@ def run(args: argparse.Namespace) -> None:
         )
 
 
-def _encode_rows(encoder: DenseEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress) -> None:
+def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress) -> None:
     """Write float32 [stop - start, dimension] to ``output``; refuse vectors that are not finite."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (stop - start, encoder.dimension)}
     with output.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
-        for block in range(start, stop, BLOCK):
-            documents = [
-                document
-                for rows in collection.read_documents(corpus, block, min(block + BLOCK, stop))
-                for document in rows
-            ]
+        for documents in _blocks(corpus, start, stop):
             vectors = encoder.encode_documents([document.joined for document in documents], progress)
             check_finite(vectors, [f"document {document.id!r}" for document in documents])
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
+
+
+def _write_sparse(
+    encoder: SparseTextEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress
+) -> None:
+    """Write a float32 CSR matrix [stop - start, vocabulary] to ``output``; refuse weights that are not finite."""
+    import scipy.sparse
+
+    blocks = []
+    for documents in _blocks(corpus, start, stop):
+        weights = encoder.encode_documents([document.joined for document in documents], progress)
+        check_finite(weights, [f"document {document.id!r}" for document in documents])
+        blocks.append(weights)
+    with output.open("wb") as stream:
+        scipy.sparse.save_npz(stream, scipy.sparse.vstack(blocks, format="csr"), compressed=False)
+
+
+def _blocks(corpus: Path, start: int, stop: int) -> Iterator[list[collection.Document]]:
+    """Yield the documents that are encoded together."""
+    for block in range(start, stop, BLOCK):
+        groups = collection.read_documents(corpus, block, min(block + BLOCK, stop))
+        yield [document for group in groups for document in group]
+
+
+WRITERS: dict[str, Callable[..., None]] = {"dense": _write_dense, "sparse": _write_sparse}

@@ -20,7 +20,7 @@ from .errors import ConfigError
 # Assumed for a corpus whose registry entry does not say how many documents it has.
 _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
-_MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "trust_remote_code")
+_MODEL_KEYS = ("family", "similarity", "pooling", "max_length", "prompts", "precision", "trust_remote_code")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "split", "queries")
@@ -60,6 +60,10 @@ class Grid:
     def systems_of(self, kind: str) -> str:
         """Return the wildcard constraint for registered systems of one kind."""
         return self.one_of(name for name, system in self.config.systems.items() if system.kind == kind)
+
+    def family(self, name: str) -> str:
+        """Return the wildcard constraint for registered models of one family."""
+        return self.one_of(model for model, entry in self.config.models.items() if entry.family == name)
 
     def models_of(self, *, trained: bool) -> str:
         """Return the wildcard constraint for models that are trained, or are fetched."""
@@ -139,10 +143,10 @@ class Grid:
         """Return the corpus.parquet that a dataset searches."""
         return paths.CORPUS.format(corpus=self.config.datasets[dataset].corpus)
 
-    def faiss_shards(self, system: str, dataset: str) -> list[str]:
-        """Return the faiss shards that a dense system searches."""
+    def index_shards(self, pattern: str, system: str, dataset: str) -> list[str]:
+        """Return the index shards of a kind (paths.FAISS, ...) that a neural retriever searches."""
         model, corpus = self._system(system).spec["retriever"], self.config.datasets[dataset].corpus
-        return [paths.FAISS.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
+        return [pattern.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
 
     def lucene_index(self, system: str, dataset: str) -> str:
         """Return the Lucene index that a BM25 system searches."""
@@ -163,7 +167,7 @@ class Grid:
         return self.config.corpora[corpus].language
 
     def checkpoint(self, system: str) -> str:
-        """Return the checkpoint folder of a dense system."""
+        """Return the checkpoint folder of a neural retriever."""
         return paths.CHECKPOINT.format(model=self._system(system).spec["retriever"])
 
     def part_runs(self, system: str, dataset: str) -> list[str]:
@@ -249,8 +253,8 @@ class Grid:
             patterns += self._made_patterns(part)
         if system.kind == "lexical":
             patterns.append(paths.LUCENE_MADE.replace("{index}", f"bm25-{self.fields(name)}"))
-        elif system.kind == "dense":
-            steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.FAISS_MADE)
+        elif system.kind in ("dense", "sparse"):
+            steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.SHARD_MADE)
             patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
         elif system.kind == "rerank":
             reranker = system.spec["reranker"]

@@ -1,4 +1,4 @@
-"""Stage index: a Lucene index of a corpus, or a faiss index of one shard of embeddings."""
+"""Stage index: a Lucene index of a corpus, or an index of one shard of embeddings (faiss, impacts)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from . import collection, files, lucene, provenance
+from . import collection, files, impact, lucene, provenance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dense.add_argument("--output", required=True, type=Path, help=".faiss file to write")
     dense.set_defaults(run=run_faiss)
 
-    for kind in (lexical, dense):
+    sparse = kinds.add_parser("impact", help="turn the sparse vectors of one shard into postings")
+    sparse.add_argument("--embeddings", required=True, type=Path, help="float32 CSR matrix .npz, a row per document")
+    sparse.add_argument("--output", required=True, type=Path, help="folder to write")
+    sparse.set_defaults(run=run_impact)
+
+    for kind in (lexical, dense, sparse):
         kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
 
 
@@ -63,3 +68,19 @@ def run_faiss(args: argparse.Namespace) -> None:
         with files.atomic(args.output) as temporary:
             faiss.write_index(index, str(temporary))
         facts.update(documents=len(vectors), dimension=vectors.shape[1], bytes=files.size(args.output))
+
+
+def run_impact(args: argparse.Namespace) -> None:
+    """Write postings with exact float32 impacts."""
+    import scipy.sparse
+
+    with provenance.record("index", args.made, {"index": "impact postings", "weights": "float32"}) as facts:
+        weights = scipy.sparse.load_npz(args.embeddings)
+        with files.atomic(args.output, directory=True) as folder:
+            impact.write_index(weights, folder)
+        facts.update(
+            documents=weights.shape[0],
+            dimension=weights.shape[1],
+            postings=int(weights.nnz),
+            bytes=files.size(args.output),
+        )

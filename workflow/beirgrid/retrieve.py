@@ -1,4 +1,4 @@
-"""Stage retrieve: the top documents per query, from a Lucene index or from faiss shards."""
+"""Stage retrieve: the top documents per query, from a Lucene index or from shards (faiss, impacts)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from . import collection, lucene, provenance, runs
+from . import collection, impact, lucene, provenance, runs
 from .encoders import add_compute_arguments, check_finite, open_encoder
 from .errors import DataError
 
@@ -32,14 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lexical.set_defaults(run=run_lucene)
 
     dense = kinds.add_parser("faiss", help="encode the queries and search faiss shards exactly")
-    dense.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
-    dense.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
-    dense.add_argument("--corpus", required=True, type=Path, help="corpus.parquet, for the document ids")
-    dense.add_argument("--shards", required=True, nargs="+", type=Path, help="faiss shards, in row order")
-    add_compute_arguments(dense)
-    dense.set_defaults(run=run_faiss)
+    dense.set_defaults(run=run_shards, search=_search_faiss)
 
-    for kind in (lexical, dense):
+    sparse = kinds.add_parser("impact", help="encode the queries and search postings exactly")
+    sparse.set_defaults(run=run_shards, search=_search_impact)
+
+    for kind in (dense, sparse):
+        kind.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
+        kind.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
+        kind.add_argument("--corpus", required=True, type=Path, help="corpus.parquet, for the document ids")
+        kind.add_argument("--shards", required=True, nargs="+", type=Path, help="shards of the index, in row order")
+        add_compute_arguments(kind)
+
+    for kind in (lexical, dense, sparse):
         kind.add_argument("--system", required=True, help="name of the system, the tag of the run")
         kind.add_argument("--queries", required=True, type=Path, help="queries.parquet")
         kind.add_argument("--depth", default=1000, type=int, help="documents per query")
@@ -72,7 +78,7 @@ def run_lucene(args: argparse.Namespace) -> None:
         facts.update(_run_facts(found, len(queries)), device="cpu")
 
 
-def run_faiss(args: argparse.Namespace) -> None:
+def run_shards(args: argparse.Namespace) -> None:
     """Encode the queries, search every shard exactly and write the canonical run."""
     settings = {**args.model, "depth": args.depth}
     with provenance.record("retrieve", args.made, settings) as facts:
@@ -81,12 +87,20 @@ def run_faiss(args: argparse.Namespace) -> None:
         vectors = encoder.encode_queries(list(queries.values()))
         check_finite(vectors, [f"query {query!r}" for query in queries])
         started = time.monotonic()
-        scores, rows = search_shards(args.shards, vectors, args.depth + 1)
+        scores, rows = args.search(args, vectors, args.depth + 1)
         facts["search_seconds"] = round(time.monotonic() - started, 3)
         ids = collection.read_ids(args.corpus)
         found = dict(_rankings(queries, ids, scores, rows, args.depth))
         runs.write(args.output, found, args.system)
         facts.update(encoder.facts(), **_run_facts(found, len(queries)))
+
+
+def _search_faiss(args: argparse.Namespace, vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    return search_shards(args.shards, vectors, depth)
+
+
+def _search_impact(args: argparse.Namespace, weights: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    return impact.search_shards(args.shards, weights, depth)
 
 
 def _run_facts(run: runs.Run, queries: int) -> dict[str, int]:
@@ -130,5 +144,6 @@ def _rankings(
     queries: dict[str, str], ids: pa.Array, scores: np.ndarray, rows: np.ndarray, depth: int
 ) -> Iterator[tuple[str, runs.Ranking]]:
     for number, query in enumerate(queries):
-        documents = ids.take(rows[number]).to_pylist()
-        yield query, runs.canonical(query, documents, scores[number], depth)
+        found = rows[number] >= 0
+        documents = ids.take(rows[number][found]).to_pylist()
+        yield query, runs.canonical(query, documents, scores[number][found], depth)

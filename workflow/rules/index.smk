@@ -35,13 +35,15 @@ rule index_faiss:
         embeddings=paths.EMBEDDINGS,
     output:
         index=paths.FAISS,
-        made=paths.FAISS_MADE,
+        made=paths.SHARD_MADE,
     params:
         version=STAGE_VERSIONS["index"],
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
         "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.family("dense"),
     conda:
         "../../envs/neural.yaml"
     threads: 1
@@ -50,4 +52,31 @@ rule index_faiss:
         runtime=lambda w, attempt: 30 * attempt,
     shell:
         "python -m beirgrid index faiss --embeddings {input.embeddings}"
+        " --output {output.index} --made {output.made} > {log} 2>&1"
+
+
+rule index_impact:
+    message:
+        "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
+    input:
+        embeddings=paths.SPARSE,
+    output:
+        index=directory(paths.IMPACT),
+        made=paths.SHARD_MADE,
+    params:
+        version=STAGE_VERSIONS["index"],
+    log:
+        "logs/index/{model}/{corpus}/{shard}.log",
+    benchmark:
+        "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.family("sparse"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: (1000 + grid.shard_documents(w.corpus) // 100) * attempt,
+        runtime=lambda w, attempt: 30 * attempt,
+    shell:
+        "python -m beirgrid index impact --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"

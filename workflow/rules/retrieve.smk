@@ -39,7 +39,7 @@ rule retrieve_faiss:
     input:
         checkpoint=lambda w: grid.checkpoint(w.system),
         corpus=lambda w: grid.corpus_of(w.dataset),
-        shards=lambda w: grid.faiss_shards(w.system, w.dataset),
+        shards=lambda w: grid.index_shards(paths.FAISS, w.system, w.dataset),
         queries=paths.QUERIES,
     output:
         run=paths.RUN,
@@ -64,6 +64,42 @@ rule retrieve_faiss:
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
+        " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
+        " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
+        " --output {output.run} --made {output.made} > {log} 2>&1"
+
+
+rule retrieve_impact:
+    message:
+        "Retrieving {wildcards.dataset} with {wildcards.system}"
+    input:
+        checkpoint=lambda w: grid.checkpoint(w.system),
+        corpus=lambda w: grid.corpus_of(w.dataset),
+        shards=lambda w: grid.index_shards(paths.IMPACT, w.system, w.dataset),
+        queries=paths.QUERIES,
+    output:
+        run=paths.RUN,
+        made=paths.RUN_MADE,
+    params:
+        version=STAGE_VERSIONS["retrieve"],
+        entry=lambda w: grid.model_entry(grid.config.systems[w.system].spec["retriever"]),
+        depth=grid.config.depth,
+        precision=grid.config.encode["precision"],
+    log:
+        "logs/retrieve/{system}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/retrieve/{system}/{dataset}.tsv"
+    wildcard_constraints:
+        system=grid.systems_of("sparse"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,
+        runtime=lambda w, attempt: 120 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid retrieve impact --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
         " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
         " --output {output.run} --made {output.made} > {log} 2>&1"

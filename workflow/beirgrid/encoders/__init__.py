@@ -8,14 +8,13 @@ from typing import Any
 from .base import add_compute_arguments, check_finite, pick_device, pick_precision, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
+from .sparse import SparseTextEncoder
 
 # The classes of the families whose documents are encoded, shard by shard.
-FAMILIES = {"dense": DenseEncoder}
+FAMILIES = {"dense": DenseEncoder, "sparse": SparseTextEncoder}
 
 
-def open_encoder(
-    folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-) -> DenseEncoder:
+def open_encoder(folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]) -> Any:
     """Open the checkpoint in ``folder`` as the family of its registry entry ``spec`` says."""
     return FAMILIES[spec["family"]](folder, spec, device, precision, batch_tokens)
 
@@ -23,6 +22,7 @@ def open_encoder(
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
+    "SparseTextEncoder",
     "add_compute_arguments",
     "check_finite",
     "open_encoder",

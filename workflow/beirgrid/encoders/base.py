@@ -85,9 +85,11 @@ def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[
         start = stop
 
 
-def check_finite(vectors: np.ndarray, names: list[str]) -> None:
-    """Raise DataError naming the first text whose vector (or score) is NaN or infinite."""
-    finite = np.isfinite(vectors).reshape(len(vectors), -1).all(axis=1)
+def check_finite(vectors: Any, names: list[str]) -> None:
+    """Raise DataError naming the first text whose vector (or score, or sparse row) is NaN or infinite."""
+    if hasattr(vectors, "indptr"):  # a CSR matrix: its sums are finite just where its rows are
+        vectors = vectors.sum(axis=1)
+    finite = np.isfinite(np.asarray(vectors)).reshape(len(names), -1).all(axis=1)
     if not finite.all():
         first = int(np.argmin(finite))
         raise DataError(
@@ -129,8 +131,10 @@ class Encoder:
 
         transformer = self.model[0].auto_model
         if self.precision != "float32":
+            embeddings = transformer.get_input_embeddings()
             for layer in transformer.modules():  # once, instead of by autocast in each batch
-                if isinstance(layer, torch.nn.Linear) and layer.out_features > 1:
+                tied = getattr(layer, "weight", None) is embeddings.weight  # a language model's head
+                if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and not tied:
                     layer.to(getattr(torch, self.precision))
             if self.device == "cpu":
                 attention.use(transformer)

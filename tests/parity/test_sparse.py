@@ -1,0 +1,127 @@
+"""Sparse vectors equal those of plain transformers code, and their search equals brute force."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from test_encoders import BUDGET, _texts
+
+from beirgrid import impact
+from beirgrid.encoders import SparseTextEncoder, check_finite
+from beirgrid.errors import DataError
+
+
+def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:
+    """max over tokens of log(1 + relu(logit)), one text at a time (Formal et al., 2021)."""
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForMaskedLM.from_pretrained(folder)
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            logits = model(**tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")).logits[0]
+            rows.append(torch.log1p(torch.relu(logits)).amax(0).numpy())
+    return np.stack(rows)
+
+
+def test_splade_weights_equal_plain_transformers(tiny_models):
+    texts = _texts(50)
+    encoder = SparseTextEncoder(tiny_models["splade"], {"max_length": 48}, "cpu", "float32", BUDGET)
+    expected = _splade(tiny_models["splade"], texts, 48)
+    assert (expected == 0).mean() > 0.05
+    for encode in (encoder.encode_documents, encoder.encode_queries):
+        np.testing.assert_allclose(encode(texts).toarray(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_sparta_weights_equal_beirs(tiny_models):
+    """One text at a time: in a batch, BEIR's implementation counts the padding."""
+    from beir.retrieval.models.sparta import SPARTA
+
+    texts = [text for text in _texts(40) if text]
+    reference = SPARTA(str(tiny_models["sparta"]), sparse_vector_dim=50, max_length=48)
+    expected = np.zeros((len(texts), len(reference.tokenizer)), np.float32)
+    for row, text in enumerate(texts):
+        for term, weight in reference._compute_sparse_embeddings([text])[0]:
+            expected[row, term] = weight
+    spec = {"pooling": "sparta", "max_length": 48}
+    encoder = SparseTextEncoder(tiny_models["sparta"], spec, "cpu", "float32", BUDGET)
+    found = encoder.encode_documents(texts).toarray()
+    kept = expected > 0
+    np.testing.assert_allclose(found[kept], expected[kept], atol=1e-4, rtol=1e-4)
+    # BEIR's default keeps 2,000 terms, more than this vocabulary has: with 50 it keeps the largest.
+    assert (found[~kept] <= np.repeat(np.where(kept, expected, np.inf).min(1), (~kept).sum(1)) + 1e-4).all()
+    bags = encoder.encode_queries(["aab", ""]).toarray()
+    pieces = reference.encode_query("aab")
+    assert [bags[0, piece] for piece in pieces] == [pieces.count(piece) for piece in pieces]
+    assert bags.sum(axis=1).tolist() == [len(pieces), 0]
+
+
+def test_low_precision_stays_near_and_no_texts_give_no_rows(tiny_models):
+    texts = _texts(30)
+    exact = SparseTextEncoder(tiny_models["splade"], {}, "cpu", "float32", BUDGET).encode_documents(texts)
+    encoder = SparseTextEncoder(tiny_models["splade"], {}, "cpu", "bfloat16", BUDGET)
+    low = encoder.encode_documents(texts)
+    assert low.dtype == np.float32
+    cosine = low.multiply(exact).sum(1).A1 / np.sqrt(low.power(2).sum(1).A1 * exact.power(2).sum(1).A1)
+    assert (cosine > 0.995).all()
+    assert encoder.encode_documents([]).shape == (0, exact.shape[1])
+
+
+def _random(rows: int, seed: int, terms: int = 60) -> scipy.sparse.csr_matrix:
+    values = np.random.default_rng(seed)
+    # Whole numbers, so that many scores tie and every order of addition gives the same sum.
+    return scipy.sparse.random(rows, terms, 0.1, "csr", np.float32, values, lambda n: values.integers(1, 4, n))
+
+
+def _write_shards(folder: Path, documents: scipy.sparse.csr_matrix, bounds: list[int]) -> list[Path]:
+    shards = []
+    for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        shards.append(folder / str(number))
+        shards[-1].mkdir(parents=True)
+        impact.write_index(documents[start:stop], shards[-1])
+    return shards
+
+
+@pytest.mark.parametrize("bounds", [[0, 300], [0, 1, 120, 120, 300]])
+@pytest.mark.parametrize("depth", [1, 10, 400])
+def test_search_equals_brute_force(tmp_path, bounds, depth):
+    documents, queries = _random(300, seed=0), _random(20, seed=1)
+    documents = scipy.sparse.vstack([documents[:250], scipy.sparse.csr_matrix((50, 60), dtype=np.float32)]).tocsr()
+    queries = scipy.sparse.vstack([queries, scipy.sparse.csr_matrix((1, 60), dtype=np.float32)]).tocsr()
+    scores, rows = impact.search_shards(_write_shards(tmp_path, documents, bounds), queries, depth)
+    exact = (queries @ documents.T).toarray()
+    for query, row in enumerate(rows):
+        found = row[row >= 0]
+        assert len(found) == min(depth, (exact[query] > 0).sum())
+        assert len(set(found)) == len(found)
+        np.testing.assert_array_equal(scores[query][: len(found)], exact[query, found])
+        np.testing.assert_array_equal(scores[query][: len(found)], np.sort(exact[query])[::-1][: len(found)])
+
+
+def test_another_vocabulary_than_the_indexed_one_is_refused(tmp_path):
+    shards = _write_shards(tmp_path, _random(10, seed=0), [0, 10])
+    with pytest.raises(DataError, match="vocabulary of 60 terms, but the model has 61: the checkpoint changed"):
+        impact.search_shards(shards, _random(2, seed=1, terms=61), 10)
+
+
+def test_nan_weights_are_named(tiny_models, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(tiny_models["splade"], tmp_path / "broken")
+    weights = load_file(tmp_path / "broken/model.safetensors")
+    weights["cls.predictions.bias"][7] = float("nan")
+    save_file(weights, tmp_path / "broken/model.safetensors", metadata={"format": "pt"})
+    encoder = SparseTextEncoder(tmp_path / "broken", {}, "cpu", "float32", BUDGET)
+    with pytest.raises(DataError, match="NaN or infinite values for 2 of 2 texts, first document 'd1'"):
+        check_finite(encoder.encode_documents(["ab", "cd"]), ["document 'd1'", "document 'd2'"])
+
+
+def test_a_dense_checkpoint_is_no_splade(tiny_models):
+    with pytest.raises(DataError, match="holds a dense model"):
+        SparseTextEncoder(tiny_models["dense"], {}, "cpu", "float32", BUDGET)
