@@ -164,6 +164,31 @@ def test_the_tracked_configuration_is_valid(raw):
     assert loaded.datasets["cqadupstack"].mean_of[0] == "cqadupstack-android"
 
 
+def _with(raw: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Merge a configfile over the tracked configuration as Snakemake does."""
+    for key, value in more.items():
+        raw[key] = {**raw.get(key, {}), **value} if isinstance(value, dict) else value
+    return raw
+
+
+@pytest.mark.parametrize("preset", sorted((config.CHECKOUT / "config" / "grids").glob("*.yaml")), ids=lambda p: p.stem)
+def test_presets_are_valid(raw, preset):
+    assert config.load(_with(raw, yaml.safe_load(preset.read_text()))).grid_systems
+
+
+def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
+    write_collection(tmp_path, [{"_id": "1", "text": "a"}], [{"_id": "q", "text": "a"}], {"test": [("q", "1", 1)]})
+    page = (root / "docs" / "datasets.md").read_text().replace("/data/mine", str(tmp_path))
+    examples = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    grids = [example for example in examples if "grid" in example]
+    assert [set(example["datasets"]) for example in grids] == [{"mine"}, {"miracl-sw"}, {"nano-scifact"}]
+    for example in grids:
+        for name in {"miracl-sw", "nano-scifact"} & set(example["corpora"]):  # registered, with more said of them
+            assert example["corpora"][name].items() <= raw["corpora"][name].items()
+            assert example["datasets"][name].items() <= raw["datasets"][name].items()
+        assert config.load(_with(copy.deepcopy(raw), example)).grid_datasets
+
+
 @pytest.mark.parametrize(("changes", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_each_mistake_is_named(raw, changes, message):
     raw = copy.deepcopy(raw)
@@ -238,7 +263,8 @@ def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):
     assert plan.datasets == ["scifact"]
     assert plan.not_supplied == {"bioasq": tmp_path / "bioasq"}
     assert not any("bioasq" in target for target in [*plan.metric_files(), *plan.made_files()])
-    assert "docs/datasets.md" in plan.notices()[0]
+    assert "docs/datasets.md" in plan.notice()
+    assert f"\n  bioasq: {tmp_path / 'bioasq'}" in plan.notice()
     (tmp_path / "bioasq").mkdir()
     with pytest.raises(ConfigError, match=r"datasets.bioasq: .*/bioasq has no corpus.jsonl"):
         config.load(raw)

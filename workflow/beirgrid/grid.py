@@ -24,8 +24,9 @@ _UNKNOWN_DOCUMENTS = 100_000
 _MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "trust_remote_code")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "revision", "path", "documents", "allow")
-DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
+
+DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
@@ -60,13 +61,15 @@ class Grid:
         folders = {part: self.config.corpora[self.config.datasets[part].corpus].missing for part in parts}
         return {part: folder for part, folder in folders.items() if folder}
 
-    def notices(self) -> list[str]:
-        """Return what a person should know before the grid starts."""
-        return [
-            f"{name} is not supplied: its cells will read so. To have them, fill {folder} "
-            f"as {DATASETS_PAGE} says, and run again."
-            for name, folder in self.not_supplied.items()
-        ]
+    def notice(self) -> str:
+        """Return what a person should know before the grid starts, or an empty string."""
+        if not self.not_supplied:
+            return ""
+        return (
+            'Some datasets are not supplied. Their cells will read "not supplied"; all else runs. To have them, fill '
+            f"their folders as {DATASETS_PAGE} says, and run again:\n"
+            + "\n".join(f"  {name}: {folder}" for name, folder in self.not_supplied.items())
+        )
 
     @cached_property
     def systems(self) -> list[str]:
@@ -304,10 +307,9 @@ class Grid:
 
     def _describe_dataset(self, name: str) -> dict[str, Any]:
         dataset = self.config.datasets[name]
-        facts = {key: getattr(dataset, key) for key in ("task", "domain", "relevance", "group", "statistics")}
-        missing = [str(self.not_supplied[part]) for part in self._parts(name) if part in self.not_supplied]
-        if missing:
-            facts["not_supplied"] = ", ".join(missing)
+        facts = {key: getattr(dataset, key) for key in ("task", "domain", "relevance", "statistics")}
+        if missing := [part for part in self._parts(name) if part in self.not_supplied]:
+            facts["not_supplied"] = [self.config.corpora[self.config.datasets[part].corpus].path for part in missing]
         if dataset.mean_of:
             return {**facts, "mean_of": list(dataset.mean_of)}
         corpus = self.config.corpora[dataset.corpus]

@@ -68,7 +68,7 @@ def _notes(grid: dict[str, Any]) -> dict[str, str]:
     notes = {}
     for name, facts in grid["datasets"].items():
         if "not_supplied" in facts:
-            notes[name] = f"not supplied: there is no folder {facts['not_supplied']}"
+            notes[name] = f"not supplied: there is no folder {', '.join(facts['not_supplied'])}"
         if {"mean_of", "not_supplied"} & set(facts):
             continue
         corpus = files.read_json(paths.CORPUS_MADE.format(corpus=facts["corpus"]))["facts"]

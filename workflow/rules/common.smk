@@ -16,9 +16,8 @@ except ConfigError as error:
 
 environment.prepare_jobs(grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror)
 
-if workflow.is_main_process:
-    for notice in grid.notices():
-        logger.warning(notice)
+if workflow.is_main_process and grid.notice():
+    logger.warning(grid.notice())
 
 
 wildcard_constraints:
