@@ -165,6 +165,7 @@ GOOD = {
         pytest.param(
             {"default": {"test": qrels([("q1", "d1", 0.5)])}}, {}, "score 0.5 is not a whole number", id="half"
         ),
+        pytest.param({"default": {"test": qrels([("q1", "d1", float("nan"))])}}, {}, "score nan is not", id="nan"),
         pytest.param({"default": {"test": qrels([("q9", "d1", 1)])}}, {}, "do not exist, 'q9' first", id="no-query"),
         pytest.param(
             {"default": {"test": [{"qid": "q1", "score": 1}]}}, {}, "default row 1: no query-id", id="columns"

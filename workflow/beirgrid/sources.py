@@ -273,7 +273,7 @@ class HuggingFaceSource:
             identifier, revision = dataset.id, dataset.revision
         for row, place in _hub_rows(identifier, revision, ("qrels", "default"), dataset.split):
             grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
-            if not isinstance(grade, int | float) or int(grade) != grade:
+            if not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise DataError(f"{place}: the score {grade!r} is not a whole number")
             yield Judgement(_id(row, place, "query-id"), _id(row, place, "corpus-id"), int(grade), place)
 
