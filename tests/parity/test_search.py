@@ -155,3 +155,33 @@ def test_queries_with_more_words_than_lucene_takes_are_cut_and_found(tmp_path, c
         )
         assert len(found["long"][0]) == 10
         assert "query 'long' is cut to its first" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "query", "found"),
+    [
+        pytest.param("fr", "ils cherchent des chevaux", "cheval", True, id="french"),
+        pytest.param("en", "ils cherchent des chevaux", "cheval", False, id="french-taken-for-english"),
+        pytest.param("fi", "kirjastoissa", "kirjasto", True, id="finnish"),
+        pytest.param("te", "పుస్తకాలు చదివాడు", "పుస్తకాలు", True, id="telugu"),
+        pytest.param("sw", "vitabu vya shule", "vitabu", True, id="swahili-by-white-space"),
+        pytest.param("zh", "信息检索系统", "检索", True, id="chinese-without-spaces"),
+    ],
+)
+def test_index_and_queries_are_read_in_the_corpuss_language(tmp_path, language, text, query, found):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "corpus.jsonl").write_text(json.dumps({"_id": "d", "title": "", "text": text}) + "\n")
+    lucene.build_index(tmp_path / "corpus", tmp_path / "index", "flat", language, threads=1, memory_mb=500)
+    ranking = lucene.search(
+        tmp_path / "index",
+        {"q": query},
+        tmp_path,
+        fields="flat",
+        language=language,
+        k1=0.9,
+        b=0.4,
+        depth=10,
+        threads=1,
+        memory_mb=500,
+    )
+    assert (ranking["q"][0] == ["d"]) == found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 import yaml
 from helpers import write_collection
 
-from beirgrid import config, metrics
+from beirgrid import config, lucene, metrics
 from beirgrid.errors import BeirgridError, ConfigError
+from beirgrid.grid import Grid
 
 
 @pytest.fixture
@@ -83,6 +86,32 @@ MISTAKES = {
     ),
     "no id": ({"corpora/x": {"source": "ir_datasets"}}, "corpora.x: source ir_datasets needs the key 'id'"),
     "no path": ({"corpora/x": {"source": "local"}}, "corpora.x: source local needs the key 'path'"),
+    "no revision of a hub's dataset": (
+        {"corpora/x": {"source": "huggingface", "id": "BeIR/scifact"}},
+        "corpora.x: source huggingface needs the key 'revision' (40 hex digits)",
+    ),
+    "a branch of a hub's dataset": (
+        {"corpora/x": {"source": "huggingface", "id": "BeIR/scifact", "revision": "main"}},
+        "corpora.x.revision: 'main' does not match",
+    ),
+    "qrels of a hub's dataset without a revision": (
+        {"datasets/x": {"corpus": "nano-scifact", "id": "BeIR/scifact-qrels"}},
+        "datasets.x: an id on the Hugging Face hub and its revision (40 hex digits) go together",
+    ),
+    "supplied, yet downloaded": (
+        {"corpora/scifact/supplied": "user"},
+        "corpora.scifact: the key 'supplied' does not go with source ir_datasets",
+    ),
+    "a language that BM25 lacks": (
+        {
+            "corpora/x": {"source": "ir_datasets", "id": "miracl/yo", "language": "yo"},
+            "datasets/x": {"corpus": "x", "id": "miracl/yo/dev"},
+            "datasets/y": {"mean_of": ["x"]},
+            "grid/datasets": ["y"],
+        },
+        "corpora.x.language: 'bm25' cannot read 'yo', for which Lucene has no analyzer (it has ar bn da",
+    ),
+    "a mirror's folder": ({"mirror": "/nowhere"}, "mirror: there is no folder /nowhere (a URL starts with https://)"),
     "a name that is no file name": ({"systems/a b": {"retriever": "bm25"}}, "'a b' does not match"),
     "evaluated on what it is trained on": (
         {"grid/datasets": ["demo-train"], "grid/systems": ["bm25+demo-ce"]},
@@ -135,6 +164,31 @@ def test_the_tracked_configuration_is_valid(raw):
     assert loaded.datasets["cqadupstack"].mean_of[0] == "cqadupstack-android"
 
 
+def _with(raw: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Merge a configfile over the tracked configuration as Snakemake does."""
+    for key, value in more.items():
+        raw[key] = {**raw.get(key, {}), **value} if isinstance(value, dict) else value
+    return raw
+
+
+@pytest.mark.parametrize("preset", sorted((config.CHECKOUT / "config" / "grids").glob("*.yaml")), ids=lambda p: p.stem)
+def test_presets_are_valid(raw, preset):
+    assert config.load(_with(raw, yaml.safe_load(preset.read_text()))).grid_systems
+
+
+def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
+    write_collection(tmp_path, [{"_id": "1", "text": "a"}], [{"_id": "q", "text": "a"}], {"test": [("q", "1", 1)]})
+    page = (root / "docs" / "datasets.md").read_text().replace("/data/mine", str(tmp_path))
+    examples = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    grids = [example for example in examples if "grid" in example]
+    assert [set(example["datasets"]) for example in grids] == [{"mine"}, {"miracl-sw"}, {"nano-scifact"}]
+    for example in grids:
+        for name in {"miracl-sw", "nano-scifact"} & set(example["corpora"]):  # registered, with more said of them
+            assert example["corpora"][name].items() <= raw["corpora"][name].items()
+            assert example["datasets"][name].items() <= raw["datasets"][name].items()
+        assert config.load(_with(copy.deepcopy(raw), example)).grid_datasets
+
+
 @pytest.mark.parametrize(("changes", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_each_mistake_is_named(raw, changes, message):
     raw = copy.deepcopy(raw)
@@ -184,6 +238,87 @@ def test_a_missing_folder_is_named_only_if_the_grid_needs_it(raw):
     raw["grid"]["datasets"] = ["mine"]
     with pytest.raises(ConfigError, match="there is no folder /nowhere"):
         config.load(raw)
+
+
+def test_a_language_that_bm25_lacks_does_for_other_systems(raw):
+    raw["corpora"]["x"] = {"source": "ir_datasets", "id": "miracl/yo", "language": "yo"}
+    raw["datasets"]["x"] = {"corpus": "x", "id": "miracl/yo/dev"}
+    raw["grid"] = {"systems": ["minilm"], "datasets": ["x"]}
+    assert config.load(raw).corpora["x"].language == "yo"
+
+
+def test_the_languages_of_bm25_are_those_of_anserinis_jar():
+    """Its map from language to analyzer is a class whose constants are the codes."""
+    with zipfile.ZipFile(lucene._jar()) as jar:
+        constants = jar.read("io/anserini/analysis/AnalyzerMap$1.class")
+    codes = {code.decode() for code in re.findall(rb"\x01\x00\x02([a-z]{2})(?=[\x01-\x14])", constants)}
+    assert set(config.BM25_LANGUAGES.split()) - {"en", "sw"} == codes
+
+
+def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):
+    """A folder that is there must be whole, though."""
+    raw["corpora"]["bioasq"]["path"] = str(tmp_path / "bioasq")
+    raw["grid"]["datasets"] = ["scifact", "bioasq"]
+    plan = Grid(config.load(raw), raw)
+    assert plan.datasets == ["scifact"]
+    assert plan.not_supplied == {"bioasq": tmp_path / "bioasq"}
+    assert not any("bioasq" in target for target in [*plan.metric_files(), *plan.made_files()])
+    assert "docs/datasets.md" in plan.notice()
+    assert f"\n  bioasq: {tmp_path / 'bioasq'}" in plan.notice()
+    (tmp_path / "bioasq").mkdir()
+    with pytest.raises(ConfigError, match=r"datasets.bioasq: .*/bioasq has no corpus.jsonl"):
+        config.load(raw)
+
+
+PAPER = "msmarco trec-covid nfcorpus bioasq nq hotpotqa fiqa signal1m trec-news robust04 arguana webis-touche2020 "
+PAPER += "cqadupstack quora dbpedia-entity scidocs fever climate-fever scifact"
+
+
+def test_the_papers_nineteen_datasets_are_described(raw):
+    """Every fact of Table 1; documents and queries of CQADupStack are the sums over its forums."""
+    loaded = config.load(raw)
+    assert {name for name, dataset in loaded.datasets.items() if dataset.group == "beir"} == set(PAPER.split())
+    for name in PAPER.split():
+        dataset = loaded.datasets[name]
+        assert dataset.task
+        assert dataset.domain
+        assert dataset.relevance
+        assert set(dataset.statistics) == {"relevant", "query_words", "document_words"}
+        for part in dataset.mean_of or (name,):
+            corpus = loaded.corpora[loaded.datasets[part].corpus]
+            assert corpus.documents
+            assert corpus.licence
+            assert loaded.datasets[part].queries
+    forums = [loaded.datasets[part] for part in loaded.datasets["cqadupstack"].mean_of]
+    assert sum(forum.queries or 0 for forum in forums) == 13_145
+    assert sum(loaded.corpora[forum.corpus].documents or 0 for forum in forums) in (457_199, 457_198)
+
+
+def test_ids_and_counts_are_those_of_ir_datasets(raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
+    import ir_datasets
+
+    loaded = config.load(raw)
+    for corpus in loaded.corpora.values():
+        if corpus.source == "ir_datasets":
+            known = ir_datasets.load(corpus.id)
+            assert known.docs_metadata()["count"] == corpus.documents, corpus.name
+            assert known.docs_lang() == corpus.language, corpus.name
+    for dataset in loaded.datasets.values():
+        if dataset.id and loaded.corpora[dataset.corpus].source == "ir_datasets":
+            known = ir_datasets.load(dataset.id)
+            assert known.has_queries(), dataset.name
+            assert known.has_qrels(), dataset.name
+            assert known.docs_metadata()["count"] == loaded.corpora[dataset.corpus].documents, dataset.name
+            assert known.queries_metadata()["count"] == dataset.queries, dataset.name
+            grades = known.qrels_metadata()["fields"]["relevance"]["counts_by_value"]
+            levels = 2 if dataset.relevance == "binary" else int(dataset.relevance[0])
+            assert max(map(int, grades)) == levels - 1, dataset.name
+            relevant = sum(count for grade, count in grades.items() if int(grade) > 0)
+            if "relevant" in dataset.statistics:
+                assert relevant / dataset.queries == pytest.approx(dataset.statistics["relevant"], abs=0.06), (
+                    dataset.name
+                )
 
 
 def test_metrics_are_read():

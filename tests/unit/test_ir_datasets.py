@@ -6,10 +6,13 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import random
 import re
 import subprocess
+import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +23,7 @@ from typing import Any, ClassVar
 import ir_datasets
 import pyarrow.parquet as pq
 import pytest
-from helpers import beirgrid
+from helpers import ROOT, beirgrid
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
@@ -79,10 +82,14 @@ class Server:
     breaks: int = 1_000_000
     ranges: bool = False
     asked: list[str] = field(default_factory=list)
+    mirrored: dict[str, bytes] = field(default_factory=dict)  # name to content of what a mirror has
+    absent: int = 404
+    go: threading.Event = field(default_factory=threading.Event)  # answers wait for it
 
     def serve(self, body: bytes, /, **settings: Any) -> str:
         """Serve ``body`` from now on; return its MD5."""
         self.body, self.status, self.break_after, self.asked = body, 200, None, []
+        self.go.set()
         for name, value in settings.items():
             setattr(self, name, value)
         return hashlib.md5(self.body).hexdigest()
@@ -91,9 +98,21 @@ class Server:
 class Handler(BaseHTTPRequestHandler):
     state: ClassVar[Server]
 
+    def do_HEAD(self) -> None:
+        self.send_response(200 if self.path.strip("/") in self.state.mirrored else self.state.absent)
+        self.end_headers()
+
     def do_GET(self) -> None:
         state = self.state
+        if (name := self.path.strip("/")) in state.mirrored:
+            state.asked.append("mirror")
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(state.mirrored[name])))
+            self.end_headers()
+            self.wfile.write(state.mirrored[name])
+            return
         state.asked.append(self.headers.get("Range", "whole"))
+        state.go.wait(60)
         start = 0
         if state.ranges and (wanted := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))):
             start = int(wanted[1])
@@ -214,8 +233,8 @@ def names(folder: Path) -> list[str]:
 
 
 def downloads(home: Path) -> list[str]:
-    """Return what ir_datasets kept, besides its empty or not yet filled index of documents."""
-    kept = [path for path in home.rglob("*") if path.is_file() and path.parent.name != "docs.pklz4"]
+    """Return what ir_datasets kept, besides its empty or not yet filled index of documents and locks."""
+    kept = [path for path in home.rglob("*") if path.is_file() and path.parent.name not in ("docs.pklz4", "locks")]
     return sorted(str(path.relative_to(home)) for path in kept if path.name != "irds_version.txt")
 
 
@@ -345,6 +364,109 @@ def test_a_finished_corpus_outlives_a_failed_download(server, register, fetch, t
     (home / "beir").rename(home / "elsewhere")
     the_error(fetch("corpus", register("0" * 32)))
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+# ---- a mirror
+
+
+@pytest.fixture(params=["folder", "url"])
+def mirror(request, server, tmp_path, monkeypatch) -> Callable[[bytes, str], str]:
+    """Return a function that puts a file under a name into a mirror, and returns where that is."""
+    (tmp_path / "mirror").mkdir()
+    root = server.url.rsplit("/", 1)[0]
+    monkeypatch.setenv("BEIRGRID_MIRROR", str(tmp_path / "mirror") if request.param == "folder" else root)
+
+    def put(body: bytes, name: str) -> str:
+        if request.param == "url":
+            server.mirrored[name] = body
+            return f"{root}/{name}"
+        (tmp_path / "mirror" / name).write_bytes(body)
+        return str(tmp_path / "mirror" / name)
+
+    return put
+
+
+def test_what_the_mirror_has_is_taken_from_there(server, register, mirror, fetch, tmp_path):
+    body = zipped()
+    md5 = hashlib.md5(body).hexdigest()
+    server.serve(b"not the collection")  # where ir_datasets would look
+    mirror(body, md5)
+    assert_whole(fetch, tmp_path / "out", register(md5))
+    assert set(server.asked) <= {"mirror"}
+
+
+def test_what_the_mirror_lacks_comes_from_its_own_place(server, register, mirror, fetch, tmp_path):
+    identifier = register(server.serve(zipped()))
+    assert_whole(fetch, tmp_path / "out", identifier)
+    assert server.asked == ["whole"]
+
+
+def test_a_wrong_file_in_the_mirror_is_named_and_the_right_one_is_used_then(
+    server, register, mirror, fetch, tmp_path, home
+):
+    md5 = server.serve(zipped())
+    place = mirror(zipped(corpus=jsonl(DOCUMENTS[:1])), md5)
+    error = the_error(fetch("corpus", register(md5)))
+    assert error.startswith(f"the mirror's file {place} is not the expected one: Expected md5 hash to be {md5} but got")
+    assert downloads(home) == []
+    mirror(zipped(), md5)
+    assert_whole(fetch, tmp_path / "out", register(md5))
+
+
+@pytest.mark.parametrize("mirror", ["url"], indirect=True)
+def test_a_mirror_that_fails_is_named(server, register, mirror, fetch, monkeypatch):
+    identifier = register(server.serve(zipped()))
+    server.absent = 503
+    assert "the mirror answers 503 for http://127.0.0.1" in the_error(fetch("corpus", identifier))
+    monkeypatch.setenv("BEIRGRID_MIRROR", "http://127.0.0.1:9/")
+    assert "the mirror cannot be reached" in the_error(fetch("corpus", identifier))
+
+
+# ---- several jobs at once
+
+FETCH = """
+import json, sys
+from ir_datasets.datasets import beir
+import ir_datasets
+from ir_datasets.datasets.base import Dataset
+from ir_datasets.formats import GenericQuery
+from ir_datasets.util import Cache, ZipExtract
+from ir_datasets.util.download import _DownloadConfig
+from beirgrid.__main__ import main
+
+url, md5, out = sys.argv[1:]
+base = ir_datasets.util.home_path() / beir.NAME
+entry = {"url": url, "size_hint": 6_000_000, "expected_md5": md5, "cache_path": "shared/source.zip"}
+download = _DownloadConfig(contents={"beir": {"shared": entry}}).context("beir", base)["shared"]
+documents = beir.BeirDocs("shared", ZipExtract(download, "tiny/corpus.jsonl"), beir.BeirTitleDoc)
+ir_datasets.registry.register("beir/shared", Dataset(documents))
+source = json.dumps({"source": "ir_datasets", "id": "beir/shared", "documents": 3})
+sys.exit(main(["fetch", "corpus", "--name", "x", "--corpus", source, "--output", out, "--made", out + ".json"]))
+"""
+
+
+def test_two_jobs_share_one_download(server, home, tmp_path):
+    md5 = server.serve(zipped())
+    server.go.clear()
+
+    def start(name: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", FETCH, server.url, md5, str(tmp_path / name / "corpus.parquet")]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    one = start("one")
+    deadline = time.monotonic() + 60
+    while not server.asked and time.monotonic() < deadline:
+        time.sleep(0.02)
+    two = start("two")
+    assert two.stderr is not None
+    assert any("waiting for another job that fetches beir/shared" in line for line in two.stderr)
+    server.go.set()
+    errors = [job.communicate(timeout=60)[1] for job in (one, two)]
+    assert [one.returncode, two.returncode] == [0, 0], errors
+    assert server.asked == ["whole"]
+    for name in ("one", "two"):
+        assert documents_in(tmp_path / name) == served(DOCUMENTS, "title", "text")
 
 
 # ---- archives that are flawed although their checksum is right

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
 import yaml
@@ -74,8 +76,46 @@ def test_a_mean_says_what_it_is_over():
 
 
 def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
-    datasets = {"msmarco": {}, "a": {}, "b": {}, "both": {"mean_of": ["a", "b"]}, "c": {}}
+    over = {"corpus": "msmarco"}
+    datasets = {"msmarco": over, "trec-dl-2019": over, "a": {}, "b": {}, "both": {"mean_of": ["a", "b"]}, "c": {}}
     assert aggregate.averaged_rows({"rows": list(datasets), "datasets": datasets}) == ["both", "c"]
+
+
+def _partial() -> dict[str, Any]:
+    """Return a grid of which one dataset, and so a mean, is not supplied."""
+    datasets = {
+        "x": {},
+        "y": {},
+        "z": {"not_supplied": "/data/z"},
+        "m": {"mean_of": ["y", "z"], "not_supplied": "/data/z"},
+    }
+    return {"rows": ["x", "y", "z", "m"], "systems": {"a": {}, "b": {}}, "datasets": datasets}
+
+
+def _partial_scores() -> pd.DataFrame:
+    missing = [(system, dataset, "ndcg@10", float("nan"), None) for system in "ab" for dataset in "zm"]
+    return pd.concat([_scores(), pd.DataFrame(missing, columns=aggregate.SCORE_COLUMNS)], ignore_index=True)
+
+
+def test_a_mean_without_what_is_not_supplied_says_so():
+    grid = _partial()
+    grid["datasets"]["m"].pop("mean_of")
+    table = aggregate.wide(_partial_scores(), grid, "ndcg@10")
+    assert table.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
+
+
+def test_what_is_not_supplied_is_never_judged():
+    reference = published.Published("a", "z", "ndcg@10", 0.0, "paper", "one", "")
+    verdicts = aggregate.judge(_partial_scores(), [reference], {"paper": 0.02}).set_index(["system", "dataset"])
+    assert verdicts.loc[("a", "z"), "verdict"] == verdicts.loc[("b", "z"), "verdict"] == "not supplied"
+    assert verdicts.loc[("a", "z"), "published"] == 0.0
+    assert verdicts.loc[("a", "x"), "verdict"] == "no reference"
+
+
+def test_the_best_of_a_row_is_one_that_is_there():
+    assert aggregate.shown([0.5, float("nan")]) == ["0.5000", "not supplied"]
+    assert aggregate.best("ndcg@10", ["0.5000", "not supplied"]) == "0.5000"
+    assert aggregate.best("ndcg@10", ["not supplied", "not supplied"]) == ""
 
 
 def test_of_holes_the_fewest_are_best():

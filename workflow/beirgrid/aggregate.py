@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from . import files, paths, provenance, published
 
 SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries"]
 VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note"]
+# What a table says where a collection that its user supplies is not there. In memory such a value is NaN.
+NOT_SUPPLIED = "not supplied"
 COST_COLUMNS = ["system", "dataset", "stage", "seconds", "rate", "unit", "bytes", "peak_memory_mb", "device", "record"]
 
 
@@ -31,8 +34,8 @@ def run(args: argparse.Namespace) -> None:
     with provenance.record("aggregate", args.made, {"published": [path.name for path in args.published]}) as facts:
         scores = collect_scores(grid)
         verdicts = judge(scores, references, grid["tolerances"])
-        _write(scores, paths.SCORES)
-        _write(verdicts, paths.VERDICTS)
+        _write(_named(scores), paths.SCORES)
+        _write(_named(verdicts), paths.VERDICTS)
         _write(collect_costs(grid), paths.COSTS)
         for metric in grid["metrics"]:
             write_wide(scores, grid, metric)
@@ -45,27 +48,42 @@ def _write(table: pd.DataFrame, path: str) -> None:
         table.to_csv(temporary, index=False)
 
 
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with ``not supplied`` where a score has no value."""
+    missing = table["value"].isna()
+    shown = table.astype({"value": object, "queries": object})
+    shown.loc[missing, ["value", "queries"]] = NOT_SUPPLIED
+    return shown
+
+
 def collect_scores(grid: dict[str, Any]) -> pd.DataFrame:
-    """Return the mean of every metric of every cell, one row each; means of datasets included."""
+    """Return the mean of every metric of every cell, one row each; means of datasets included.
+
+    A dataset that is not supplied has the value NaN, and so has a mean that it is part of.
+    """
     rows = []
     for system in grid["systems"]:
         cells: dict[str, dict[str, Any]] = {}
         for dataset in grid["datasets"]:
-            if "mean_of" not in grid["datasets"][dataset]:
+            if not {"mean_of", "not_supplied"} & set(grid["datasets"][dataset]):
                 cells[dataset] = files.read_json(paths.METRICS.format(system=system, dataset=dataset))["facts"]
-        for dataset in grid["datasets"]:
-            parts = [cells[part] for part in grid["datasets"][dataset].get("mean_of", [dataset])]
+        for dataset, entry in grid["datasets"].items():
+            if "not_supplied" in entry:
+                rows += [(system, dataset, metric, float("nan"), None) for metric in grid["metrics"]]
+                continue
+            parts = [cells[part] for part in entry.get("mean_of", [dataset])]
             queries = sum(part["queries"] for part in parts)
             for metric in grid["metrics"]:
                 value = sum(part["means"][metric] for part in parts) / len(parts)
                 rows.append((system, dataset, metric, value, queries))
-    return pd.DataFrame(rows, columns=SCORE_COLUMNS)
+    return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"queries": "Int64"})
 
 
 def judge(scores: pd.DataFrame, references: list[published.Published], tolerances: dict[str, float]) -> pd.DataFrame:
     """Return each score beside each published value of its cell, with the verdict.
 
-    A score that nothing was published for has one row, with the verdict ``no reference``.
+    A score that nothing was published for has one row, with the verdict ``no reference``; what is not
+    supplied has the verdict ``not supplied``.
     """
     known: dict[tuple[str, str, str], list[published.Published]] = {}
     for reference in references:
@@ -75,11 +93,12 @@ def judge(scores: pd.DataFrame, references: list[published.Published], tolerance
         cell = (system, dataset, metric, value, queries)
         for reference in known.get(cell[:3], []):
             tolerance = tolerances[reference.tolerance_class]
-            verdict = published.grade(value, reference.value, tolerance)
+            verdict = NOT_SUPPLIED if pd.isna(value) else published.grade(value, reference.value, tolerance)
             difference = value - reference.value
             rows.append((*cell, reference.value, difference, tolerance, verdict, reference.source, reference.note))
         if cell[:3] not in known:
-            rows.append((*cell, None, None, None, "no reference", "", ""))
+            verdict = NOT_SUPPLIED if pd.isna(value) else "no reference"
+            rows.append((*cell, None, None, None, verdict, "", ""))
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
@@ -89,7 +108,7 @@ def collect_costs(grid: dict[str, Any]) -> pd.DataFrame:
     records: dict[str, dict[str, Any]] = {}
     for system, entry in grid["systems"].items():
         for dataset, facts in grid["datasets"].items():
-            if "mean_of" in facts:
+            if {"mean_of", "not_supplied"} & set(facts):
                 continue
             for pattern in entry["made"]:
                 for path in paths.expand_made(pattern, dataset, facts["corpus"], facts["shards"]):
@@ -126,21 +145,35 @@ def wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> pd.DataFram
     table = table.reindex(index=grid["rows"], columns=list(grid["systems"]))
     averaged = averaged_rows(grid)
     if len(averaged) > 1:
-        table.loc[f"mean of {', '.join(averaged)}" if len(averaged) < 4 else f"mean of {len(averaged)} datasets"] = (
-            table.loc[averaged].mean()
-        )
+        table.loc[mean_name(grid)] = table.loc[averaged].mean()
     return table
 
 
 def averaged_rows(grid: dict[str, Any]) -> list[str]:
-    """Return the rows that the mean is over: not MS MARCO, which models are trained on, and nothing twice."""
-    parts = {part for row in grid["rows"] for part in grid["datasets"][row].get("mean_of", [])}
-    return [row for row in grid["rows"] if row != "msmarco" and row not in parts]
+    """Return the rows that the mean is over: supplied, not over MS MARCO, which models are trained on, none twice."""
+    datasets = grid["datasets"]
+    parts = {part for row in grid["rows"] for part in datasets[row].get("mean_of", [])}
+    rows = [row for row in grid["rows"] if datasets[row].get("corpus") != "msmarco" and row not in parts]
+    return [row for row in rows if "not_supplied" not in datasets[row]]
+
+
+def mean_name(grid: dict[str, Any]) -> str:
+    """Return the name of the row of means: the datasets that it is over, or their number and what is left out."""
+    averaged = averaged_rows(grid)
+    missing = [row for row in grid["rows"] if "not_supplied" in grid["datasets"][row]]
+    over = ", ".join(averaged) if len(averaged) < 4 else f"{len(averaged)} datasets"
+    return f"mean of {over}" + (f" (without {', '.join(missing)})" if missing else "")
+
+
+def shown(values: Iterable[float]) -> list[str]:
+    """Return values as tables show them, with four decimals."""
+    return [NOT_SUPPLIED if pd.isna(value) else f"{value:.4f}" for value in values]
 
 
 def best(metric: str, shown: list[str]) -> str:
-    """Return the best of a row of values as shown: the highest, of hole@k the lowest."""
-    return (min if metric.startswith("hole@") else max)(shown, key=float)
+    """Return the best of a row of values as shown: the highest, of hole@k the lowest; none if none is supplied."""
+    values = [text for text in shown if text != NOT_SUPPLIED]
+    return (min if metric.startswith("hole@") else max)(values, key=float, default="")
 
 
 def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:
@@ -148,7 +181,7 @@ def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:
     table = wide(scores, grid, metric)
     table.index.name = metric
     with files.atomic(paths.GRID_TABLE.format(metric=metric, format="csv")) as temporary:
-        table.to_csv(temporary)
+        table.to_csv(temporary, na_rep=NOT_SUPPLIED)
     for name, render in (("md", _markdown), ("tex", _latex)):
         with files.atomic(paths.GRID_TABLE.format(metric=metric, format=name)) as temporary:
             temporary.write_text(render(table), encoding="utf-8")
@@ -156,8 +189,8 @@ def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:
 
 def _cells(row: pd.Series, metric: str, bold: str) -> list[str]:
     """Return a row's values with four decimals, the best (all that show as equal to it) in bold."""
-    shown = [f"{value:.4f}" for value in row]
-    return [bold.format(cell) if cell == best(metric, shown) else cell for cell in shown]
+    cells = shown(row)
+    return [bold.format(cell) if cell == best(metric, cells) else cell for cell in cells]
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -40,11 +40,20 @@ class Corpus:
     name: str
     source: str
     id: str | None = None
+    revision: str | None = None
     path: str | None = None
+    supplied: str = ""
     documents: int | None = None
     titles: bool = True
     language: str = "en"
+    licence: str = ""
     allow: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> Path | None:
+        """The folder of a collection that its user supplies, if it is not there."""
+        folder = resolve_path(self.path) if self.supplied and self.path else None
+        return folder if folder and not folder.is_dir() else None
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,14 @@ class Dataset:
     name: str
     corpus: str = ""
     id: str | None = None
+    revision: str | None = None
     split: str = "test"
     queries: int | None = None
     task: str = ""
     domain: str = ""
     relevance: str = ""
     group: str = ""
+    statistics: dict[str, float] = field(default_factory=dict)
     mean_of: tuple[str, ...] = ()
 
 
@@ -107,6 +118,7 @@ class Config:
     depth: int
     encode: dict[str, Any]
     device: str = "auto"
+    mirror: str = ""
     tolerances: dict[str, float] = field(default_factory=dict)
 
 
@@ -173,8 +185,17 @@ def _typed(raw: Mapping[str, Any]) -> Config:
         depth={**DEFAULTS["retrieve"], **raw.get("retrieve", {})}["depth"],
         encode=encode,
         device=raw.get("device", "auto"),
+        mirror=_absolute_mirror(raw.get("mirror", "")),
         tolerances=raw.get("tolerances", {}),
     )
+
+
+def _absolute_mirror(mirror: str) -> str:
+    return mirror if _is_url(mirror) or not mirror else str(resolve_path(mirror))
+
+
+def _is_url(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
 
 
 def _tuples(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,9 +235,7 @@ def _unknown(where: str, kind: str, name: str, known: Iterable[str]) -> Iterator
 
 def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
     for name, corpus in raw["corpora"].items():
-        needed = "path" if corpus["source"] == "local" else "id"
-        if needed not in corpus:
-            yield f"corpora.{name}: source {corpus['source']} needs the key {needed!r}"
+        yield from _corpus_problems(f"corpora.{name}", corpus)
     for name, dataset in raw["datasets"].items():
         yield from _dataset_problems(name, dataset, raw)
     for name, model in raw["models"].items():
@@ -233,6 +252,25 @@ def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
             parse_metric(metric)
         except BeirgridError as error:
             yield f"metrics: {error}"
+    if (mirror := raw.get("mirror", "")) and not _is_url(mirror) and not resolve_path(mirror).is_dir():
+        yield f"mirror: there is no folder {resolve_path(mirror)} (a URL starts with https://)"
+
+
+# What each source of a corpus needs to know, and which keys mean nothing to it.
+_SOURCE_KEYS = {
+    "local": ({"path"}, {"id", "revision"}),
+    "ir_datasets": ({"id"}, {"path", "supplied", "revision"}),
+    "huggingface": ({"id", "revision"}, {"path", "supplied"}),
+}
+
+
+def _corpus_problems(where: str, corpus: Mapping[str, Any]) -> Iterator[str]:
+    needed, useless = _SOURCE_KEYS[corpus["source"]]
+    for key in sorted(needed - set(corpus)):
+        why = " (40 hex digits), so that the numbers stay the same when the hub changes" if key == "revision" else ""
+        yield f"{where}: source {corpus['source']} needs the key {key!r}{why}"
+    for key in sorted(useless & set(corpus)):
+        yield f"{where}: the key {key!r} does not go with source {corpus['source']}"
 
 
 def _dataset_problems(name: str, dataset: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
@@ -242,7 +280,7 @@ def _dataset_problems(name: str, dataset: Mapping[str, Any], raw: Mapping[str, A
             yield from _unknown(f"{where}.mean_of", "dataset", part, raw["datasets"])
             if "mean_of" in raw["datasets"].get(part, {}):
                 yield f"{where}.mean_of: {part!r} is itself a mean"
-        for key in sorted({"corpus", "id", "split", "queries"} & set(dataset)):
+        for key in sorted({"corpus", "id", "revision", "split", "queries"} & set(dataset)):
             yield f"{where}: the key {key!r} does not go with mean_of"
         return
     if "corpus" not in dataset:
@@ -250,8 +288,11 @@ def _dataset_problems(name: str, dataset: Mapping[str, Any], raw: Mapping[str, A
         return
     yield from _unknown(f"{where}.corpus", "corpus", dataset["corpus"], raw["corpora"])
     corpus = raw["corpora"].get(dataset["corpus"])
-    if corpus and corpus["source"] == "ir_datasets" and "id" not in dataset:
+    source = corpus["source"] if corpus else None
+    if source == "ir_datasets" and "id" not in dataset:
         yield f"{where}: its corpus comes from ir_datasets, so it needs the key 'id'"
+    if source == "huggingface" and ("id" in dataset) != ("revision" in dataset):
+        yield f"{where}: an id on the Hugging Face hub and its revision (40 hex digits) go together"
 
 
 def _supply_problems(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
@@ -264,6 +305,8 @@ def _supply_problems(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
         return
     folder = resolve_path(corpus["path"])
     if not folder.is_dir():
+        if "supplied" in corpus:
+            return  # its cells read "not supplied"
         also = "" if Path(corpus["path"]).is_absolute() else f" (nor {Path.cwd() / corpus['path']})"
         yield f"corpora.{dataset['corpus']}.path: there is no folder {folder}{also}"
         return
@@ -299,6 +342,28 @@ def _grid_problems(config: Config) -> Iterator[str]:
         if "path" in spec and not resolve_path(spec["path"]).is_dir():
             yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
         yield from _leakage_problems(config, name)
+    yield from _language_problems(config)
+
+
+# Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
+# Any other it would take for English without a word.
+BM25_LANGUAGES = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv sw te th tr uk zh"
+
+
+def _language_problems(config: Config) -> Iterator[str]:
+    """Corpora of the grid in a language that BM25 has no analyzer for, if the grid runs BM25."""
+    lexical = [
+        name for name in with_parts(config.systems, config.grid_systems) if config.systems[name].kind == "lexical"
+    ]
+    rows = [config.datasets[row] for row in config.grid_datasets]
+    corpora = {config.datasets[part].corpus for row in rows for part in row.mean_of or (row.name,)}
+    for corpus in sorted(corpora):
+        language = config.corpora[corpus].language
+        if lexical and language not in BM25_LANGUAGES.split():
+            yield (
+                f"corpora.{corpus}.language: {lexical[0]!r} cannot read {language!r}, for which Lucene has no analyzer "
+                f"(it has {BM25_LANGUAGES})"
+            )
 
 
 def _leakage_problems(config: Config, model: str) -> Iterator[str]:

@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from . import paths
-from .config import Config, System, find_local, rerank_depth, resolve_path, with_parts
+from .config import CHECKOUT, Config, System, find_local, rerank_depth, resolve_path, with_parts
 from .errors import ConfigError
 
 # Assumed for a corpus whose registry entry does not say how many documents it has.
@@ -22,8 +23,10 @@ _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
 _MODEL_KEYS = ("family", "similarity", "pooling", "max_length", "prompts", "precision", "trust_remote_code")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
-_CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
-_DATASET_KEYS = ("corpus", "id", "split", "queries")
+_CORPUS_KEYS = ("source", "id", "revision", "path", "documents", "allow")
+_DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
+
+DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
@@ -42,11 +45,31 @@ class Grid:
 
     @cached_property
     def datasets(self) -> list[str]:
-        """Datasets with queries of their own: means are replaced by their parts."""
+        """Datasets with queries of their own that can be run: means are replaced by their parts."""
         names: dict[str, None] = {}
         for name in self.config.grid_datasets:
-            names.update(dict.fromkeys(self.config.datasets[name].mean_of or (name,)))
-        return list(names)
+            names.update(dict.fromkeys(self._parts(name)))
+        return [name for name in names if name not in self.not_supplied]
+
+    def _parts(self, dataset: str) -> tuple[str, ...]:
+        return self.config.datasets[dataset].mean_of or (dataset,)
+
+    @cached_property
+    def not_supplied(self) -> dict[str, Path]:
+        """Datasets that nobody can download and whose folder is not there, with that folder."""
+        parts = [part for name in self.config.grid_datasets for part in self._parts(name)]
+        folders = {part: self.config.corpora[self.config.datasets[part].corpus].missing for part in parts}
+        return {part: folder for part, folder in folders.items() if folder}
+
+    def notice(self) -> str:
+        """Return what a person should know before the grid starts, or an empty string."""
+        if not self.not_supplied:
+            return ""
+        return (
+            'Some datasets are not supplied. Their cells will read "not supplied"; all else runs. To have them, fill '
+            f"their folders as {DATASETS_PAGE} says, and run again:\n"
+            + "\n".join(f"  {name}: {folder}" for name, folder in self.not_supplied.items())
+        )
 
     @cached_property
     def systems(self) -> list[str]:
@@ -267,7 +290,8 @@ class Grid:
     def summary(self) -> str:
         """Return as JSON what the aggregate and report commands need to know of the grid."""
         config = self.config
-        shown = [*config.grid_datasets, *(name for name in self.datasets if name not in config.grid_datasets)]
+        parts = [part for name in config.grid_datasets for part in self._parts(name)]
+        shown = dict.fromkeys([*config.grid_datasets, *parts])
         used = {self._system(name).spec.get(key) for name in self.systems for key in ("retriever", "reranker")}
         return json.dumps(
             {
@@ -287,12 +311,15 @@ class Grid:
 
     def _describe_dataset(self, name: str) -> dict[str, Any]:
         dataset = self.config.datasets[name]
-        facts = {key: getattr(dataset, key) for key in ("task", "domain", "relevance")}
+        facts = {key: getattr(dataset, key) for key in ("task", "domain", "relevance", "statistics")}
+        if missing := [part for part in self._parts(name) if part in self.not_supplied]:
+            facts["not_supplied"] = [self.config.corpora[self.config.datasets[part].corpus].path for part in missing]
         if dataset.mean_of:
             return {**facts, "mean_of": list(dataset.mean_of)}
         corpus = self.config.corpora[dataset.corpus]
-        source = f"{corpus.path}, {dataset.split}" if corpus.source == "local" else dataset.id
-        return {**facts, "corpus": dataset.corpus, "source": source, "shards": len(self.shards(dataset.corpus))}
+        source = dataset.id or f"{corpus.path or corpus.id}, {dataset.split}"
+        facts |= {"corpus": dataset.corpus, "source": source, "licence": corpus.licence}
+        return {**facts, "shards": len(self.shards(dataset.corpus))}
 
     # Resources
 

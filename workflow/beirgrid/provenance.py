@@ -30,11 +30,11 @@ STAGE_VERSIONS = {
     "fuse": 1,
     "evaluate": 1,
     "aggregate": 1,
-    "report": 1,
+    "report": 2,
 }
 
 _PACKAGES = {
-    "fetch": ("ir_datasets", "pyarrow"),
+    "fetch": ("ir_datasets", "datasets", "pyarrow"),
     "train": ("torch", "transformers", "sentence-transformers"),
     "encode": ("torch", "transformers", "sentence-transformers"),
     "index": ("faiss-cpu", "pyserini"),

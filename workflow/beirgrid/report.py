@@ -12,7 +12,7 @@ import pandas as pd
 from . import __version__, aggregate, files, paths, provenance
 
 TEMPLATES = Path(__file__).parent.parent / "report"
-VERDICTS = ("reproduced", "close", "deviates", "no reference")
+VERDICTS = ("reproduced", "close", "deviates", "no reference", aggregate.NOT_SUPPLIED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,8 @@ def render(grid: dict[str, Any]) -> str:
         grid=grid,
         notes=_notes(grid),
         averaged=aggregate.averaged_rows(grid),
-        queries=scores.groupby("dataset")["queries"].first().to_dict(),
+        queries=scores.groupby("dataset")["queries"].first().dropna().astype(int).to_dict(),
+        relevant=_relevant(grid),
         tables=[_table(scores, verdicts, grid, metric) for metric in grid["metrics"]],
         verdicts=_verdict_rows(verdicts),
         counts={name: int((verdicts["verdict"] == name).sum()) for name in VERDICTS},
@@ -58,6 +59,7 @@ def _read(path: str) -> pd.DataFrame:
     """Read a table in which a dataset may be called 2019 or NA."""
     names = ("system", "dataset", "metric", "verdict", "source", "note", "stage", "unit", "device", "record")
     numbers = {"rate": "", "bytes": "", "published": "", "difference": "", "tolerance": ""}
+    numbers |= dict.fromkeys(("value", "queries"), aggregate.NOT_SUPPLIED)
     return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
 
 
@@ -65,7 +67,9 @@ def _notes(grid: dict[str, Any]) -> dict[str, str]:
     """Return for each dataset what fetch counted that a reader should know."""
     notes = {}
     for name, facts in grid["datasets"].items():
-        if "mean_of" in facts:
+        if "not_supplied" in facts:
+            notes[name] = f"not supplied: there is no folder {', '.join(facts['not_supplied'])}"
+        if {"mean_of", "not_supplied"} & set(facts):
             continue
         corpus = files.read_json(paths.CORPUS_MADE.format(corpus=facts["corpus"]))["facts"]
         dataset = files.read_json(paths.DATASET_MADE.format(dataset=name))["facts"]
@@ -81,17 +85,30 @@ def _notes(grid: dict[str, Any]) -> dict[str, str]:
     return notes
 
 
+def _relevant(grid: dict[str, Any]) -> dict[str, float]:
+    """Return for each dataset with queries of its own its relevant documents per query."""
+    relevant = {}
+    for name, facts in grid["datasets"].items():
+        if not {"mean_of", "not_supplied"} & set(facts):
+            made = files.read_json(paths.DATASET_MADE.format(dataset=name))["facts"]
+            relevant[name] = made["relevant"] / made["queries"]
+    return relevant
+
+
 def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], metric: str) -> dict[str, Any]:
     """Return one metric's rows: per cell the value, whether it is the row's best, and its worst verdict."""
     wide = aggregate.wide(scores, grid, metric)
-    rank = {name: order for order, name in enumerate(("no reference", "reproduced", "close", "deviates"))}
+    order = (aggregate.NOT_SUPPLIED, "no reference", "reproduced", "close", "deviates")
+    rank = {name: number for number, name in enumerate(order)}
     worst: dict[tuple[str, str], str] = {}
     of_metric = verdicts[verdicts["metric"] == metric]
     for system, dataset, verdict in zip(of_metric["system"], of_metric["dataset"], of_metric["verdict"], strict=True):
-        worst[system, dataset] = max(worst.get((system, dataset), "no reference"), verdict, key=rank.__getitem__)
+        worst[system, dataset] = max(
+            worst.get((system, dataset), aggregate.NOT_SUPPLIED), verdict, key=rank.__getitem__
+        )
     rows = []
     for dataset, values in zip(map(str, wide.index), wide.to_numpy(), strict=True):
-        shown = [f"{value:.4f}" for value in values]
+        shown = aggregate.shown(values)
         cells = [
             {"value": text, "best": text == aggregate.best(metric, shown), "verdict": worst.get((system, dataset), "")}
             for system, text in zip(wide.columns, shown, strict=True)
@@ -102,8 +119,8 @@ def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], m
 
 def _verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the verdicts that have a published value, deviations first."""
-    judged = verdicts[verdicts["verdict"] != "no reference"].copy()
-    order = {name: number for number, name in enumerate(("deviates", "close", "reproduced"))}
+    judged = verdicts[verdicts["published"].notna()].copy()
+    order = {name: number for number, name in enumerate(("deviates", "close", "reproduced", aggregate.NOT_SUPPLIED))}
     judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     return [{str(name): value for name, value in row.items()} for row in judged.to_dict("records")]
 

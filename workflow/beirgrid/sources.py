@@ -12,12 +12,14 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from . import downloads
 from .config import Corpus, Dataset, find_local, resolve_path
 from .errors import DataError
 
@@ -69,7 +71,12 @@ class Source(Protocol):
 
 def open_source(corpus: Corpus) -> Source:
     """Return the source that a corpus entry names."""
-    return LocalSource(corpus) if corpus.source == "local" else IrDatasetsSource(corpus)
+    sources: dict[str, Callable[[Corpus], Source]] = {
+        "local": LocalSource,
+        "ir_datasets": IrDatasetsSource,
+        "huggingface": HuggingFaceSource,
+    }
+    return sources[corpus.source](corpus)
 
 
 @dataclass(frozen=True)
@@ -138,13 +145,13 @@ def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
         yield row, place
 
 
-def _id(row: dict[str, Any], place: str) -> str:
-    value = row.get("_id")
+def _id(row: dict[str, Any], place: str, key: str = "_id") -> str:
+    value = row.get(key)
     if value is None or value == "":
-        raise DataError(f"{place}: no _id")
+        raise DataError(f"{place}: no {key}")
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise DataError(f"{place}: '_id' should be text, got {type(value).__name__}")
-    return _encodable(str(value), "_id", place)
+        raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
+    return _encodable(str(value), key, place)
 
 
 def _text(row: dict[str, Any], key: str, place: str, required: bool = False) -> str:
@@ -174,7 +181,12 @@ class IrDatasetsSource:
     def documents(self) -> Iterator[Document]:
         assert self.corpus.id is not None
         with _download_errors(self.corpus.id):
-            for document in _load(self.corpus.id).docs_iter():
+            loaded = _load(self.corpus.id)
+            # The first document comes when all are downloaded and unpacked.
+            with downloads.one_at_a_time(loaded.docs_namespace() or self.corpus.id):
+                documents = iter(loaded.docs_iter())
+                first = list(islice(documents, 1))
+            for document in chain(first, documents):
                 place = f"{self.corpus.id} document {document.doc_id!r}"
                 yield Document(document.doc_id, getattr(document, "title", "") or "", _body(document), place)
 
@@ -207,6 +219,7 @@ def _body(document: Any) -> str:
 def _load(identifier: str) -> Any:
     import ir_datasets
 
+    downloads.prepare()
     try:
         return ir_datasets.load(identifier)
     except KeyError:
@@ -233,3 +246,82 @@ def _download_errors(identifier: str) -> Iterator[None]:
             "Run again to fetch it; if the broken file is an older one, delete it first "
             f"under {os.environ.get('IR_DATASETS_HOME', '~/.ir_datasets')}."
         ) from error
+
+
+@dataclass(frozen=True)
+class HuggingFaceSource:
+    """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR or MTEB layout.
+
+    All three have the configurations ``corpus`` and ``queries``. The qrels are a configuration too, or a
+    dataset of their own (BeIR/scifact-qrels), which the dataset's entry then names. Only data files are
+    read: the library runs no code of a dataset.
+    """
+
+    corpus: Corpus
+
+    def documents(self) -> Iterator[Document]:
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, ("corpus",)):
+            yield Document(_id(row, place), _text(row, "title", place), _text(row, "text", place), place)
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, ("queries",), dataset.split):
+            yield Query(_id(row, place), _text(row, "text", place, required=True), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+        identifier, revision = self.corpus.id, self.corpus.revision
+        if dataset.id:
+            identifier, revision = dataset.id, dataset.revision
+        for row, place in _hub_rows(identifier, revision, ("qrels", "default"), dataset.split):
+            grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
+            if not isinstance(grade, int | float) or not float(grade).is_integer():
+                raise DataError(f"{place}: the score {grade!r} is not a whole number")
+            yield Judgement(_id(row, place, "query-id"), _id(row, place, "corpus-id"), int(grade), place)
+
+
+def _hub_rows(
+    identifier: str | None, revision: str | None, configurations: tuple[str, ...], split: str = ""
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield (row, place) of the first of the configurations that a dataset has.
+
+    Of several splits the one of that name is read, or the one that is called as the configuration is.
+    """
+    import datasets
+
+    assert identifier is not None
+    assert revision is not None
+    datasets.disable_progress_bars()
+    with _hub_errors(f"{identifier} at {revision[:12]}"):
+        have = datasets.get_dataset_config_names(identifier, revision=revision)
+        name = next((name for name in configurations if name in have), None)
+        if name is None:
+            raise DataError(
+                f"{identifier} has no configuration {' or '.join(configurations)} (it has {', '.join(have)}), "
+                "so it is not in BEIR, NanoBEIR or MTEB layout"
+            )
+        splits = datasets.load_dataset(identifier, name, revision=revision)
+        wanted = next((key for key in (split, name) if key in splits), None)
+        # Queries and documents often have one split, whatever its name; qrels must have the one asked for.
+        if wanted is None and (len(splits) > 1 or name in ("qrels", "default")):
+            raise DataError(
+                f"{identifier}: its configuration {name!r} has no split {split or name!r} (it has {', '.join(splits)})"
+            )
+        rows = splits[wanted or next(iter(splits))]
+        number = 0
+        for batch in rows.iter(1000):
+            for values in zip(*batch.values(), strict=True):
+                number += 1
+                row = dict(zip(batch, values, strict=True))
+                yield {"_id": row.get("id"), **row}, f"{identifier} {name} row {number}"
+
+
+@contextmanager
+def _hub_errors(what: str) -> Iterator[None]:
+    """Turn what the datasets library raises on a missing, unreachable or broken dataset into one DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+            raise
+        raise DataError(f"{what} cannot be read ({type(error).__name__}: {error})") from error

@@ -6,6 +6,7 @@ from beirgrid.errors import ConfigError
 from beirgrid.grid import Grid
 from beirgrid.provenance import STAGE_VERSIONS
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 try:
     grid = Grid(configuration.load(config), config)
@@ -13,7 +14,10 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 
-environment.prepare_jobs(grid.config.device, grid.config.encode["batch_tokens"])
+environment.prepare_jobs(grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror)
+
+if workflow.is_main_process and grid.notice():
+    logger.warning(grid.notice())
 
 
 wildcard_constraints:

@@ -1,0 +1,197 @@
+"""Collections of the Hugging Face hub: its layouts, as local folders that the datasets library opens the same way."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from beirgrid import collection
+from beirgrid.__main__ import main
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+DOCUMENTS = [
+    {"_id": "d3", "title": "Third", "text": "third text, 👍"},
+    {"_id": "d1", "title": "", "text": "naïve"},
+    {"_id": "d2", "title": "Title only", "text": ""},
+]
+QUERIES = [{"_id": "q2", "text": "second"}, {"_id": "q1", "text": "première"}, {"_id": "other", "text": "unjudged"}]
+QRELS = [("q1", "d1", 1), ("q2", "d3", 2), ("q2", "d2", 0)]
+TRAIN = [("other", "d1", 1)]
+JUDGED = {"q2": {"d3": 2, "d2": 0}, "q1": {"d1": 1}}
+
+Rows = list[dict[str, Any]]
+
+
+def qrels(rows: list[tuple[str, str, Any]], score: bool = True) -> Rows:
+    columns = ("query-id", "corpus-id", "score") if score else ("query-id", "corpus-id")
+    return [dict(zip(columns, row, strict=False)) for row in rows]
+
+
+def renamed(rows: Rows, **names: str) -> Rows:
+    return [{names.get(key, key): value for key, value in row.items()} for row in rows]
+
+
+def hub(folder: Path, configurations: dict[str, dict[str, Rows]], suffix: str = "parquet") -> str:
+    """Write a dataset repository: data files, and a card that says which configuration and split each is."""
+    card = []
+    for name, splits in configurations.items():
+        files = []
+        for split, rows in splits.items():
+            path = folder / name / f"{split}-00000-of-00001.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if suffix == "parquet":
+                pq.write_table(pa.Table.from_pylist(rows), path)
+            else:
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            files.append({"split": split, "path": f"{name}/{path.name}"})
+        card.append({"config_name": name, "data_files": files})
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': card})}---\n")
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    """Keep what the library converts under the test's folder."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def fetch(tmp_path, capsys):
+    """Fetch corpus and dataset of a repository; return the status and standard error of the first that fails."""
+    out = tmp_path / "out"
+
+    def call(identifier: str, **entry: Any) -> tuple[int, str]:
+        source = json.dumps({"source": "huggingface", "id": identifier, "revision": REVISION, "documents": 3})
+        corpus = [*("--corpus", source, "--output", out / "corpus.parquet", "--made", out / "corpus.json")]
+        dataset = [
+            *("--dataset", json.dumps({"corpus": "tiny", **entry}), "--corpus", source),
+            *("--documents", out / "corpus.parquet", "--queries", out / "queries.parquet"),
+            *("--qrels", out / "qrels.tsv", "--made", out / "dataset.json"),
+        ]
+        for kind, command in (("corpus", corpus), ("dataset", dataset)):
+            if status := main(["fetch", kind, "--name", "tiny", *map(str, command)]):
+                return status, capsys.readouterr().err
+        return 0, capsys.readouterr().err
+
+    return call
+
+
+def the_error(done: tuple[int, str]) -> str:
+    status, stderr = done
+    assert status == 1, stderr
+    assert "Traceback" not in stderr
+    return stderr.splitlines()[-1].removeprefix("beirgrid fetch: error: ")
+
+
+def assert_whole(out: Path, judged: dict[str, dict[str, int]]) -> None:
+    assert pq.read_table(out / "corpus.parquet").to_pylist() == DOCUMENTS
+    assert collection.read_queries(out / "queries.parquet") == {"q2": "second", "q1": "première"}
+    assert collection.read_qrels(out / "qrels.tsv") == judged
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_mteb_layout(tmp_path, fetch, suffix):
+    layout = {
+        "default": {"train": qrels(TRAIN), "test": qrels(QRELS)},
+        "corpus": {"corpus": DOCUMENTS},
+        "queries": {"queries": QUERIES},
+    }
+    assert fetch(hub(tmp_path / "hub", layout, suffix))[0] == 0
+    assert_whole(tmp_path / "out", JUDGED)
+
+
+def test_mteb_layout_with_other_names(tmp_path, fetch):
+    """Newer repositories call the id ``id``, the qrels ``qrels``, all splits ``test``, and have real-valued scores."""
+    layout = {
+        "qrels": {"test": qrels([(query, document, float(grade)) for query, document, grade in QRELS])},
+        "corpus": {"test": renamed(DOCUMENTS, _id="id")},
+        "queries": {"test": renamed(QUERIES, _id="id")},
+    }
+    assert fetch(hub(tmp_path / "hub", layout))[0] == 0
+    assert_whole(tmp_path / "out", JUDGED)
+
+
+def test_nanobeir_layout(tmp_path, fetch):
+    """Every split is called ``train``; only relevant documents are listed, without a score or titles."""
+    layout = {
+        "corpus": {"train": [{"_id": row["_id"], "text": row["text"]} for row in DOCUMENTS]},
+        "queries": {"train": QUERIES},
+        "qrels": {"train": qrels(QRELS[:2], score=False)},
+    }
+    assert fetch(hub(tmp_path / "hub", layout), split="train")[0] == 0
+    assert pq.read_table(tmp_path / "out" / "corpus.parquet")["title"].to_pylist() == ["", "", ""]
+    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 1}, "q1": {"d1": 1}}
+
+
+def test_beir_layout(tmp_path, fetch):
+    """The qrels are a dataset of their own."""
+    collected = hub(tmp_path / "hub", {"corpus": {"corpus": DOCUMENTS}, "queries": {"queries": QUERIES}})
+    judged = hub(tmp_path / "hub-qrels", {"default": {"train": qrels(TRAIN), "test": qrels(QRELS)}})
+    assert fetch(collected, id=judged, revision=REVISION)[0] == 0
+    assert_whole(tmp_path / "out", JUDGED)
+
+
+GOOD = {
+    "default": {"test": qrels(QRELS)},
+    "corpus": {"corpus": DOCUMENTS},
+    "queries": {"queries": QUERIES},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "entry", "message"),
+    [
+        pytest.param({"corpus": None}, {}, "has no configuration corpus .it has default, queries.", id="no-corpus"),
+        pytest.param({"default": None}, {}, "has no configuration qrels or default", id="no-qrels"),
+        pytest.param({}, {"split": "dev"}, "'default' has no split 'dev' .it has test.", id="no-split"),
+        pytest.param(
+            {"corpus": {"a": DOCUMENTS, "b": DOCUMENTS}},
+            {},
+            "'corpus' has no split 'corpus' .it has a, b.",
+            id="splits",
+        ),
+        pytest.param({"corpus": {"corpus": DOCUMENTS[:2]}}, {}, "has 2 documents; the registry says 3", id="count"),
+        pytest.param({"corpus": {"corpus": [{"text": "x"}]}}, {}, "corpus row 1: no _id", id="no-id"),
+        pytest.param({"corpus": {"corpus": DOCUMENTS * 2}}, {}, "duplicate document id 'd3'", id="duplicates"),
+        pytest.param(
+            {"default": {"test": qrels([("q1", "d1", 0.5)])}}, {}, "score 0.5 is not a whole number", id="half"
+        ),
+        pytest.param({"default": {"test": qrels([("q1", "d1", float("nan"))])}}, {}, "score nan is not", id="nan"),
+        pytest.param({"default": {"test": qrels([("q9", "d1", 1)])}}, {}, "do not exist, 'q9' first", id="no-query"),
+        pytest.param(
+            {"default": {"test": [{"qid": "q1", "score": 1}]}}, {}, "default row 1: no query-id", id="columns"
+        ),
+    ],
+)
+def test_another_layout_is_refused(tmp_path, fetch, changes, entry, message):
+    layout = {name: splits for name, splits in {**GOOD, **changes}.items() if splits}
+    error = the_error(fetch(hub(tmp_path / "hub", layout), **entry))
+    assert re.search(message, error), error
+
+
+def test_a_damaged_file_is_named(tmp_path, fetch):
+    identifier = hub(tmp_path / "hub", GOOD)
+    (tmp_path / "hub/corpus/corpus-00000-of-00001.parquet").write_bytes(b"PAR1 not parquet")
+    assert "hub at 0123456789ab cannot be read" in the_error(fetch(identifier))
+
+
+def test_code_of_a_dataset_is_not_run(tmp_path, fetch):
+    identifier = hub(tmp_path / "hub", GOOD)
+    (tmp_path / "hub" / "hub.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    the_error(fetch(identifier))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_hub_that_cannot_be_reached_is_named(fetch):
+    """Tests run offline."""
+    error = the_error(fetch("BeIR/scifact"))
+    assert error.startswith("BeIR/scifact at 0123456789ab cannot be read (")

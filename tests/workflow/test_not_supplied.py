@@ -1,0 +1,87 @@
+"""A dataset that only its user can provide: the rest of the grid runs without it; once it is there, it joins."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from small import collection, run
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def _jobs(output: str) -> dict[str, int]:
+    table = re.search(r"^job +count\n[- ]+\n((?:\S+ +\d+\n)+)", output, re.MULTILINE)
+    assert table, output
+    return {name: int(count) for name, count in re.findall(r"(\S+) +(\d+)\n", table[1])}
+
+
+@pytest.fixture(scope="module")
+def grid(finished, small_grid, tmp_path_factory) -> tuple[Path, Path, Path]:
+    """A configfile of the finished grid with a dataset more, a copy of the results, and the folder that is lacking."""
+    folder = tmp_path_factory.mktemp("without")
+    shutil.copytree(finished, folder / "work", symlinks=True)
+    absent = folder / "licensed"
+    grid = yaml.safe_load((finished / "grid.yaml").read_text())
+    configfile = small_grid(
+        folder,
+        corpora={**grid["corpora"], "licensed": {"source": "local", "path": str(absent), "supplied": "user"}},
+        datasets={
+            **grid["datasets"],
+            "licensed": {"corpus": "licensed", "queries": 11, "task": "news retrieval"},
+            "both": {"mean_of": ["small", "licensed"]},
+        },
+        grid={"systems": ["bm25-flat"], "datasets": ["small", "licensed", "both"]},
+    )
+    return configfile, folder / "work", absent
+
+
+def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
+    configfile, work, absent = grid
+    notice = f"docs/datasets.md says, and run again:\n  licensed: {absent}\n"
+    planned = run(configfile, work, "-n")
+    assert notice in planned.stdout
+    done = run(configfile, work)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count(notice) == 1
+    tables = work / "results/tables"
+
+    scores = {(row["dataset"], row["metric"]): (row["value"], row["queries"]) for row in _rows(tables / "scores.csv")}
+    assert scores["small", "ndcg@10"][1] == "11"
+    assert 0 < float(scores["small", "ndcg@10"][0]) < 1
+    for dataset in ("licensed", "both"):
+        assert scores[dataset, "ndcg@10"] == ("not supplied", "not supplied")
+    verdicts = {row["dataset"]: row for row in _rows(tables / "verdicts.csv")}
+    assert verdicts["licensed"]["verdict"] == verdicts["licensed"]["value"] == "not supplied"
+    assert verdicts["small"]["verdict"] == "no reference"
+
+    assert _rows(tables / "ndcg@10.csv")[1:3] == [
+        {"ndcg@10": "licensed", "bm25-flat": "not supplied"},
+        {"ndcg@10": "both", "bm25-flat": "not supplied"},
+    ]
+    assert "| licensed | not supplied |" in (tables / "ndcg@10.md").read_text()
+    assert r"licensed & not supplied \\" in (tables / "ndcg@10.tex").read_text()
+    page = (work / "results/report/index.html").read_text()
+    assert '<td>licensed</td><td class="">not supplied</td>' in page
+    assert f"not supplied: there is no folder {absent}" in page
+
+
+def test_once_it_is_there_only_its_cells_are_computed(grid):
+    configfile, work, absent = grid
+    collection(absent, seed=1)
+    done = run(configfile, work)
+    assert done.returncode == 0, done.stdout
+    assert "not supplied" not in done.stdout
+    jobs = ("fetch_corpus", "fetch_dataset", "index_lucene", "retrieve_lucene", "evaluate", "aggregate", "report")
+    assert _jobs(done.stdout) == {**dict.fromkeys(jobs, 1), "all": 1, "total": len(jobs) + 1}
+    scores = {row["dataset"]: row for row in _rows(work / "results/tables/scores.csv") if row["metric"] == "ndcg@10"}
+    values = {name: float(row["value"]) for name, row in scores.items()}
+    assert values["both"] == pytest.approx((values["small"] + values["licensed"]) / 2)
+    assert scores["both"]["queries"] == "22"

@@ -1,0 +1,105 @@
+"""How ir_datasets downloads: each file by one job at a time, and from a mirror where that has it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .errors import DataError
+
+
+@cache
+def prepare() -> None:
+    """Make every download of ir_datasets in this process locked and mirrored.
+
+    ir_datasets has no hook for either: its method that brings one file is wrapped. What it does itself
+    stays as it is: it takes a broken transfer up again and compares the MD5 sum.
+    """
+    from ir_datasets.util import Download
+
+    bring = Download.path
+
+    def path(self: Any, force: bool = True) -> Any:
+        target = self._cache_path
+        if not force or self._path is not None or (target and Path(target).exists()):
+            return bring(self, force)
+        with one_at_a_time(target) if target else nullcontext():
+            return _from_mirror(self, bring)
+
+    Download.path = path
+
+
+@contextmanager
+def one_at_a_time(what: str | Path) -> Iterator[None]:
+    """Let one process on the machines that share ir_datasets' folder in, and the others wait."""
+    from filelock import FileLock, Timeout
+    from ir_datasets.util import home_path
+
+    home = home_path()
+    if not os.access(home, os.W_OK):  # then nothing can be downloaded into it either
+        yield
+        return
+    name = os.path.relpath(what, home) if Path(what).is_absolute() else str(what)
+    lock = FileLock(home / "locks" / f"{name.replace(os.sep, '--')}.lock")
+    (home / "locks").mkdir(exist_ok=True)
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        print(f"waiting for another job that fetches {name}", file=sys.stderr, flush=True)
+        held = lock.acquire()
+    with held:
+        yield
+
+
+def _from_mirror(download: Any, bring: Any) -> Any:
+    """Bring a file from the mirror if that has it, else from where ir_datasets knows it.
+
+    Raises:
+        DataError: the mirror's file is not the one that ir_datasets expects.
+    """
+    from ir_datasets.util import HashVerificationError
+
+    mirrored = _mirrored(download.expected_md5)
+    if mirrored is None:
+        return bring(download)
+    place, source = mirrored
+    origins, download.mirrors = download.mirrors, [source]
+    try:
+        return bring(download)
+    except HashVerificationError as error:
+        raise DataError(
+            f"the mirror's file {place} is not the expected one: {error}. Replace it or remove it."
+        ) from None
+    finally:
+        download.mirrors = origins
+
+
+def _mirrored(md5: str | None) -> tuple[str, Any] | None:
+    """Return where the mirror has the file of an MD5 sum, or None if it lacks it or there is no mirror."""
+    from ir_datasets.util import LocalDownload, RequestsDownload
+
+    mirror = os.environ.get("BEIRGRID_MIRROR", "")
+    if not mirror or not md5:
+        return None
+    if not mirror.startswith(("http://", "https://")):
+        file = Path(mirror) / md5
+        return (str(file), LocalDownload(file, mkdir=False)) if file.is_file() else None
+    url = f"{mirror.rstrip('/')}/{md5}"
+    return (url, RequestsDownload(url)) if _exists(url) else None
+
+
+def _exists(url: str) -> bool:
+    import requests
+
+    try:
+        answer = requests.head(url, allow_redirects=True, timeout=15)
+    except requests.RequestException as error:
+        raise DataError(f"the mirror cannot be reached: {error}") from None
+    if answer.status_code not in (200, 404):
+        raise DataError(f"the mirror answers {answer.status_code} for {url}")
+    return answer.status_code == 200
