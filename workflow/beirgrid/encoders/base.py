@@ -152,14 +152,15 @@ class Encoder:
 
 
 def load_checkpoint(loader: Any, folder: Path, **options: Any) -> Any:
-    """Open a checkpoint with a sentence-transformers class; what it raises becomes one DataError.
+    """Open a checkpoint with a class of sentence-transformers or transformers; what it raises becomes one DataError.
 
     Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
     in its log alone. (A dense model does not use its pooler, which many checkpoints leave out.)
     """
     with _missing_weights() as missing:
         try:
-            model = loader(str(folder), local_files_only=True, **options)
+            load = loader.from_pretrained if loader.__module__.startswith("transformers.") else loader
+            model = load(str(folder), local_files_only=True, **options)
         except Exception as error:  # transformers raises nearly every type for a broken folder
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
