@@ -112,6 +112,11 @@ class Encoder:
         name = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
         return {"device": name, "precision": self.precision}
 
+    @property
+    def transformer(self) -> Any:
+        """The transformer under pooling or head."""
+        return self.model[0].auto_model
+
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which the model computes in its precision."""
         import torch
@@ -124,7 +129,7 @@ class Encoder:
         """Keep low precision to the transformer: nothing is averaged, projected or normalised in it."""
         import torch
 
-        transformer = self.model[0].auto_model
+        transformer = self.transformer
         if self.precision != "float32":
             for layer in transformer.modules():  # once, instead of by autocast in each batch
                 if isinstance(layer, torch.nn.Linear) and layer.out_features > 1:
@@ -137,7 +142,7 @@ class Encoder:
 
     def check_length(self) -> None:
         """Refuse a max_length beyond the model's positions."""
-        positions = getattr(self.model[0].auto_model.config, "max_position_embeddings", None)
+        positions = getattr(self.transformer.config, "max_position_embeddings", None)
         wanted = self.spec.get("max_length")
         if wanted and positions and wanted > positions:
             raise DataError(f"max_length is {wanted}, but the model has positions for {positions} word pieces")
