@@ -95,12 +95,14 @@ def save_query_generator(folder: Path, seed: int = 2) -> Path:
     return folder
 
 
-def save_term_weights(folder: Path, seed: int = 3) -> Path:
-    """Save a random BERT for token classification with one label, as DeepCT's checkpoint is."""
+def save_term_weights(folder: Path, seed: int = 3, labels: int = 1) -> Path:
+    """Save a random BERT for token classification: with one label, as DeepCT's checkpoint is."""
     import torch
     from transformers import BertForTokenClassification
 
     torch.manual_seed(seed)
-    BertForTokenClassification(_config(initializer_range=0.5, num_labels=1)).save_pretrained(folder)
+    model = BertForTokenClassification(_config(initializer_range=0.5, num_labels=labels))
+    model.classifier.bias.data.fill_(0.3)  # most weights positive, some negative, as a trained model's are
+    model.save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder

@@ -414,7 +414,7 @@ def _expansion_problems(where: str, model: str, raw: Mapping[str, Any]) -> Itera
     yield from _unknown(where, "model", model, raw["models"])
     found = raw["models"].get(model, {}).get("family")
     if found and found not in _EXPANDERS:
-        yield f"{where}: {model!r} is a {found} model; one of {' or '.join(_EXPANDERS)} is needed here"
+        yield f"{where}: {model!r} is a {found} model; a {' or '.join(_EXPANDERS)} model is needed here"
 
 
 def _rerank_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:

@@ -47,7 +47,7 @@ class HeadedEncoder(Encoder):
             attention.use(self.model)
         multiply = head.forward
 
-        def in_float32(hidden: torch.Tensor) -> torch.Tensor:
+        def in_float32(hidden: torch.Tensor) -> Any:
             with torch.autocast(self.device, enabled=False):
                 return multiply(hidden.float())
 
