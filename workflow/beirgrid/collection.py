@@ -37,7 +37,7 @@ class Document(NamedTuple):
 
 
 def count(corpus: str | Path) -> int:
-    """Return the number of documents of a corpus.parquet."""
+    """Return the number of documents of a corpus.parquet, or of a shard's expansions."""
     return int(pq.read_metadata(corpus).num_rows)
 
 
@@ -70,14 +70,14 @@ def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[i
 
 def read_expanded(corpus: str | Path, expansions: Sequence[str | Path]) -> Iterator[list[Document]]:
     """Yield a corpus's documents as its expansions, a file per shard in order, have them indexed."""
+    if (expanded := sum(map(count, expansions))) != (total := count(corpus)):
+        raise DataError(f"{corpus} has {total:,} documents, but {', '.join(map(str, expansions))} expand {expanded:,}")
     documents = chain.from_iterable(read_documents(corpus))
     for path in expansions:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(ROW_GROUP):
                 rows = batch.to_pylist()
                 yield [_expanded(*pair) for pair in zip(islice(documents, len(rows)), rows, strict=True)]
-    if next(documents, None):
-        raise DataError(f"{corpus} has more documents than {', '.join(map(str, expansions))} expand")
 
 
 def _expanded(document: Document, row: dict[str, Any]) -> Document:

@@ -20,11 +20,13 @@ class HeadedEncoder(Encoder):
 
     def open(self, loader: Any, folder: Path) -> None:
         """Load both into ``tokenizer`` and ``model``; raise DataError if the folder does not hold them."""
+        import torch
         from transformers import AutoTokenizer
 
         remote = self.spec.get("trust_remote_code", False)
         self.tokenizer = load_checkpoint(AutoTokenizer, folder, trust_remote_code=remote)
-        self.model = load_checkpoint(loader, folder, trust_remote_code=remote).to(self.device).eval()
+        self.model = load_checkpoint(loader, folder, dtype=torch.float32, trust_remote_code=remote)
+        self.model.to(self.device).eval()
         self.check_length()
         positions = getattr(self.transformer.config, "max_position_embeddings", None) or LONGEST
         self.longest: int = self.spec.get("max_length", min(positions, LONGEST))
