@@ -71,17 +71,17 @@ def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
     assert len({query for queries in found for query in queries}) > 2 * len(texts)
 
 
-def test_a_blank_document_has_no_queries(tiny_models):
+def test_a_blank_document_has_no_queries(tiny_models, short_queries):
     assert _generator(tiny_models["query-generator"]).generate(["", "abc", " \n"], 2, seed=0)[::2] == [[], []]
     assert _generator(tiny_models["query-generator"]).generate([], 2, seed=0) == []
 
 
-def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, tmp_path):
+def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, short_queries, tmp_path):
     from transformers import GenerationConfig
 
     shutil.copytree(tiny_models["query-generator"], tmp_path / "beams")
     settings = GenerationConfig.from_pretrained(tmp_path / "beams")
-    settings.update(num_beams=3, repetition_penalty=5.0, min_length=30, max_length=40, top_k=1, do_sample=True)
+    settings.update(num_beams=3, repetition_penalty=5.0, min_length=12, max_length=14, top_k=1, do_sample=True)
     settings.save_pretrained(tmp_path / "beams")
     plain = _generator(tiny_models["query-generator"]).generate(["abc"], 3, seed=0)
     beams = _generator(tmp_path / "beams").generate(["abc"], 3, seed=0)
@@ -104,7 +104,7 @@ def test_word_pieces_are_drawn_as_often_as_they_are_likely(top_k, top_p):
     torch.testing.assert_close(drawn.bincount(minlength=40) / draws, expected, atol=2e-4, rtol=0)
 
 
-def test_low_precision_samples_from_float32_logits(tiny_models):
+def test_low_precision_samples_from_float32_logits(tiny_models, short_queries):
     texts = ["abc fed cab", "jab hid"]
     low = _generator(tiny_models["query-generator"], precision="bfloat16")
     assert low.model.get_output_embeddings().weight.dtype.itemsize == 4
