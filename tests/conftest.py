@@ -32,7 +32,14 @@ def real() -> Path:
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Checkpoints of random weights, by kind."""
-    from checkpoints import save_cross_encoder, save_dense, save_sparta, save_splade
+    from checkpoints import (
+        save_cross_encoder,
+        save_dense,
+        save_query_generator,
+        save_sparta,
+        save_splade,
+        save_term_weights,
+    )
 
     folder = tmp_path_factory.mktemp("checkpoints")
     return {
@@ -40,6 +47,8 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "cross-encoder": save_cross_encoder(folder / "cross-encoder"),
         "splade": save_splade(folder / "splade"),
         "sparta": save_sparta(folder / "sparta"),
+        "query-generator": save_query_generator(folder / "query-generator"),
+        "term-weights": save_term_weights(folder / "term-weights"),
     }
 
 

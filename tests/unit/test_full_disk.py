@@ -20,7 +20,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     choose = random.Random(0)
     words = ["".join(choose.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(20_000)]
-    documents = [{"_id": f"d{i}", "title": "", "text": ". ".join(" ".join(choose.choices(words, k=7)) for _ in range(3))} for i in range(3000)]
+    texts = [". ".join(" ".join(choose.choices(words, k=7)) for _ in range(3)) for _ in range(3000)]
+    documents = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(texts)]
     queries = [{"_id": f"q{i}", "text": " ".join(words[i : i + 2000])} for i in range(60)]
     data = write_collection(folder / "data", documents, queries, {"test": [(f"q{i}", "d1", 1) for i in range(60)]})
     entry = json.dumps({"source": "local", "path": str(data)})
@@ -49,10 +50,15 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
     model = json.dumps({"family": "dense", "similarity": "dot"})
     recipe = {"derive": ["sentences"], "queries": 4, "hard_negatives": 1, "random_negatives": 1, "negative_depth": 5}
     recipe |= {"epochs": 1, "batch": 2, "learning_rate": 1e-4, "seed": 1, "max_length": 32, "language": "en"}
+    weights = json.dumps({"family": "term-weights", "keep_terms": True})
     return {
         "encode": (
             *("encode", "--model", model, "--checkpoint", models["dense"], "--corpus", inputs / "corpus.parquet"),
             *("--shard-size", "5000", "--output", disk / "0.npy"),
+        ),
+        "expand": (
+            *("expand", "--model", weights, "--checkpoint", models["term-weights"]),
+            *("--corpus", inputs / "corpus.parquet", "--shard-size", "5000", "--output", disk / "0.parquet"),
         ),
         "index-faiss": ("index", "faiss", "--embeddings", inputs / "vectors.npy", "--output", disk / "0.faiss"),
         "index-lucene": (
@@ -80,7 +86,10 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
     }
 
 
-@pytest.mark.parametrize("stage", ["encode", "index-faiss", "index-lucene", "retrieve", "score", "fuse", "train"])
+STAGES = ["encode", "expand", "index-faiss", "index-lucene", "retrieve", "score", "fuse", "train"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_full_disk_is_named_and_nothing_is_left(inputs, tiny_models, full_disk, stage):
     (full_disk / "finished").write_text("finished work")
     filler = full_disk / "filler"

@@ -16,6 +16,7 @@ _STAGES = {
     "fetch": ("fetch", "add_arguments", "fetch a corpus, a dataset or a model's checkpoint, and check it"),
     "train": ("train", "add_arguments", "train a cross-encoder on pairs from a corpus"),
     "encode": ("encode", "add_arguments", "encode one shard of a corpus to vectors"),
+    "expand": ("expand", "add_arguments", "expand the documents of one shard of a corpus for BM25"),
     "index": ("index", "add_arguments", "index a corpus for BM25, or a shard of vectors"),
     "retrieve": ("retrieve", "add_arguments", "retrieve the top documents per query"),
     "score": ("rerank", "add_score_arguments", "score (query, document) pairs with a cross-encoder, each once"),

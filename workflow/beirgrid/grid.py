@@ -21,7 +21,11 @@ from .errors import ConfigError
 # Assumed for a corpus whose registry entry does not say how many documents it has.
 _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
-_MODEL_KEYS = ("family", "similarity", "pooling", "max_length", "prompts", "precision", "trust_remote_code")
+_EXPANSION_KEYS = ("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms")
+_MODEL_KEYS = (
+    *("family", "similarity", "pooling", "max_length", "prompts", "precision", "trust_remote_code"),
+    *_EXPANSION_KEYS,
+)
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "revision", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
@@ -173,8 +177,18 @@ class Grid:
 
     def lucene_index(self, system: str, dataset: str) -> str:
         """Return the Lucene index that a BM25 system searches."""
-        name = f"bm25-{self.fields(system)}"
-        return paths.LUCENE.format(index=name, corpus=self.config.datasets[dataset].corpus)
+        return paths.LUCENE.format(index=self.lucene_name(system), corpus=self.config.datasets[dataset].corpus)
+
+    def lucene_name(self, system: str) -> str:
+        """Return the name of the Lucene index of a BM25 system: its fields, and @ the model that expands documents."""
+        expansion = self._system(system).spec.get("expansion")
+        return f"bm25-{self.fields(system)}" + (f"@{expansion}" if expansion else "")
+
+    def expansions(self, name: str, corpus: str) -> list[str]:
+        """Return the expanded shards for the index ``@model``; the index of the documents themselves has none."""
+        model = name.removeprefix("@")
+        shards = self.shards(corpus) if model else []
+        return [paths.EXPANSIONS.format(model=model, corpus=corpus, shard=shard) for shard in shards]
 
     def fields(self, system: str) -> str:
         """Return the fields of a BM25 system, flat or multifield."""
@@ -275,7 +289,9 @@ class Grid:
         for part in system.parts:
             patterns += self._made_patterns(part)
         if system.kind == "lexical":
-            patterns.append(paths.LUCENE_MADE.replace("{index}", f"bm25-{self.fields(name)}"))
+            if expansion := system.spec.get("expansion"):
+                patterns += [step.replace("{model}", expansion) for step in (paths.MODEL_MADE, paths.EXPANSIONS_MADE)]
+            patterns.append(paths.LUCENE_MADE.replace("{index}", self.lucene_name(name)))
         elif system.kind in ("dense", "sparse"):
             steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.SHARD_MADE)
             patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
@@ -292,7 +308,8 @@ class Grid:
         config = self.config
         parts = [part for name in config.grid_datasets for part in self._parts(name)]
         shown = dict.fromkeys([*config.grid_datasets, *parts])
-        used = {self._system(name).spec.get(key) for name in self.systems for key in ("retriever", "reranker")}
+        uses = ("retriever", "reranker", "expansion")
+        used = {self._system(name).spec.get(key) for name in self.systems for key in uses}
         return json.dumps(
             {
                 "systems": {name: self._describe_system(name) for name in config.grid_systems},

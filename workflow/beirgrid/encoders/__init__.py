@@ -8,7 +8,9 @@ from typing import Any
 from .base import add_compute_arguments, check_finite, pick_device, pick_precision, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
+from .query_generator import QueryGenerator
 from .sparse import SparseTextEncoder
+from .term_weights import TermWeighter
 
 # The classes of the families whose documents are encoded, shard by shard.
 FAMILIES = {"dense": DenseEncoder, "sparse": SparseTextEncoder}
@@ -22,7 +24,9 @@ def open_encoder(folder: Path, spec: dict[str, Any], device: str, precision: str
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
+    "QueryGenerator",
     "SparseTextEncoder",
+    "TermWeighter",
     "add_compute_arguments",
     "check_finite",
     "open_encoder",
