@@ -31,11 +31,21 @@ def real() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Checkpoints of random weights: ``dense`` and ``cross-encoder``."""
-    from checkpoints import save_cross_encoder, save_dense
+    """Checkpoints of random weights, one per architecture and use."""
+    import checkpoints
 
     folder = tmp_path_factory.mktemp("checkpoints")
-    return {"dense": save_dense(folder / "dense"), "cross-encoder": save_cross_encoder(folder / "cross-encoder")}
+    plain = {kind: checkpoints.save_plain(folder / kind, kind) for kind in ("bert", "distilbert", "roberta")}
+    return {
+        **plain,
+        "dense": checkpoints.save_dense(folder / "dense"),
+        "decoder": checkpoints.save_decoder(folder / "decoder"),
+        "dpr-question": checkpoints.save_dpr(folder / "dpr-question", "Question"),
+        "dpr-context": checkpoints.save_dpr(folder / "dpr-context", "Context"),
+        "cross-encoder": checkpoints.save_cross_encoder(folder / "cross-encoder"),
+        "electra": checkpoints.save_cross_encoder(folder / "electra", "Electra"),
+        "seq2seq": checkpoints.save_seq2seq(folder / "seq2seq"),
+    }
 
 
 @pytest.fixture

@@ -66,6 +66,7 @@ def _encode_rows(encoder: DenseEncoder, corpus: Path, start: int, stop: int, out
                 for rows in collection.read_documents(corpus, block, min(block + BLOCK, stop))
                 for document in rows
             ]
-            vectors = encoder.encode_documents([document.joined for document in documents], progress)
+            separator = encoder.spec.get("separator", " ")
+            vectors = encoder.encode_documents([document.join(separator) for document in documents], progress)
             check_finite(vectors, [f"document {document.id!r}" for document in documents])
             stream.write(np.ascontiguousarray(vectors, "<f4").data)

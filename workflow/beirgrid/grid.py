@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from . import paths
-from .config import Config, System, find_local, rerank_depth, resolve_path, with_parts
+from .config import Config, System, find_local, models_of, rerank_depth, resolve_path, with_parts
 from .errors import ConfigError
 
 # Assumed for a corpus whose registry entry does not say how many documents it has.
 _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
-_MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "trust_remote_code")
+_MODEL_KEYS = ("family", "similarity", "pooling", "separator", "max_length", "precision", "trust_remote_code")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "split", "queries")
@@ -103,7 +103,29 @@ class Grid:
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""
-        return as_json(self.raw["models"][model], _MODEL_KEYS)
+        return self._entry(model, document=self._prompts(model).get("document"))
+
+    def query_entry(self, system: str, dataset: str) -> str:
+        """Return the JSON of the model entry with which a system encodes the queries of a dataset."""
+        model = self.query_model(system)
+        prompts = self._prompts(model)
+        means = [name for name, entry in self.config.datasets.items() if dataset in entry.mean_of]
+        own = (prompts.get("datasets", {}).get(name, {}).get("query") for name in (dataset, *means))
+        return self._entry(model, query=next((prompt for prompt in own if prompt is not None), prompts.get("query")))
+
+    def query_model(self, system: str) -> str:
+        """Return the model that encodes the queries of a system: its retriever, or the retriever's query_model."""
+        model = str(self._system(system).spec["retriever"])
+        return self.config.models[model].query_model or model
+
+    def _prompts(self, model: str) -> dict[str, Any]:
+        return dict(self.config.models[model].spec.get("prompts", {}))
+
+    def _entry(self, model: str, **prompts: str | None) -> str:
+        """Return a model's entry with the prompt of one side only: that of the other must rerun nothing."""
+        given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
+        entry = {**self.raw["models"][model], "prompts": given}
+        return as_json(entry, (*_MODEL_KEYS, "prompts") if given else _MODEL_KEYS)
 
     def train_entry(self, model: str) -> str:
         """Return the JSON of a model's training recipe and max_length."""
@@ -111,7 +133,7 @@ class Grid:
         entry = {**train, "language": self.language(train["corpus"])}
         entry["max_length"] = self.raw["models"][model].get("max_length")
         if "teacher" in train:
-            entry["teacher"] = json.loads(self.model_entry(train["teacher"]))
+            entry["teacher"] = json.loads(as_json(self.raw["models"][train["teacher"]], (*_MODEL_KEYS, "prompts")))
         return json.dumps(entry, ensure_ascii=False)
 
     @staticmethod
@@ -163,8 +185,8 @@ class Grid:
         return self.config.corpora[corpus].language
 
     def checkpoint(self, system: str) -> str:
-        """Return the checkpoint folder of a dense system."""
-        return paths.CHECKPOINT.format(model=self._system(system).spec["retriever"])
+        """Return the folder of the checkpoint with which a dense system encodes queries."""
+        return paths.CHECKPOINT.format(model=self.query_model(system))
 
     def part_runs(self, system: str, dataset: str) -> list[str]:
         """Return the runs that a reranked or fused system is made from."""
@@ -252,6 +274,7 @@ class Grid:
         elif system.kind == "dense":
             steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.FAISS_MADE)
             patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
+            patterns.append(paths.MODEL_MADE.replace("{model}", self.query_model(name)))
         elif system.kind == "rerank":
             reranker = system.spec["reranker"]
             patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
@@ -264,7 +287,7 @@ class Grid:
         """Return as JSON what the aggregate and report commands need to know of the grid."""
         config = self.config
         shown = [*config.grid_datasets, *(name for name in self.datasets if name not in config.grid_datasets)]
-        used = {self._system(name).spec.get(key) for name in self.systems for key in ("retriever", "reranker")}
+        used = {model for name in self.systems for model in models_of(config, self._system(name).spec)}
         return json.dumps(
             {
                 "systems": {name: self._describe_system(name) for name in config.grid_systems},

@@ -8,9 +8,15 @@ from typing import Any
 from .base import add_compute_arguments, check_finite, pick_device, pick_precision, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
+from .seq2seq import Seq2SeqScorer
 
 # The classes of the families whose documents are encoded, shard by shard.
 FAMILIES = {"dense": DenseEncoder}
+# The classes of the families that score pairs.
+SCORERS: dict[str, type[CrossEncoderScorer] | type[Seq2SeqScorer]] = {
+    "cross-encoder": CrossEncoderScorer,
+    "seq2seq-reranker": Seq2SeqScorer,
+}
 
 
 def open_encoder(
@@ -20,12 +26,21 @@ def open_encoder(
     return FAMILIES[spec["family"]](folder, spec, device, precision, batch_tokens)
 
 
+def open_scorer(
+    folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+) -> CrossEncoderScorer | Seq2SeqScorer:
+    """Open the checkpoint of a reranker as the family of its registry entry ``spec`` says."""
+    return SCORERS[spec["family"]](folder, spec, device, precision, batch_tokens)
+
+
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
+    "Seq2SeqScorer",
     "add_compute_arguments",
     "check_finite",
     "open_encoder",
+    "open_scorer",
     "pick_device",
     "pick_precision",
     "token_batches",
