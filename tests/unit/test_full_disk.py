@@ -40,7 +40,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tuple[str | Path, ...]]:
-    model = json.dumps({"similarity": "dot"})
+    model = json.dumps({"family": "dense", "similarity": "dot"})
     return {
         "encode": (
             *("encode", "--model", model, "--checkpoint", models["dense"], "--corpus", inputs / "corpus.parquet"),

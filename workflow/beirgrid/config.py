@@ -307,7 +307,7 @@ def _grid_problems(config: Config) -> Iterator[str]:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.depth})"
     for name in sorted(models):
         spec = config.models[name].spec
-        # (A copy of a hub's checkpoint may be put there until it is fetched.)
+        # A converted copy of a hub's checkpoint may be put in its place until the model is fetched.
         if "path" in spec and "checkpoint" not in spec and not resolve_path(spec["path"]).is_dir():
             yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
         yield from _leakage_problems(config, name)
