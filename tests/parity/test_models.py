@@ -125,6 +125,20 @@ def test_a_tower_of_another_architecture_is_refused(tiny_models):
         DenseEncoder(tiny_models["distilbert"], {"similarity": "dot", "pooling": "pooler"}, "cpu", "float32", BUDGET)
 
 
+def test_weights_stored_in_half_precision_compute_in_float32(tiny_models, tmp_path):
+    import torch
+    from transformers import AutoModel
+
+    folder = shutil.copytree(tiny_models["bert"], tmp_path / "half")
+    AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
+    whole = AutoModel.from_pretrained(folder, dtype=torch.float32)
+    shutil.copytree(folder, tmp_path / "whole")
+    whole.save_pretrained(tmp_path / "whole")
+    texts, spec = _texts(20), {"similarity": "dot", "pooling": "mean"}
+    vectors = DenseEncoder(folder, spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    np.testing.assert_allclose(vectors, _hidden(tmp_path / "whole", texts, 128, "mean"), atol=1e-4)
+
+
 def _odds(folder: Path, prompts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """The logits of true less false, and the log-probability of true among both, one prompt at a time."""
     import torch

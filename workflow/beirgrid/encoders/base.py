@@ -156,6 +156,7 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", **options: Any)
 
     Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
     in its log alone. ``unused`` is a part of the names of those that the model does not use and may lack.
+    The model is returned in float32.
     """
     with _missing_weights() as missing:
         try:
@@ -166,7 +167,7 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", **options: Any)
     if lacking := [name for name in missing if not unused or unused not in name]:
         whole = f"{folder} is no whole {type(model).__name__}"
         raise DataError(f"{whole}: it lacks {len(lacking)} weights, {lacking[0]} first")
-    return model
+    return model.float()  # transformers opens weights in the type in which they are stored
 
 
 @contextmanager

@@ -18,17 +18,12 @@ _ANSWERS = ("▁true", "▁false")
 
 
 def seq2seq_model(folder: str, **options: Any) -> Any:
-    """Open the model of a checkpoint."""
-    from transformers import AutoModelForSeq2SeqLM
+    """Open a checkpoint's model, with its tokenizer as an attribute."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    return AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
-
-
-def tokenizer(folder: str, **options: Any) -> Any:
-    """Open the tokenizer of a checkpoint."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder, **options)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
+    model.tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    return model
 
 
 class Seq2SeqScorer(Encoder):
@@ -44,9 +39,9 @@ class Seq2SeqScorer(Encoder):
         import torch
 
         super().__init__(spec, device, precision, batch_tokens)
-        options = {"trust_remote_code": spec.get("trust_remote_code", False)}
-        self.tokenizer = load_checkpoint(tokenizer, folder, **options)
-        self.model = load_checkpoint(seq2seq_model, folder, **options).to(self.device).eval()
+        remote = spec.get("trust_remote_code", False)
+        self.model = load_checkpoint(seq2seq_model, folder, trust_remote_code=remote).to(self.device).eval()
+        self.tokenizer = self.model.tokenizer
         self.answers = self.tokenizer.convert_tokens_to_ids(list(_ANSWERS))
         if self.tokenizer.unk_token_id in self.answers:
             raise DataError(f"{folder} is no monoT5: its tokenizer has no {' and '.join(_ANSWERS)}")
