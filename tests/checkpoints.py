@@ -32,6 +32,96 @@ def _config(**changes: Any) -> Any:
     return BertConfig(vocab_size=len(_tokenizer()), **_SIZE, **changes)
 
 
+def _byte_tokenizer(name: str, padding_side: str = "right", **special: str) -> Any:
+    """A tokenizer of RoBERTa or Qwen2 whose byte-level vocabulary has no merges: a token per byte."""
+    import transformers
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    pieces = [*special.values(), *sorted(ByteLevel.alphabet())]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    return getattr(transformers, name)(
+        vocab=vocabulary, merges=[], model_max_length=128, padding_side=padding_side, **special
+    )
+
+
+def save_plain(folder: Path, kind: str, seed: int = 0) -> Path:
+    """Save a random ``bert``, ``distilbert`` or ``roberta`` as transformers does: how to pool it is not said."""
+    import torch
+    from transformers import BertModel, DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
+
+    torch.manual_seed(seed)
+    if kind == "roberta":
+        special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
+        tokenizer = _byte_tokenizer("RobertaTokenizer", **special, mask_token="<mask>")
+        size = {**_SIZE, "max_position_embeddings": 130}  # RoBERTa counts from 2
+        config = RobertaConfig(vocab_size=len(tokenizer), initializer_range=0.5, pad_token_id=1, **size)
+        model = RobertaModel(config, add_pooling_layer=False)
+    else:
+        tokenizer = _tokenizer()
+        if kind == "distilbert":
+            size = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 128}
+            model = DistilBertModel(DistilBertConfig(vocab_size=len(tokenizer), initializer_range=0.5, **size))
+        else:
+            model = BertModel(_config(initializer_range=0.5))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_dpr(folder: Path, tower: str, seed: int = 2) -> Path:
+    """Save the ``Question`` or ``Context`` tower of a random DPR."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed + len(tower))
+    config = transformers.DPRConfig(vocab_size=len(_tokenizer()), initializer_range=0.5, **_SIZE)
+    getattr(transformers, f"DPR{tower}Encoder")(config).save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+    return folder
+
+
+def save_decoder(folder: Path, seed: int = 3) -> Path:
+    """Save a random Qwen3 with groups of heads as an embedder: last token, ended by <|endoftext|>, padded left."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import Qwen3Config, Qwen3Model
+
+    torch.manual_seed(seed)
+    end = "<|endoftext|>"
+    tokenizer = _byte_tokenizer("Qwen2Tokenizer", eos_token=end, pad_token=end, unk_token=end, padding_side="left")
+    number = tokenizer.convert_tokens_to_ids(end)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, number)]
+    )
+    size = {**_SIZE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    plain = folder.parent / f"{folder.name}-qwen3"
+    Qwen3Model(Qwen3Config(vocab_size=len(tokenizer), initializer_range=0.3, **size)).save_pretrained(plain)
+    tokenizer.save_pretrained(plain)
+    modules = [Transformer(str(plain)), Pooling(32, "lasttoken"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def save_seq2seq(folder: Path, seed: int = 4) -> Path:
+    """Save a random T5 that knows the words of monoT5's prompt and answers."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
+
+    torch.manual_seed(seed)
+    pieces = ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
+    words = ["▁true", "▁false", "▁Query", "▁Document", "▁Relevant"]
+    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    vocabulary += [(piece, -5.0) for piece in pieces] + [(word, -1.0) for word in words]
+    tokenizer = T5Tokenizer(vocab=vocabulary, extra_ids=0, model_max_length=128)
+    size = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, initializer_factor=1.0, **size)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_dense(folder: Path, seed: int = 0) -> Path:
     """Save a mean-pooling SentenceTransformer over a random BERT."""
     import torch
@@ -48,13 +138,16 @@ def save_dense(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def save_cross_encoder(folder: Path, seed: int = 1) -> Path:
-    """Save a random BERT for sequence classification with one label."""
+def save_cross_encoder(folder: Path, kind: str = "Bert", seed: int = 1) -> Path:
+    """Save a random ``Bert`` or ``Electra`` for sequence classification with one label."""
     import torch
-    from transformers import BertForSequenceClassification
+    import transformers
 
     torch.manual_seed(seed)
-    BertForSequenceClassification(_config(initializer_range=0.5, num_labels=1)).save_pretrained(folder)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(_tokenizer()), initializer_range=0.5, num_labels=1, **_SIZE
+    )
+    getattr(transformers, f"{kind}ForSequenceClassification")(config).save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder
 

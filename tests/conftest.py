@@ -31,24 +31,24 @@ def real() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Checkpoints of random weights, by kind."""
-    from checkpoints import (
-        save_cross_encoder,
-        save_dense,
-        save_query_generator,
-        save_sparta,
-        save_splade,
-        save_term_weights,
-    )
+    """Checkpoints of random weights, one per architecture and use."""
+    import checkpoints
 
     folder = tmp_path_factory.mktemp("checkpoints")
+    plain = {kind: checkpoints.save_plain(folder / kind, kind) for kind in ("bert", "distilbert", "roberta")}
     return {
-        "dense": save_dense(folder / "dense"),
-        "cross-encoder": save_cross_encoder(folder / "cross-encoder"),
-        "splade": save_splade(folder / "splade"),
-        "sparta": save_sparta(folder / "sparta"),
-        "query-generator": save_query_generator(folder / "query-generator"),
-        "term-weights": save_term_weights(folder / "term-weights"),
+        **plain,
+        "dense": checkpoints.save_dense(folder / "dense"),
+        "decoder": checkpoints.save_decoder(folder / "decoder"),
+        "dpr-question": checkpoints.save_dpr(folder / "dpr-question", "Question"),
+        "dpr-context": checkpoints.save_dpr(folder / "dpr-context", "Context"),
+        "splade": checkpoints.save_splade(folder / "splade"),
+        "sparta": checkpoints.save_sparta(folder / "sparta"),
+        "cross-encoder": checkpoints.save_cross_encoder(folder / "cross-encoder"),
+        "electra": checkpoints.save_cross_encoder(folder / "electra", "Electra"),
+        "seq2seq": checkpoints.save_seq2seq(folder / "seq2seq"),
+        "query-generator": checkpoints.save_query_generator(folder / "query-generator"),
+        "term-weights": checkpoints.save_term_weights(folder / "term-weights"),
     }
 
 

@@ -106,6 +106,44 @@ MISTAKES = {
         {"models/deepct/similarity": "dot"},
         "models.deepct: a term-weights model has no similarity",
     ),
+    "similarity of a seq2seq reranker": (
+        {"models/x": {"family": "seq2seq-reranker", "path": "/x", "similarity": "dot"}},
+        "models.x: a seq2seq-reranker has no similarity",
+    ),
+    "prompts of a cross-encoder": (
+        {"models/ms-marco-minilm/prompts": {"query": "q: "}},
+        "models.ms-marco-minilm: a cross-encoder has no prompts",
+    ),
+    "unknown family": ({"models/minilm/family": "dens"}, "'dens' is not one of dense, sparse, cross-encoder"),
+    "similarity that there is not": ({"models/minilm/similarity": "cos"}, "'cos' is not one of cosine, dot"),
+    "unknown pooling": ({"models/minilm/pooling": "mena"}, "'mena' is not one of cls, mean, lasttoken, pooler"),
+    "prompt for an unknown dataset": (
+        {"models/minilm/prompts": {"datasets": {"scifct": {"query": "q: "}}}},
+        "models.minilm.prompts.datasets: no dataset is named 'scifct'; did you mean 'scifact'?",
+    ),
+    "documents' prompt for a dataset": (
+        {"models/minilm/prompts": {"datasets": {"scifact": {"query": "q: ", "document": "d: "}}}},
+        "models.minilm.prompts.datasets.scifact: unknown key 'document'",
+    ),
+    "unknown query model": (
+        {"models/minilm/query_model": "minlm"},
+        "models.minilm.query_model: no model is named 'minlm'; did you mean 'minilm'?",
+    ),
+    "query model of another family": (
+        {"models/minilm/query_model": "ms-marco-minilm"},
+        "models.minilm.query_model: 'ms-marco-minilm' is a cross-encoder model; a dense model is needed here",
+    ),
+    "query model of another similarity": (
+        {
+            "models/x": {"family": "dense", "path": "/x", "similarity": "dot"},
+            "models/minilm/query_model": "x",
+        },
+        "models.minilm.query_model: 'x' has another similarity (dot)",
+    ),
+    "query model of a query model": (
+        {"models/minilm/query_model": "minilm"},
+        "models.minilm.query_model: 'minilm' itself has a query_model",
+    ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},
         "weights from a package need their SHA-256",
@@ -161,6 +199,13 @@ MISTAKES = {
             "models/x": {"family": "dense", "path": "/nowhere", "similarity": "dot"},
             "systems/x": {"retriever": "x"},
             "grid/systems": ["x"],
+        },
+        "models.x.path: there is no folder /nowhere",
+    ),
+    "a query model's folder": (
+        {
+            "models/x": {"family": "dense", "path": "/nowhere", "similarity": "cosine"},
+            "models/minilm/query_model": "x",
         },
         "models.x.path: there is no folder /nowhere",
     ),

@@ -12,8 +12,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -408,10 +410,17 @@ def without(*left_out: str) -> dict[str, bytes]:
         pytest.param({}, {}, "'toy': there is no folder .*/folder$", id="no-folder"),
         pytest.param(without("config.json"), {}, "'toy': .*neither config.json nor modules.json", id="no-config"),
         pytest.param(without("model.safetensors"), {}, r"'toy': no \.safetensors weights", id="no-weights"),
+        pytest.param(without("tokenizer.json"), {}, "'toy': the checkpoint has no tokenizer", id="no-tokenizer"),
+        pytest.param(
+            {},
+            {"checkpoint": "a/b"},
+            "'toy': there is no folder .*: put a/b there, its weights as .safetensors .docs/models.md",
+            id="no-folder-of-converted-weights",
+        ),
         pytest.param(
             {**without("model.safetensors"), **PICKLES},
             {},
-            r"'toy': no \.safetensors weights",
+            r"'toy': no \.safetensors weights.*Convert them yourself \(docs/models.md.*set models\.toy\.path",
             id="only-pickled-weights",
         ),
         pytest.param(
@@ -455,6 +464,33 @@ def test_a_bad_checkpoint_is_refused(run, tmp_path, inside, entry, message):
 def test_a_checkpoint_from_elsewhere_that_is_not_there_is_refused(run, tmp_path, entry, message):
     error = run(*model_command(tmp_path / "out", **entry)).error
     assert re.search(message, error), error
+    assert names(tmp_path / "out") == []
+
+
+def test_a_revision_that_the_hub_does_not_have_is_refused(tmp_path):
+    """A server on this machine answers as the hub does, to the hub's own client."""
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RevisionNotFound")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+    environment = {**os.environ, **hub, "HF_HOME": str(tmp_path / "hub"), "PYTHONPATH": str(ROOT / "workflow")}
+    arguments = model_command(tmp_path / "out", checkpoint="a/b", revision="1" * 40)
+    command = [sys.executable, "-m", "beirgrid", "fetch", *arguments]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+    server.shutdown()
+    assert done.returncode == 1
+    message = r"'toy': a/b at revision 1{40} cannot be fetched \(RevisionNotFoundError: 404"
+    assert re.search(message, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert names(tmp_path / "out") == []
 
 

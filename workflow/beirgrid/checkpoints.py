@@ -16,17 +16,32 @@ from .errors import DataError
 # Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened.
 _REFUSED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.ot", "*.onnx", "*.py")
 
+# Files that hold a tokenizer's vocabulary.
+_TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+
 
 def fetch(name: str, entry: dict[str, Any], target: Path) -> None:
     """Copy or download the checkpoint of registry entry ``entry`` into the folder ``target``."""
     if "path" in entry:
-        _copy(name, resolve_path(entry["path"]), target, _refused(entry))
+        folder = resolve_path(entry["path"])
+        if not folder.is_dir() and "checkpoint" in entry:
+            raise DataError(
+                f"model {name!r}: there is no folder {folder}: put {entry['checkpoint']} there, its weights as "
+                ".safetensors (docs/models.md, Converting pickled weights)"
+            )
+        _copy(name, folder, target, _refused(entry))
     elif "package" in entry:
         _copy(name, _package_folder(name, entry["package"]), target, _refused(entry))
     else:
         _download(name, entry, target)
     if not any(target.glob("**/*.safetensors")):
-        raise DataError(f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code")
+        raise DataError(
+            f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code. Convert "
+            f"them yourself (docs/models.md, Converting pickled weights) and set models.{name}.path to the folder"
+        )
+    if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
+        # transformers would make up a tokenizer that knows no word.
+        raise DataError(f"model {name!r}: the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
 
 
 def _refused(entry: dict[str, Any]) -> list[str]:

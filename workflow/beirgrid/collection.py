@@ -33,7 +33,11 @@ class Document(NamedTuple):
     @property
     def joined(self) -> str:
         """Title and text as neural models read them (beir's concatenation)."""
-        return f"{self.title} {self.text}".strip()
+        return self.join(" ")
+
+    def join(self, separator: str) -> str:
+        """Title and text with something else between them (DPR)."""
+        return f"{self.title}{separator}{self.text}".strip()
 
 
 def count(corpus: str | Path) -> int:

@@ -87,6 +87,11 @@ class Model:
         """How the model is trained in the workflow, or None if it is fetched."""
         return self.spec.get("train")
 
+    @property
+    def query_model(self) -> str | None:
+        """The model that encodes queries in place of this one, if there is one (DPR)."""
+        return self.spec.get("query_model")
+
 
 @dataclass(frozen=True)
 class System:
@@ -154,6 +159,12 @@ def with_parts(systems: Mapping[str, System], names: Iterable[str]) -> list[str]
         found.update(dict.fromkeys(with_parts(systems, systems[name].parts)))
         found[name] = None
     return list(found)
+
+
+def models_of(config: Config, system: Mapping[str, Any]) -> list[str]:
+    """Return the models that a system's entry asks for, that of its queries included."""
+    named = [system[key] for key in ("retriever", "reranker", "expansion") if system.get(key) in config.models]
+    return [*named, *(tower for name in named if (tower := config.models[name].query_model))]
 
 
 def rerank_depth(system: Mapping[str, Any], run_depth: int) -> int:
@@ -330,7 +341,7 @@ def _grid_problems(config: Config) -> Iterator[str]:
     models: set[str] = set()
     for name in with_parts(config.systems, config.grid_systems):
         spec = config.systems[name].spec
-        models |= {spec[key] for key in ("retriever", "reranker", "expansion") if spec.get(key) in config.models}
+        models |= set(models_of(config, spec))
         if config.systems[name].kind == "rerank" and rerank_depth(spec, config.depth) > config.depth:
             depth = f"{spec['depth']} is deeper than the runs are"
             yield f"systems.{name}.depth: {depth} (retrieve.depth is {config.depth})"
@@ -339,7 +350,8 @@ def _grid_problems(config: Config) -> Iterator[str]:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.depth})"
     for name in sorted(models):
         spec = config.models[name].spec
-        if "path" in spec and not resolve_path(spec["path"]).is_dir():
+        # A converted copy of a hub's checkpoint may be put in its place until the model is fetched.
+        if "path" in spec and "checkpoint" not in spec and not resolve_path(spec["path"]).is_dir():
             yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
         yield from _leakage_problems(config, name)
     yield from _language_problems(config)
@@ -393,13 +405,16 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
         yield f"{where}: a dense model needs its similarity (cosine or dot)"
     if model["family"] == "sparse" and model.get("similarity", "dot") != "dot":
         yield f"{where}: sparse models compare by dot product"
-    if model["family"] == "cross-encoder" and "similarity" in model:
-        yield f"{where}: a cross-encoder has no similarity"
+    if model["family"] in _RERANKERS:
+        for key in sorted({"similarity", "pooling", "prompts", "separator", "query_model"} & set(model)):
+            yield f"{where}: a {model['family']} has no {key}"
     if model["family"] in _EXPANDERS and "similarity" in model:
         yield f"{where}: a {model['family']} model has no similarity"
     for family, keys in _EXPANDERS.items():
         for key in sorted(keys & set(model)) if model["family"] != family else ():
             yield f"{where}: the key {key!r} goes with {family} models, not with a {model['family']} model"
+    yield from _pooling_problems(where, model)
+    yield from _query_side_problems(where, model, raw)
     if train := model.get("train"):
         yield from _unknown(f"{where}.train.base", "model", train["base"], raw["models"])
         yield from _unknown(f"{where}.train.corpus", "corpus", train["corpus"], raw["corpora"])
@@ -420,12 +435,37 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
                 yield f"{where}.train.dataset: {train['dataset']!r} is a mean of datasets"
 
 
+_POOLINGS = {"dense": ("cls", "mean", "lasttoken", "pooler"), "sparse": ("splade", "sparta")}
+
+
+def _pooling_problems(where: str, model: Mapping[str, Any]) -> Iterator[str]:
+    known = _POOLINGS.get(model["family"], ())
+    if "pooling" in model and known and model["pooling"] not in known:
+        yield f"{where}.pooling: a {model['family']} model pools as {', '.join(known)}, not {model['pooling']!r}"
+
+
 # Families whose models expand documents for BM25, and the keys that only their entries have.
 _EXPANDERS = {
     "query-generator": {"queries_per_document", "seed", "top_k", "top_p"},
     "term-weights": {"smoothing", "keep_terms"},
 }
 
+
+def _query_side_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with how a model encodes queries: its prompts per dataset, its second tower."""
+    for dataset in model.get("prompts", {}).get("datasets", {}):
+        yield from _unknown(f"{where}.prompts.datasets", "dataset", dataset, raw["datasets"])
+    if "query_model" in model:
+        at = f"{where}.query_model"
+        yield from _model_use_problems(at, model["query_model"], model["family"], raw)
+        tower = raw["models"].get(model["query_model"], {})
+        if tower.get("similarity", model.get("similarity")) != model.get("similarity"):
+            yield f"{at}: {model['query_model']!r} has another similarity ({tower['similarity']})"
+        if "query_model" in tower:
+            yield f"{at}: {model['query_model']!r} itself has a query_model"
+
+
+_RERANKERS = ("cross-encoder", "seq2seq-reranker")
 _KINDS = {
     "lexical": {"retriever", "expansion", "fields", "k1", "b"},
     "dense": {"retriever"},
@@ -493,7 +533,9 @@ def _rerank_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, An
     if "reranker" not in system:
         yield f"{where}: first_stage needs a reranker, a cross-encoder model"
     else:
-        yield from _model_use_problems(f"{where}.reranker", system["reranker"], "cross-encoder", raw)
+        family = raw["models"].get(system["reranker"], {}).get("family")
+        wanted = family if family in _RERANKERS else "cross-encoder"
+        yield from _model_use_problems(f"{where}.reranker", system["reranker"], wanted, raw)
 
 
 def _fusion_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:

@@ -55,8 +55,9 @@ def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, out
     header = {"descr": "<f4", "fortran_order": False, "shape": (stop - start, encoder.dimension)}
     with output.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
+        separator = encoder.spec.get("separator", " ")
         for documents in _blocks(corpus, start, stop):
-            vectors = encoder.encode_documents([document.joined for document in documents], progress)
+            vectors = encoder.encode_documents([document.join(separator) for document in documents], progress)
             check_finite(vectors, [f"document {document.id!r}" for document in documents])
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import paths
-from .config import CHECKOUT, Config, System, find_local, rerank_depth, resolve_path, with_parts
+from .config import CHECKOUT, Config, System, find_local, models_of, rerank_depth, resolve_path, with_parts
 from .errors import ConfigError
 
 # Assumed for a corpus whose registry entry does not say how many documents it has.
@@ -23,7 +23,7 @@ _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
 _EXPANSION_KEYS = ("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms")
 _MODEL_KEYS = (
-    *("family", "similarity", "pooling", "max_length", "prompts", "precision", "trust_remote_code"),
+    *("family", "similarity", "pooling", "separator", "max_length", "precision", "trust_remote_code"),
     *_EXPANSION_KEYS,
 )
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
@@ -134,7 +134,29 @@ class Grid:
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""
-        return as_json(self.raw["models"][model], _MODEL_KEYS)
+        return self._entry(model, document=self._prompts(model).get("document"))
+
+    def query_entry(self, system: str, dataset: str) -> str:
+        """Return the JSON of the model entry with which a system encodes the queries of a dataset."""
+        model = self.query_model(system)
+        prompts = self._prompts(model)
+        means = [name for name, entry in self.config.datasets.items() if dataset in entry.mean_of]
+        own = (prompts.get("datasets", {}).get(name, {}).get("query") for name in (dataset, *means))
+        return self._entry(model, query=next((prompt for prompt in own if prompt is not None), prompts.get("query")))
+
+    def query_model(self, system: str) -> str:
+        """Return the model that encodes the queries of a system: its retriever, or the retriever's query_model."""
+        model = str(self._system(system).spec["retriever"])
+        return self.config.models[model].query_model or model
+
+    def _prompts(self, model: str) -> dict[str, Any]:
+        return dict(self.config.models[model].spec.get("prompts", {}))
+
+    def _entry(self, model: str, **prompts: str | None) -> str:
+        """Return a model's entry with the prompt of one side only: that of the other must rerun nothing."""
+        given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
+        entry = {**self.raw["models"][model], "prompts": given}
+        return as_json(entry, (*_MODEL_KEYS, "prompts") if given else _MODEL_KEYS)
 
     def train_entry(self, model: str) -> str:
         """Return the JSON of a model's training recipe and max_length."""
@@ -142,7 +164,7 @@ class Grid:
         entry = {**train, "language": self.language(train["corpus"])}
         entry["max_length"] = self.raw["models"][model].get("max_length")
         if "teacher" in train:
-            entry["teacher"] = json.loads(self.model_entry(train["teacher"]))
+            entry["teacher"] = json.loads(as_json(self.raw["models"][train["teacher"]], (*_MODEL_KEYS, "prompts")))
         return json.dumps(entry, ensure_ascii=False)
 
     @staticmethod
@@ -204,8 +226,8 @@ class Grid:
         return self.config.corpora[corpus].language
 
     def checkpoint(self, system: str) -> str:
-        """Return the checkpoint folder of a neural retriever."""
-        return paths.CHECKPOINT.format(model=self._system(system).spec["retriever"])
+        """Return the folder of the checkpoint with which a neural retriever encodes queries."""
+        return paths.CHECKPOINT.format(model=self.query_model(system))
 
     def part_runs(self, system: str, dataset: str) -> list[str]:
         """Return the runs that a reranked or fused system is made from."""
@@ -295,6 +317,7 @@ class Grid:
         elif system.kind in ("dense", "sparse"):
             steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.SHARD_MADE)
             patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
+            patterns.append(paths.MODEL_MADE.replace("{model}", self.query_model(name)))
         elif system.kind == "rerank":
             reranker = system.spec["reranker"]
             patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
@@ -308,8 +331,7 @@ class Grid:
         config = self.config
         parts = [part for name in config.grid_datasets for part in self._parts(name)]
         shown = dict.fromkeys([*config.grid_datasets, *parts])
-        uses = ("retriever", "reranker", "expansion")
-        used = {self._system(name).spec.get(key) for name in self.systems for key in uses}
+        used = {model for name in self.systems for model in models_of(config, self._system(name).spec)}
         return json.dumps(
             {
                 "systems": {name: self._describe_system(name) for name in config.grid_systems},

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from . import collection, files, provenance, runs
-from .encoders import CrossEncoderScorer, add_compute_arguments, check_finite, pick_device, pick_precision
+from .encoders import add_compute_arguments, check_finite, open_scorer, pick_device, pick_precision
 from .errors import DataError
 from .progress import Progress
 
@@ -92,7 +92,7 @@ def _score_missing(args: argparse.Namespace, precision: str, missing: list[tuple
     progress = Progress("score", len(missing), "pairs")
     if not missing:
         return 0.0
-    scorer = CrossEncoderScorer(args.checkpoint, args.model, args.device, precision, args.batch_tokens)
+    scorer = open_scorer(args.checkpoint, args.model, args.device, precision, args.batch_tokens)
     queries = collection.read_queries(args.queries)
     for start in range(0, len(missing), PART):
         part = missing[start : start + PART]

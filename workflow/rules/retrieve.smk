@@ -46,7 +46,7 @@ rule retrieve_faiss:
         made=paths.RUN_MADE,
     params:
         version=STAGE_VERSIONS["retrieve"],
-        entry=lambda w: grid.model_entry(grid.config.systems[w.system].spec["retriever"]),
+        entry=lambda w: grid.query_entry(w.system, w.dataset),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
     log:
@@ -82,7 +82,7 @@ rule retrieve_impact:
         made=paths.RUN_MADE,
     params:
         version=STAGE_VERSIONS["retrieve"],
-        entry=lambda w: grid.model_entry(grid.config.systems[w.system].spec["retriever"]),
+        entry=lambda w: grid.query_entry(w.system, w.dataset),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
     log:

@@ -9,11 +9,17 @@ from .base import add_compute_arguments, check_finite, pick_device, pick_precisi
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .query_generator import QueryGenerator
+from .seq2seq import Seq2SeqScorer
 from .sparse import SparseTextEncoder
 from .term_weights import TermWeighter
 
 # The classes of the families whose documents are encoded, shard by shard.
 FAMILIES = {"dense": DenseEncoder, "sparse": SparseTextEncoder}
+# The classes of the families that score pairs.
+SCORERS: dict[str, type[CrossEncoderScorer] | type[Seq2SeqScorer]] = {
+    "cross-encoder": CrossEncoderScorer,
+    "seq2seq-reranker": Seq2SeqScorer,
+}
 
 
 def open_encoder(folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]) -> Any:
@@ -21,15 +27,24 @@ def open_encoder(folder: Path, spec: dict[str, Any], device: str, precision: str
     return FAMILIES[spec["family"]](folder, spec, device, precision, batch_tokens)
 
 
+def open_scorer(
+    folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+) -> CrossEncoderScorer | Seq2SeqScorer:
+    """Open the checkpoint of a reranker as the family of its registry entry ``spec`` says."""
+    return SCORERS[spec["family"]](folder, spec, device, precision, batch_tokens)
+
+
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
     "QueryGenerator",
+    "Seq2SeqScorer",
     "SparseTextEncoder",
     "TermWeighter",
     "add_compute_arguments",
     "check_finite",
     "open_encoder",
+    "open_scorer",
     "pick_device",
     "pick_precision",
     "token_batches",

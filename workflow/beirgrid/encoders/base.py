@@ -143,7 +143,7 @@ class Encoder:
                     layer.to(getattr(torch, self.precision))
             if self.device == "cpu":
                 attention.use(transformer)
-        self.model[0].register_forward_hook(_token_embeddings_to_float32)
+        self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.device, enabled=False)(module.forward)
 
@@ -165,11 +165,12 @@ class Encoder:
         return np.array(lengths, np.int64)
 
 
-def load_checkpoint(loader: Any, folder: Path, **options: Any) -> Any:
+def load_checkpoint(loader: Any, folder: Path, unused: str = "", **options: Any) -> Any:
     """Open a checkpoint with a class of sentence-transformers or transformers; what it raises becomes one DataError.
 
     Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
-    in its log alone. (A dense model does not use its pooler, which many checkpoints leave out.)
+    in its log alone. ``unused`` is a part of the names of those that the model does not use and may lack.
+    The model is returned in float32.
     """
     with _missing_weights() as missing:
         try:
@@ -178,9 +179,11 @@ def load_checkpoint(loader: Any, folder: Path, **options: Any) -> Any:
         except Exception as error:  # transformers raises nearly every type for a broken folder
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
-    if lacking := [name for name in missing if loader.__name__ != "SentenceTransformer" or "pooler" not in name]:
-        raise DataError(f"{folder} is no whole {loader.__name__}: it lacks {len(lacking)} weights, {lacking[0]} first")
-    return model
+    if lacking := [name for name in missing if not unused or unused not in name]:
+        whole = f"{folder} is no whole {type(model).__name__}"
+        raise DataError(f"{whole}: it lacks {len(lacking)} weights, {lacking[0]} first")
+    # transformers opens weights in the type in which they are stored. (A tokenizer has none.)
+    return model.float() if hasattr(model, "float") else model
 
 
 @contextmanager
@@ -200,6 +203,7 @@ def _missing_weights() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-def _token_embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:
-    if "token_embeddings" in features:
-        features["token_embeddings"] = features["token_embeddings"].float()
+def _embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:
+    for name in ("token_embeddings", "sentence_embedding"):
+        if name in features:
+            features[name] = features[name].float()

@@ -7,8 +7,31 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DataError
 from ..progress import Progress
 from .base import Encoder, load_checkpoint, token_batches
+
+
+def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **options: Any) -> Any:
+    """Build a SentenceTransformer from a plain transformers checkpoint, which does not say how it is pooled."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import AutoConfig
+
+    hub = {"local_files_only": options.pop("local_files_only"), "trust_remote_code": trust_remote_code}
+    loading: dict[str, Any] = {f"{part}_kwargs": dict(hub) for part in ("model", "config", "processor")}
+    if AutoConfig.from_pretrained(folder, **hub).model_type == "dpr":
+        # transformers opens either tower of DPR as the question's, whose weights have another prefix.
+        loading["model_kwargs"]["key_mapping"] = {"^ctx_encoder": "question_encoder"}
+    if pooling == "pooler":
+        output = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+        modules = [Transformer(folder, modality_config=output, module_output_name="sentence_embedding", **loading)]
+    else:
+        transformer = Transformer(folder, **loading)
+        modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
+    model = SentenceTransformer(modules=modules, **options)
+    model.encode("")  # not every architecture has the output that is asked for
+    return model
 
 
 class DenseEncoder(Encoder):
@@ -17,23 +40,42 @@ class DenseEncoder(Encoder):
     def __init__(
         self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
     ) -> None:
-        from sentence_transformers import SentenceTransformer
-
         super().__init__(spec, device, precision, batch_tokens)
-        prompts = {"query": "", "document": "", **spec.get("prompts", {})}
-        self.model = load_checkpoint(
-            SentenceTransformer,
-            folder,
-            device=self.device,
-            prompts=prompts,
-            trust_remote_code=spec.get("trust_remote_code", False),
-        )
+        self.model = self._load(folder)
         self.model.eval()
         if "max_length" in spec:
             self.model.max_seq_length = spec["max_length"]
         self.set_precision()
         self.check_length()
-        self.dimension: int = self.model.get_embedding_dimension()
+        # DPR's configuration has projection_dim 0 where there is no projection.
+        self.dimension: int = self.model.get_embedding_dimension() or self.model[0].auto_model.config.hidden_size
+
+    def _load(self, folder: Path) -> Any:
+        """Open a checkpoint that says how it is pooled (modules.json), or else pool as the entry says."""
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        pooling, prompts = self.spec.get("pooling"), self.spec.get("prompts", {})
+        options = {
+            "device": self.device,
+            "prompts": {role: prompts.get(role, "") for role in ("query", "document")},
+            "trust_remote_code": self.spec.get("trust_remote_code", False),
+        }
+        if not (folder / "modules.json").is_file():
+            if not pooling:
+                raise DataError(
+                    f"{folder} does not say how it is pooled (no modules.json): give the entry its 'pooling'"
+                )
+            unused = "" if pooling == "pooler" else "pooler"
+            return load_checkpoint(pooled_transformer, folder, unused=unused, pooling=pooling, **options)
+        model = load_checkpoint(SentenceTransformer, folder, unused="pooler", **options)
+        own = [module.pooling_mode for module in model if isinstance(module, Pooling)]
+        if pooling and own != [pooling]:
+            found = own[0] if own else "without a pooling module"
+            raise DataError(
+                f"pooling is {pooling}, but the checkpoint's modules.json has it {found}: leave 'pooling' out"
+            )
+        return model
 
     def encode_documents(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
         """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""

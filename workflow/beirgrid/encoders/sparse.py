@@ -38,7 +38,7 @@ class SparseTextEncoder(Encoder):
             sparta if self.sparta else SparseEncoder,
             folder,
             device=self.device,
-            prompts={"query": "", "document": "", **spec.get("prompts", {})},
+            prompts={role: spec.get("prompts", {}).get(role, "") for role in ("query", "document")},
             trust_remote_code=spec.get("trust_remote_code", False),
         )
         self.model.eval()

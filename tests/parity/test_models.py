@@ -1,0 +1,211 @@
+"""Each architecture of the registry, opened from its on-disk format, gives what plain transformers code gives."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beirgrid.collection import Document
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer
+from beirgrid.errors import DataError
+
+BUDGET = {"cpu": 300, "cuda": 300}
+
+
+def _texts(count: int, seed: int = 0) -> list[str]:
+    choose = random.Random(seed)
+    return ["".join(choose.choices("abcdefghij    ", k=choose.randrange(0, 150))).strip() for _ in range(count)]
+
+
+def _hidden(folder: Path, texts: list[str], limit: int, pool: str, loader: str = "AutoModel") -> np.ndarray:
+    """One text at a time: no padding, no batches. ``pool`` is cls, mean, lasttoken or pooler."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = getattr(transformers, loader).from_pretrained(folder)
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            output = model(**tokenizer(text, truncation=True, max_length=limit, return_tensors="pt"))
+            if pool == "pooler":
+                rows.append(output.pooler_output[0].numpy())
+            else:
+                tokens = output.last_hidden_state[0]
+                rows.append({"cls": tokens[0], "mean": tokens.mean(0), "lasttoken": tokens[-1]}[pool].numpy())
+    return np.stack(rows)
+
+
+def _rankings(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    return np.argsort(-(queries @ documents.T), axis=1, kind="stable")
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta"])
+def test_a_plain_checkpoint_is_pooled_as_its_entry_says(tiny_models, kind, pooling):
+    texts = _texts(30)
+    spec = {"similarity": "dot", "pooling": pooling, "max_length": 48}
+    vectors = DenseEncoder(tiny_models[kind], spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    expected = _hidden(tiny_models[kind], texts, 48, pooling)
+    np.testing.assert_allclose(vectors, expected, atol=1e-4)
+    np.testing.assert_array_equal(_rankings(vectors[:5], vectors[5:]), _rankings(expected[:5], expected[5:]))
+
+
+def test_both_towers_of_dpr(tiny_models):
+    spec = {"similarity": "dot", "pooling": "pooler", "max_length": 64}
+    documents = [Document(str(i), f"title {i}", text).join(" [SEP] ") for i, text in enumerate(_texts(30))]
+    queries = _texts(8, seed=1)
+    context = DenseEncoder(tiny_models["dpr-context"], spec, "cpu", "float32", BUDGET).encode_documents(documents)
+    question = DenseEncoder(tiny_models["dpr-question"], spec, "cpu", "float32", BUDGET).encode_queries(queries)
+    expected = _hidden(tiny_models["dpr-context"], documents, 64, "pooler", "DPRContextEncoder")
+    asked = _hidden(tiny_models["dpr-question"], queries, 64, "pooler", "DPRQuestionEncoder")
+    np.testing.assert_allclose(context, expected, atol=1e-4)
+    np.testing.assert_allclose(question, asked, atol=1e-4)
+    np.testing.assert_array_equal(_rankings(question, context), _rankings(asked, expected))
+
+
+def test_title_and_text_are_a_pair_to_dpr(tiny_models):
+    """Its own tokenizer joins a pair (title, text) as [CLS] title [SEP] text [SEP]."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_models["dpr-context"])
+    for title, text in (("a title", "the text"), ("", "only text")):
+        joined = tokenizer(Document("1", title, text).join(" [SEP] "))["input_ids"]
+        assert joined == tokenizer([title], [text])["input_ids"][0]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_decoder_gives_its_last_token_whatever_the_padding(tiny_models, tmp_path, side):
+    texts = _texts(30)
+    folder = shutil.copytree(tiny_models["decoder"], tmp_path / side)
+    encoder = DenseEncoder(folder, {"similarity": "cosine", "max_length": 100}, "cpu", "float32", BUDGET)
+    assert encoder.model.tokenizer.padding_side == "left"
+    encoder.model.tokenizer.padding_side = side
+    expected = _hidden(tiny_models["decoder"], texts, 100, "lasttoken")
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode_documents(texts), expected, atol=1e-4)
+
+
+def test_a_truncated_text_still_ends_with_the_decoders_last_token(tiny_models):
+    encoder = DenseEncoder(tiny_models["decoder"], {"similarity": "cosine", "max_length": 20}, "cpu", "float32", BUDGET)
+    features = encoder.model.tokenize(["a" * 100, "b"])
+    assert set(features["input_ids"][:, -1].tolist()) == {encoder.model.tokenizer.eos_token_id}
+
+
+def test_a_decoder_in_bfloat16_is_near_float32(tiny_models):
+    texts, spec = _texts(40), {"similarity": "cosine", "max_length": 100}
+    exact = DenseEncoder(tiny_models["decoder"], spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    low = DenseEncoder(tiny_models["decoder"], spec, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    assert ((exact * low).sum(axis=1) > 0.99).all()
+
+
+def test_instructions_stand_before_the_queries_of_a_decoder(tiny_models):
+    queries, prompt = _texts(6), "Instruct: find\nQuery:"
+    spec = {"similarity": "cosine", "prompts": {"query": prompt}, "max_length": 128}
+    vectors = DenseEncoder(tiny_models["decoder"], spec, "cpu", "float32", BUDGET).encode_queries(queries)
+    expected = _hidden(tiny_models["decoder"], [prompt + query for query in queries], 128, "lasttoken")
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors, expected, atol=1e-4)
+
+
+def test_how_a_checkpoint_is_pooled_is_never_guessed(tiny_models):
+    with pytest.raises(DataError, match=r"does not say how it is pooled \(no modules.json\)"):
+        DenseEncoder(tiny_models["bert"], {"similarity": "dot"}, "cpu", "float32", BUDGET)
+    with pytest.raises(DataError, match=r"pooling is cls, but the checkpoint's modules.json has it mean"):
+        DenseEncoder(tiny_models["dense"], {"similarity": "dot", "pooling": "cls"}, "cpu", "float32", BUDGET)
+    DenseEncoder(tiny_models["dense"], {"similarity": "dot", "pooling": "mean"}, "cpu", "float32", BUDGET)
+
+
+def test_a_tower_of_another_architecture_is_refused(tiny_models):
+    with pytest.raises(DataError, match="cannot be loaded"):
+        DenseEncoder(tiny_models["distilbert"], {"similarity": "dot", "pooling": "pooler"}, "cpu", "float32", BUDGET)
+
+
+def test_weights_stored_in_half_precision_compute_in_float32(tiny_models, tmp_path):
+    import torch
+    from transformers import AutoModel
+
+    folder = shutil.copytree(tiny_models["bert"], tmp_path / "half")
+    AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
+    whole = AutoModel.from_pretrained(folder, dtype=torch.float32)
+    shutil.copytree(folder, tmp_path / "whole")
+    whole.save_pretrained(tmp_path / "whole")
+    texts, spec = _texts(20), {"similarity": "dot", "pooling": "mean"}
+    vectors = DenseEncoder(folder, spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    np.testing.assert_allclose(vectors, _hidden(tmp_path / "whole", texts, 128, "mean"), atol=1e-4)
+
+
+def _odds(folder: Path, prompts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The logits of true less false, and the log-probability of true among both, one prompt at a time."""
+    import torch
+    from transformers import AutoTokenizer, T5ForConditionalGeneration
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), T5ForConditionalGeneration.from_pretrained(folder)
+    answers = [tokenizer.get_vocab()[answer] for answer in ("▁true", "▁false")]
+    rows = []
+    with torch.inference_mode():
+        for prompt in prompts:
+            features = tokenizer(prompt, return_tensors="pt")
+            logits = model(**features, decoder_input_ids=torch.tensor([[0]])).logits[0, 0, answers]
+            rows.append((float(logits[0] - logits[1]), float(logits.log_softmax(0)[0])))
+    odds, logs = np.array(rows).T
+    return odds, logs
+
+
+def test_seq2seq_scores_are_the_log_odds_of_true(tiny_models):
+    queries, documents = _texts(40, seed=1), _texts(40, seed=2)
+    scorer = Seq2SeqScorer(tiny_models["seq2seq"], {"max_length": 512}, "cpu", "float32", BUDGET)
+    scores = scorer.score(queries, documents)
+    prompts = [f"Query: {q} Document: {d} Relevant:" for q, d in zip(queries, documents, strict=True)]
+    odds, logs = _odds(tiny_models["seq2seq"], prompts)
+    np.testing.assert_allclose(scores, odds, atol=1e-4)
+    np.testing.assert_array_equal(np.argsort(-scores), np.argsort(-logs))
+    assert scores.dtype == np.float32
+
+
+def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
+    scorer = Seq2SeqScorer(tiny_models["seq2seq"], {"max_length": 60}, "cpu", "float32", BUDGET)
+    tokens = scorer._tokens(["ab", "c" * 200], ["d" * 200, "e"])
+    assert [len(ids) for ids in tokens] == [60, 60]
+    assert {scorer.tokenizer.decode(ids[-3:]) for ids in tokens} == {"Relevant:</s>"}
+    cut = scorer.tokenizer.decode(tokens[0][:-3])
+    expected, _ = _odds(tiny_models["seq2seq"], [f"{cut} Relevant:"])
+    np.testing.assert_allclose(scorer.score(["ab"], ["d" * 200]), expected, atol=1e-4)
+
+
+def test_seq2seq_scores_in_bfloat16_are_finished_in_float32(tiny_models):
+    queries, documents = _texts(40, seed=1), _texts(40, seed=2)
+    exact = Seq2SeqScorer(tiny_models["seq2seq"], {}, "cpu", "float32", BUDGET).score(queries, documents)
+    low = Seq2SeqScorer(tiny_models["seq2seq"], {}, "cpu", "bfloat16", BUDGET).score(queries, documents)
+    assert ((low.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
+    assert np.corrcoef(exact, low)[0, 1] > 0.99
+
+
+def test_a_seq2seq_model_without_the_answers_is_refused(tiny_models, tmp_path):
+    folder = shutil.copytree(tiny_models["seq2seq"], tmp_path / "t5")
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace("▁true", "▁right"))
+    with pytest.raises(DataError, match="is no monoT5: its tokenizer has no ▁true and ▁false"):
+        Seq2SeqScorer(folder, {}, "cpu", "float32", BUDGET)
+
+
+def test_an_electra_cross_encoder_gives_raw_logits(tiny_models):
+    import torch
+    from transformers import AutoTokenizer, ElectraForSequenceClassification
+
+    queries, documents = _texts(30, seed=1), _texts(30, seed=2)
+    folder = tiny_models["electra"]
+    scores = CrossEncoderScorer(folder, {"max_length": 96}, "cpu", "float32", BUDGET).score(queries, documents)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = ElectraForSequenceClassification.from_pretrained(folder)
+    expected = []
+    with torch.inference_mode():
+        for pair in zip(queries, documents, strict=True):
+            features = tokenizer([pair[0]], [pair[1]], truncation=True, max_length=96, return_tensors="pt")
+            expected.append(model(**features).logits.item())
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    np.testing.assert_array_equal(np.argsort(-scores), np.argsort(-np.array(expected)))

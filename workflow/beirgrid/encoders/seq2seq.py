@@ -1,0 +1,80 @@
+"""Sequence-to-sequence rerankers (monoT5): whether the answer to a pair is more likely true or false."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..progress import Progress
+from .base import Encoder, load_checkpoint, token_batches
+
+# What monoT5 is trained on (Nogueira et al. 2020). The end must survive truncation: it asks for the answer.
+_PROMPT = "Query: {query} Document: {document}"
+_END = "Relevant:"
+_ANSWERS = ("▁true", "▁false")
+
+
+def seq2seq_model(folder: str, **options: Any) -> Any:
+    """Open a checkpoint's model, with its tokenizer as an attribute."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
+    model.tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    return model
+
+
+class Seq2SeqScorer(Encoder):
+    """One score per (query, document) pair: the logit of ``true`` less that of ``false`` as the first token.
+
+    This is the log-odds of monoT5's probability of ``true`` and orders documents as that does; unlike the
+    probability, or its logarithm, it does not saturate.
+    """
+
+    def __init__(
+        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+    ) -> None:
+        import torch
+
+        super().__init__(spec, device, precision, batch_tokens)
+        remote = spec.get("trust_remote_code", False)
+        self.model = load_checkpoint(seq2seq_model, folder, trust_remote_code=remote).to(self.device).eval()
+        self.tokenizer = self.model.tokenizer
+        self.answers = self.tokenizer.convert_tokens_to_ids(list(_ANSWERS))
+        if self.tokenizer.unk_token_id in self.answers:
+            raise DataError(f"{folder} is no monoT5: its tokenizer has no {' and '.join(_ANSWERS)}")
+        self.end = self.tokenizer(_END)["input_ids"]
+        self.limit = spec.get("max_length", 512)
+        # bfloat16 has some 60 values between two powers of two: logits in it would tie.
+        head = self.model.get_output_embeddings()
+        head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+        head.forward = torch.autocast(self.device, enabled=False)(head.forward)
+
+    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
+        """Return the log-odds of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        import torch
+
+        scores = np.empty(len(queries), np.float32)
+        tokens = self._tokens(queries, documents)
+        with self.autocast(), torch.inference_mode():
+            for rows in token_batches([len(ids) for ids in tokens], self.budget):
+                features = self.tokenizer.pad({"input_ids": [tokens[row] for row in rows]}, return_tensors="pt")
+                start = torch.full((len(rows), 1), self.model.config.decoder_start_token_id, device=self.device)
+                logits = self.model(**features.to(self.device), decoder_input_ids=start, use_cache=False).logits[:, 0]
+                true, false = logits[:, self.answers].unbind(1)
+                scores[rows] = (true - false).cpu().numpy()
+                if progress:
+                    progress.add(len(rows))
+        return scores
+
+    def _tokens(self, queries: list[str], documents: list[str]) -> list[list[int]]:
+        """Return the token ids of each pair: query and document cut to what leaves room for the end."""
+        if not queries:
+            return []
+        pairs = zip(queries, documents, strict=True)
+        prompts = [_PROMPT.format(query=query, document=document) for query, document in pairs]
+        limit = self.limit - len(self.end)
+        cut = self.tokenizer(prompts, truncation=True, max_length=limit, add_special_tokens=False, verbose=False)
+        return [ids + self.end for ids in cut["input_ids"]]
