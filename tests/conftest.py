@@ -31,11 +31,16 @@ def real() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Checkpoints of random weights: ``dense`` and ``cross-encoder``."""
-    from checkpoints import save_cross_encoder, save_dense
+    """Checkpoints of random weights, by family; ``stanford`` is a late-interaction one in the other layout."""
+    from checkpoints import save_cross_encoder, save_dense, save_pylate, save_stanford
 
     folder = tmp_path_factory.mktemp("checkpoints")
-    return {"dense": save_dense(folder / "dense"), "cross-encoder": save_cross_encoder(folder / "cross-encoder")}
+    return {
+        "dense": save_dense(folder / "dense"),
+        "cross-encoder": save_cross_encoder(folder / "cross-encoder"),
+        "late-interaction": save_pylate(folder / "pylate"),
+        "stanford": save_stanford(folder / "stanford"),
+    }
 
 
 @pytest.fixture

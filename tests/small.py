@@ -11,6 +11,7 @@ from helpers import snakemake, write_collection
 SYSTEMS = {
     "bm25-flat": {"retriever": "bm25", "fields": "flat"},
     "tiny": {"retriever": "tiny-dense"},
+    "tiny-late": {"retriever": "tiny-colbert", "candidates": 20},
     "bm25+ce": {"first_stage": "bm25-flat", "reranker": "tiny-ce", "depth": 10},
     "fused": {"fusion": "rrf", "of": ["bm25-flat", "tiny"]},
 }

@@ -79,7 +79,7 @@ class Model:
 
 @dataclass(frozen=True)
 class System:
-    """A column of the grid. ``kind`` is lexical, dense, rerank or fusion."""
+    """A column of the grid. ``kind`` is lexical, dense, late-interaction, rerank or fusion."""
 
     name: str
     kind: str
@@ -328,6 +328,12 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
         yield f"{where}: a dense model needs its similarity (cosine or dot)"
     if model["family"] == "cross-encoder" and "similarity" in model:
         yield f"{where}: a cross-encoder has no similarity"
+    if model["family"] == "late-interaction":
+        for key, reason in _NOT_LATE.items():
+            if key in model:
+                yield f"{where}: a late-interaction model has no {key} ({reason})"
+    elif "query_length" in model:
+        yield f"{where}: the key 'query_length' goes with a late-interaction model, not with a {model['family']} one"
     if train := model.get("train"):
         yield from _unknown(f"{where}.train.base", "model", train["base"], raw["models"])
         yield from _unknown(f"{where}.train.corpus", "corpus", train["corpus"], raw["corpora"])
@@ -348,9 +354,15 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
                 yield f"{where}.train.dataset: {train['dataset']!r} is a mean of datasets"
 
 
+_NOT_LATE = {
+    "similarity": "tokens are compared by dot product, documents by MaxSim",
+    "prompts": "the markers before queries and documents come with its checkpoint",
+}
+
 _KINDS = {
     "lexical": {"retriever", "fields", "k1", "b"},
     "dense": {"retriever"},
+    "late-interaction": {"retriever", "candidates", "exhaustive"},
     "rerank": {"first_stage", "reranker", "depth"},
     "fusion": {"fusion", "of", "k", "norm", "weights"},
 }
@@ -382,6 +394,8 @@ def _system_problems(where: str, name: str, system: Mapping[str, Any], raw: Mapp
         yield f"{where}: the key {key!r} does not go with a {kind} system"
     if kind == "dense":
         yield from _model_use_problems(f"{where}.retriever", system["retriever"], "dense", raw, also=["bm25"])
+    elif kind == "late-interaction" and "candidates" in system and system.get("exhaustive"):
+        yield f"{where}: an exhaustive search has no candidates"
     elif kind == "rerank":
         yield from _rerank_problems(where, system, raw)
     elif kind == "fusion":

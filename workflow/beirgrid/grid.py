@@ -20,7 +20,7 @@ from .errors import ConfigError
 # Assumed for a corpus whose registry entry does not say how many documents it has.
 _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
-_MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "trust_remote_code")
+_MODEL_KEYS = ("family", "similarity", "max_length", "query_length", "prompts", "precision", "trust_remote_code")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "split", "queries")
@@ -64,6 +64,10 @@ class Grid:
     def models_of(self, *, trained: bool) -> str:
         """Return the wildcard constraint for models that are trained, or are fetched."""
         return self.one_of(name for name, model in self.config.models.items() if bool(model.train) == trained)
+
+    def models_in(self, family: str) -> str:
+        """Return the wildcard constraint for the models of one family."""
+        return self.one_of(name for name, model in self.config.models.items() if model.family == family)
 
     def _system(self, name: str) -> System:
         return self.config.systems[name]
@@ -140,9 +144,22 @@ class Grid:
         return paths.CORPUS.format(corpus=self.config.datasets[dataset].corpus)
 
     def faiss_shards(self, system: str, dataset: str) -> list[str]:
-        """Return the faiss shards that a dense system searches."""
+        """Return the faiss shards that a dense system searches, or a late-interaction system finds candidates in."""
+        return [] if self._system(system).spec.get("exhaustive") else self._shard_files(paths.FAISS, system, dataset)
+
+    def token_shards(self, system: str, dataset: str) -> list[str]:
+        """Return the token vectors that a late-interaction system scores."""
+        return self._shard_files(paths.TOKENS, system, dataset)
+
+    def late_search(self, system: str, dataset: str) -> str:
+        """Return the options of a late-interaction system's search."""
+        if not (indexes := self.faiss_shards(system, dataset)):
+            return ""
+        return f"--candidates {self._system(system).spec.get('candidates', 100)} --indexes {' '.join(indexes)}"
+
+    def _shard_files(self, pattern: str, system: str, dataset: str) -> list[str]:
         model, corpus = self._system(system).spec["retriever"], self.config.datasets[dataset].corpus
-        return [paths.FAISS.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
+        return [pattern.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
 
     def lucene_index(self, system: str, dataset: str) -> str:
         """Return the Lucene index that a BM25 system searches."""
@@ -249,8 +266,9 @@ class Grid:
             patterns += self._made_patterns(part)
         if system.kind == "lexical":
             patterns.append(paths.LUCENE_MADE.replace("{index}", f"bm25-{self.fields(name)}"))
-        elif system.kind == "dense":
-            steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.FAISS_MADE)
+        elif system.kind in ("dense", "late-interaction"):
+            indexed = [] if system.spec.get("exhaustive") else [paths.FAISS_MADE]
+            steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, *indexed)
             patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
         elif system.kind == "rerank":
             reranker = system.spec["reranker"]

@@ -8,14 +8,15 @@ from typing import Any
 from .base import add_compute_arguments, check_finite, pick_device, pick_precision, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
+from .late_interaction import LateInteractionEncoder
 
 # The classes of the families whose documents are encoded, shard by shard.
-FAMILIES = {"dense": DenseEncoder}
+FAMILIES: dict[str, Any] = {"dense": DenseEncoder, "late-interaction": LateInteractionEncoder}
 
 
 def open_encoder(
     folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-) -> DenseEncoder:
+) -> Any:
     """Open the checkpoint in ``folder`` as the family of its registry entry ``spec`` says."""
     return FAMILIES[spec["family"]](folder, spec, device, precision, batch_tokens)
 
@@ -23,6 +24,7 @@ def open_encoder(
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
+    "LateInteractionEncoder",
     "add_compute_arguments",
     "check_finite",
     "open_encoder",

@@ -136,17 +136,18 @@ class Encoder:
             module.forward = torch.autocast(self.device, enabled=False)(module.forward)
 
     def check_length(self) -> None:
-        """Refuse a max_length beyond the model's positions."""
+        """Refuse a max_length or query_length beyond the model's positions."""
         positions = getattr(self.model[0].auto_model.config, "max_position_embeddings", None)
-        wanted = self.spec.get("max_length")
-        if wanted and positions and wanted > positions:
-            raise DataError(f"max_length is {wanted}, but the model has positions for {positions} word pieces")
+        for key in ("max_length", "query_length"):
+            wanted = self.spec.get(key)
+            if wanted and positions and wanted > positions:
+                raise DataError(f"{key} is {wanted}, but the model has positions for {positions} word pieces")
 
-    def token_lengths(self, *texts: list[str]) -> np.ndarray:
-        """Return the tokens of each text (or pair of texts) after truncation: int64 [texts]."""
+    def token_lengths(self, *texts: list[str], limit: int | None = None) -> np.ndarray:
+        """Return the tokens of each text (or pair of texts) after truncation to ``limit``: int64 [texts]."""
         if not texts[0]:
             return np.zeros(0, np.int64)
-        limit = self.model.max_seq_length or 512
+        limit = limit or self.model.max_seq_length or 512
         ids = self.model.tokenizer(*texts, truncation=True, max_length=limit, verbose=False)["input_ids"]
         return np.fromiter(map(len, ids), np.int64, len(ids))
 
@@ -155,7 +156,7 @@ def load_checkpoint(loader: Any, folder: Path, **options: Any) -> Any:
     """Open a checkpoint with a sentence-transformers class; what it raises becomes one DataError.
 
     Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
-    in its log alone. (A dense model does not use its pooler, which many checkpoints leave out.)
+    in its log alone. (Dense and late-interaction models do not use the pooler, which many checkpoints leave out.)
     """
     with _missing_weights() as missing:
         try:
@@ -163,7 +164,7 @@ def load_checkpoint(loader: Any, folder: Path, **options: Any) -> Any:
         except Exception as error:  # transformers raises nearly every type for a broken folder
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
-    if lacking := [name for name in missing if loader.__name__ != "SentenceTransformer" or "pooler" not in name]:
+    if lacking := [name for name in missing if loader.__name__ == "CrossEncoder" or "pooler" not in name]:
         raise DataError(f"{folder} is no whole {loader.__name__}: it lacks {len(lacking)} weights, {lacking[0]} first")
     return model
 
