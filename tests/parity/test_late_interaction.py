@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import string
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import save_dense, save_pylate
-from helpers import beirgrid
 
 from beirgrid import collection, maxsim, runs
+from beirgrid.__main__ import main
 from beirgrid.encoders import LateInteractionEncoder
 from beirgrid.errors import DataError
 from beirgrid.maxsim import TokenShards, TokenVectors
@@ -73,7 +74,7 @@ def _encoder(folder: Path, precision: str = "float32", **changes: int) -> LateIn
 @pytest.mark.parametrize("layout", MARKERS)
 def test_token_vectors_and_scores_equal_the_papers(tiny_models, layout):
     paper, encoder = Paper(tiny_models[layout], *MARKERS[layout]), _encoder(tiny_models[layout])
-    documents, queries = [*_texts(40), "", "a" * 200, ",.-"], [*_texts(8, seed=1), "", "b" * 100]
+    documents, queries = [*_texts(40), "", "ab " * 60, ",.-"], [*_texts(8, seed=1), "", "b " * 100]
     expected = [paper.document(text) for text in documents]
     found = encoder.encode_documents(documents)
     assert found.counts.tolist() == [len(vectors) for vectors in expected]
@@ -91,11 +92,11 @@ def test_lengths_are_the_checkpoints_unless_the_entry_says_more(tiny_models):
     encoder = LateInteractionEncoder(
         tiny_models["late-interaction"], {"family": "late-interaction"}, "cpu", "float32", BUDGET
     )
-    assert encoder.encode_queries(["a", "b" * 100]).counts.tolist() == [32, 32]
-    assert encoder.encode_documents(["b" * 200]).counts.tolist() == [100]
+    assert encoder.encode_queries(["a", "b " * 100]).counts.tolist() == [32, 32]
+    assert encoder.encode_documents(["b " * 200]).counts.tolist() == [100]
     longer = _encoder(tiny_models["late-interaction"], max_length=120, query_length=40)
     assert longer.encode_queries(["a"]).counts.tolist() == [40]
-    assert longer.encode_documents(["b" * 200]).counts.tolist() == [120]
+    assert longer.encode_documents(["b " * 200]).counts.tolist() == [120]
     with pytest.raises(DataError, match="query_length is 300, but the model has positions for 128"):
         _encoder(tiny_models["late-interaction"], query_length=300)
 
@@ -149,10 +150,12 @@ def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tu
     parts = np.split(found.vectors, np.cumsum(found.counts)[:-1])
     bounds = np.linspace(0, len(parts), shards + 1).astype(int)
     folders, indexes = [], []
-    for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for number, (start, stop) in enumerate(pairwise(bounds)):
         (folder / f"{number}").mkdir(parents=True)
         blocks = [
-            TokenVectors(np.concatenate(parts[row : row + block][: stop - row]), found.counts[row : min(row + block, stop)])
+            TokenVectors(
+                np.concatenate(parts[row : row + block][: stop - row]), found.counts[row : min(row + block, stop)]
+            )
             for row in range(start, stop, block)
         ]
         maxsim.write(folder / f"{number}", blocks, found.vectors.shape[1])
@@ -242,18 +245,28 @@ def test_rounding_to_float16_costs_less_than_a_thousandth(tmp_path):
     assert 0 < worst < 1e-3
 
 
-def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path):
-    """Of 220,000 tokens, which is enough for an inverted file with product quantisation in each of two shards."""
-    found = _collection(9000, dimension=32, longest=60)
-    queries = _queries(found, 30, 16)
-    tokens, indexes = _store(tmp_path, found, 1, block=4000)
-    assert maxsim.index_name(len(found.vectors), 32) == "IVF1024,PQ8x8"
-    _, rows = maxsim.search(tokens, indexes, queries, 100)
+def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeypatch):
+    """At half the size at which shards get it: 60,000 tokens. The rest is lost to the number of candidates."""
+    found = _collection(2500, dimension=32, longest=50)
+    queries = _queries(found, 40, 16)
+    every = _store(tmp_path / "flat", found, 1, block=2000)
+    monkeypatch.setattr(maxsim, "FLAT_TOKENS", 2**14)
+    assert maxsim.index_name(len(found.vectors), 32) == "IVF512,PQ8x8"
+    tokens, compressed = _store(tmp_path / "compressed", found, 1, block=2000)
     _, exact = maxsim.search_exhaustively(tokens, queries, 100)
-    for depth, bound in ((10, 0.97), (100, 0.8)):
-        recall = np.mean([np.isin(best[:depth], found).mean() for best, found in zip(exact, rows, strict=True)])
-        print(f"candidates hold {recall:.3f} of the exact top {depth}")
-        assert recall >= bound
+    for name, indexes, bounds in (("flat", every[1], (0.97, 0.85)), ("compressed", compressed, (0.93, 0.8))):
+        _, rows = maxsim.search(tokens, indexes, queries, 100)
+        for depth, bound in zip((10, 100), bounds, strict=True):
+            recall = np.mean([np.isin(best[:depth], row).mean() for best, row in zip(exact, rows, strict=True)])
+            print(f"{name}: the candidates hold {recall:.3f} of the exact top {depth}")
+            assert recall >= bound
+
+
+def test_the_index_follows_from_the_number_of_tokens():
+    assert maxsim.index_name(0, 128) == maxsim.index_name(2**17 - 1, 128) == "Flat"
+    assert maxsim.index_name(2**17, 128) == "IVF1024,PQ32x8"
+    assert maxsim.index_name(50_000_000, 128) == "IVF16384,PQ32x8"
+    assert maxsim.index_name(1_000_000, 96) == "IVF2048,PQ24x8"
 
 
 # The commands
@@ -265,41 +278,56 @@ def _corpus(folder: Path, texts: list[str]) -> Path:
     return folder / "corpus.parquet"
 
 
-def _encode(folder: Path, checkpoint: Path, corpus: Path, shard: int = 0, size: int = 1000):
-    return beirgrid(
+def _run(*arguments: str | Path) -> int:
+    return main([*map(str, arguments)])
+
+
+def _encode(folder: Path, checkpoint: Path, corpus: Path) -> int:
+    return _run(
         *("encode", "--model", json.dumps(SPEC), "--checkpoint", checkpoint, "--corpus", corpus, "--device", "cpu"),
-        *("--shard", str(shard), "--shard-size", str(size), "--precision", "float32"),
-        *("--output", folder / f"{shard}.tokens", "--made", folder / f"{shard}.json"),
+        *("--shard-size", 1000, "--output", folder / "0.tokens", "--made", folder / "0.json"),
     )
 
 
-def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path):
-    corpus = _corpus(tmp_path, _texts(20))
-    pq.write_table(pa.table([["q"], ["ab cd"]], schema=collection.QUERIES_SCHEMA), tmp_path / "queries.parquet")
-    assert _encode(tmp_path, tiny_models["late-interaction"], corpus).returncode == 0
-    index = ("--tokens", tmp_path / "0.tokens", "--output", tmp_path / "0.faiss", "--made", tmp_path / "i.json")
-    assert beirgrid("index", "late", *index).returncode == 0
-    common = ("--system", "x", "--model", json.dumps(SPEC), "--corpus", corpus, "--tokens", tmp_path / "0.tokens")
-    common += ("--queries", tmp_path / "queries.parquet", "--output", tmp_path / "x.run.gz", "--made", tmp_path / "r.json")
+def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path, capsys):
+    corpus, queries = _corpus(tmp_path, _texts(20)), tmp_path / "queries.parquet"
+    pq.write_table(pa.table([["q"], ["ab cd"]], schema=collection.QUERIES_SCHEMA), queries)
+    tokens, made = tmp_path / "0.tokens", tmp_path / "made.json"
+    assert _encode(tmp_path, tiny_models["late-interaction"], corpus) == 0
+    assert _run("index", "late", "--tokens", tokens, "--output", tmp_path / "0.faiss", "--made", made) == 0
+    retrieve = (
+        "retrieve",
+        "late",
+        "--system",
+        "x",
+        "--model",
+        json.dumps(SPEC),
+        "--corpus",
+        corpus,
+        "--tokens",
+        tokens,
+    )
+    retrieve += ("--queries", queries, "--output", tmp_path / "x.run.gz", "--made", made, "--device", "cpu")
     wider = save_pylate(tmp_path / "wider", dimension=24)
+    found = []
     for search in (("--indexes", tmp_path / "0.faiss"), ()):
-        done = beirgrid("retrieve", "late", "--checkpoint", tiny_models["late-interaction"], *common, *search)
-        assert done.returncode == 0, done.stderr
-        assert len(runs.read(tmp_path / "x.run.gz")["q"].ids) == 20
-        done = beirgrid("retrieve", "late", "--checkpoint", wider, *common, *search)
-        assert done.returncode == 1
-        assert "0.tokens holds vectors of dimension 16, but the model gives 24: the checkpoint changed" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert _run(*retrieve, *search, "--checkpoint", tiny_models["late-interaction"]) == 0
+        found.append(runs.read(tmp_path / "x.run.gz")["q"])
+        capsys.readouterr()
+        assert _run(*retrieve, *search, "--checkpoint", wider) == 1
+        message = capsys.readouterr().err
+        assert "0.tokens holds vectors of dimension 16, but the model gives 24: the checkpoint changed" in message
+    assert found[0].ids == found[1].ids
+    assert len(found[0].ids) == 20
 
 
-def test_broken_weights_are_told_and_leave_nothing(tiny_models, tmp_path):
+def test_broken_weights_are_told_and_leave_nothing(tiny_models, tmp_path, capsys):
     import torch
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(tiny_models["late-interaction"], tmp_path / "broken")
-    weights = load_file(tmp_path / "broken/1_Dense/model.safetensors")
-    save_file({"linear.weight": weights["linear.weight"] * torch.nan}, tmp_path / "broken/1_Dense/model.safetensors")
-    done = _encode(tmp_path, tmp_path / "broken", _corpus(tmp_path, ["ab", "cd"]))
-    assert done.returncode == 1
-    assert "the model gives NaN or infinite values for 2 of 2 texts, first document 'd0'" in done.stderr
+    weights = tmp_path / "broken" / "1_Dense" / "model.safetensors"
+    save_file({"linear.weight": load_file(weights)["linear.weight"] * torch.nan}, weights)
+    assert _encode(tmp_path, tmp_path / "broken", _corpus(tmp_path, ["ab", "cd"])) == 1
+    assert "gives NaN or infinite values for 2 of 2 texts, first document 'd0'" in capsys.readouterr().err
     assert not (tmp_path / "0.tokens").exists()

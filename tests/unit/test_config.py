@@ -77,6 +77,26 @@ MISTAKES = {
         {"models/x": {"family": "cross-encoder", "path": "/x", "similarity": "dot"}},
         "models.x: a cross-encoder has no similarity",
     ),
+    "similarity of a late-interaction model": (
+        {"models/x": {"family": "late-interaction", "path": "/x", "similarity": "cosine"}},
+        "models.x: a late-interaction model has no similarity (tokens are compared by dot product",
+    ),
+    "prompts of a late-interaction model": (
+        {"models/colbertv2/prompts": {"query": "query: "}},
+        "models.colbertv2: a late-interaction model has no prompts (the markers",
+    ),
+    "query length of a dense model": (
+        {"models/minilm/query_length": 32},
+        "models.minilm: the key 'query_length' goes with a late-interaction model, not with a dense one",
+    ),
+    "candidates of an exhaustive search": (
+        {"systems/x": {"retriever": "colbertv2", "candidates": 10, "exhaustive": True}},
+        "systems.x: an exhaustive search has no candidates",
+    ),
+    "candidates of a dense system": (
+        {"systems/x": {"retriever": "minilm", "candidates": 10}},
+        "'candidates' does not go with a dense system",
+    ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},
         "weights from a package need their SHA-256",

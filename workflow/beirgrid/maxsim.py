@@ -89,7 +89,7 @@ def build_index(vectors: np.ndarray, seed: int = 0) -> Any:
     import faiss
 
     tokens, dimension = vectors.shape
-    index = faiss.index_factory(dimension, index_name(tokens, dimension), faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.index_factory(dimension, index_name(tokens, dimension), faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
         points = min(tokens, POINTS * index.nlist)
         sample = np.random.default_rng(seed).choice(tokens, points, replace=False, shuffle=False)

@@ -14,9 +14,7 @@ from .late_interaction import LateInteractionEncoder
 FAMILIES: dict[str, Any] = {"dense": DenseEncoder, "late-interaction": LateInteractionEncoder}
 
 
-def open_encoder(
-    folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-) -> Any:
+def open_encoder(folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]) -> Any:
     """Open the checkpoint in ``folder`` as the family of its registry entry ``spec`` says."""
     return FAMILIES[spec["family"]](folder, spec, device, precision, batch_tokens)
 
