@@ -21,6 +21,7 @@ from .errors import ConfigError
 _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
 _MODEL_KEYS = ("family", "similarity", "max_length", "query_length", "prompts", "precision", "trust_remote_code")
+_DOCUMENT_KEYS = tuple(key for key in _MODEL_KEYS if key != "query_length")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "split", "queries")
@@ -108,6 +109,10 @@ class Grid:
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""
         return as_json(self.raw["models"][model], _MODEL_KEYS)
+
+    def document_entry(self, model: str) -> str:
+        """Return the model's JSON without what concerns queries alone, which must not rerun an encoding."""
+        return as_json(self.raw["models"][model], _DOCUMENT_KEYS)
 
     def train_entry(self, model: str) -> str:
         """Return the JSON of a model's training recipe and max_length."""

@@ -44,7 +44,7 @@ rule encode_late:
         made=paths.EMBEDDINGS_MADE,
     params:
         version=STAGE_VERSIONS["encode"],
-        entry=lambda w: grid.model_entry(w.model),
+        entry=lambda w: grid.document_entry(w.model),
         size=grid.shard_size(),
         last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
         precision=grid.config.encode["precision"],

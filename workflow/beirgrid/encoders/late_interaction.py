@@ -15,7 +15,7 @@ from .base import Encoder, load_checkpoint, token_batches
 
 
 def _check_projection(folder: Path) -> None:
-    """Refuse a checkpoint without a projection of its tokens: the library would make one up at random."""
+    """Refuse a checkpoint without a projection of its tokens: the library makes one up at random."""
     modules, config = folder / "modules.json", folder / "config.json"
     if modules.is_file():
         projected = any(module["type"].endswith(".Dense") for module in json.loads(modules.read_text("utf-8")))
@@ -39,13 +39,13 @@ class LateInteractionEncoder(Encoder):
         from sentence_transformers import MultiVectorEncoder
 
         super().__init__(spec, device, precision, batch_tokens)
-        _check_projection(folder)
         self.model = load_checkpoint(
             MultiVectorEncoder,
             folder,
             device=self.device,
             trust_remote_code=spec.get("trust_remote_code", False),
         )
+        _check_projection(folder)
         self.model.eval()
         self._set_lengths()
         self.set_precision()
