@@ -44,6 +44,8 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "dpr-context": checkpoints.save_dpr(folder / "dpr-context", "Context"),
         "splade": checkpoints.save_splade(folder / "splade"),
         "sparta": checkpoints.save_sparta(folder / "sparta"),
+        "late-interaction": checkpoints.save_pylate(folder / "pylate"),
+        "stanford": checkpoints.save_stanford(folder / "stanford"),
         "cross-encoder": checkpoints.save_cross_encoder(folder / "cross-encoder"),
         "electra": checkpoints.save_cross_encoder(folder / "electra", "Electra"),
         "seq2seq": checkpoints.save_seq2seq(folder / "seq2seq"),

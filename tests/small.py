@@ -12,6 +12,7 @@ SYSTEMS = {
     "bm25-flat": {"retriever": "bm25", "fields": "flat"},
     "tiny": {"retriever": "tiny-dense"},
     "sparse": {"retriever": "tiny-splade"},
+    "tiny-late": {"retriever": "tiny-colbert", "candidates": 20},
     "bm25+ce": {"first_stage": "bm25-flat", "reranker": "tiny-ce", "depth": 10},
     "bm25+trained": {"first_stage": "bm25-flat", "reranker": "tiny-trained", "depth": 5},
     "fused": {"fusion": "rrf", "of": ["bm25-flat", "tiny"]},

@@ -114,7 +114,7 @@ MISTAKES = {
         {"models/ms-marco-minilm/prompts": {"query": "q: "}},
         "models.ms-marco-minilm: a cross-encoder has no prompts",
     ),
-    "unknown family": ({"models/minilm/family": "dens"}, "'dens' is not one of dense, sparse, cross-encoder"),
+    "unknown family": ({"models/minilm/family": "dens"}, "'dens' is not one of dense, sparse, late-interaction"),
     "similarity that there is not": ({"models/minilm/similarity": "cos"}, "'cos' is not one of cosine, dot"),
     "unknown pooling": ({"models/minilm/pooling": "mena"}, "'mena' is not one of cls, mean, lasttoken, pooler"),
     "prompt for an unknown dataset": (
@@ -143,6 +143,26 @@ MISTAKES = {
     "query model of a query model": (
         {"models/minilm/query_model": "minilm"},
         "models.minilm.query_model: 'minilm' itself has a query_model",
+    ),
+    "similarity of a late-interaction model": (
+        {"models/x": {"family": "late-interaction", "path": "/x", "similarity": "cosine"}},
+        "models.x: a late-interaction model has no similarity (tokens are compared by dot product",
+    ),
+    "prompts of a late-interaction model": (
+        {"models/colbertv2/prompts": {"query": "query: "}},
+        "models.colbertv2: a late-interaction model has no prompts (the markers",
+    ),
+    "query length of a dense model": (
+        {"models/minilm/query_length": 32},
+        "models.minilm: the key 'query_length' goes with a late-interaction model, not with a dense one",
+    ),
+    "candidates of an exhaustive search": (
+        {"systems/x": {"retriever": "colbertv2", "candidates": 10, "exhaustive": True}},
+        "systems.x: an exhaustive search has no candidates",
+    ),
+    "candidates of a dense system": (
+        {"systems/x": {"retriever": "minilm", "candidates": 10}},
+        "'candidates' does not go with a dense system",
     ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},

@@ -23,6 +23,12 @@ def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, 
             "models": {
                 "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
                 "tiny-splade": {"family": "sparse", "path": str(tiny_models["splade"])},
+                "tiny-colbert": {
+                    "family": "late-interaction",
+                    "path": str(tiny_models["late-interaction"]),
+                    "max_length": 60,
+                    "query_length": 16,
+                },
                 "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
                 "tiny-trained": TRAINED,
             },

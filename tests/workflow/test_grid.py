@@ -44,7 +44,23 @@ def test_results_stand_under_the_directory_and_nowhere_else(finished, root):
 def test_shards_follow_the_registry_and_embeddings_are_dropped(finished):
     shards = sorted(path.name for path in (finished / "results/indexes/tiny-dense/small").glob("*.faiss"))
     assert shards == ["0.faiss", "1.faiss", "2.faiss"]
-    assert not list((finished / "results/embeddings").rglob("*.npy"))
+    assert not list((finished / "results/embeddings/tiny-dense").rglob("*.npy"))
+
+
+def test_token_vectors_are_kept_and_say_how_many(finished):
+    tokens = 0
+    for shard in range(3):
+        folder = finished / f"results/embeddings/tiny-colbert/small/{shard}.tokens"
+        assert {path.name for path in folder.glob("*.npy")} == {"offsets.npy", "vectors.npy"}
+        made = json.loads(folder.with_suffix(".json").read_text())
+        assert made["facts"]["dimension"] == 16
+        tokens += made["facts"]["tokens"]
+        index = json.loads((finished / f"results/indexes/tiny-colbert/small/{shard}.json").read_text())
+        assert (index["settings"]["index"], index["facts"]["tokens"]) == ("Flat", made["facts"]["tokens"])
+    assert tokens == 60 * (12 * 4 + 3)  # 12 words of 4 pieces, [CLS], [D] and [SEP]
+    retrieved = json.loads((finished / "results/runs/tiny-late/small.json").read_text())
+    assert retrieved["settings"]["candidates"] == 20
+    assert 0 < retrieved["facts"]["candidates_per_query"] <= 60
 
 
 def test_runs_leave_out_the_query_itself(finished):

@@ -95,7 +95,7 @@ class Model:
 
 @dataclass(frozen=True)
 class System:
-    """A column of the grid. ``kind`` is lexical, dense, rerank or fusion."""
+    """A column of the grid. ``kind`` is lexical, dense, late-interaction, rerank or fusion."""
 
     name: str
     kind: str
@@ -408,6 +408,12 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
     if model["family"] in _RERANKERS:
         for key in sorted({"similarity", "pooling", "prompts", "separator", "query_model"} & set(model)):
             yield f"{where}: a {model['family']} has no {key}"
+    if model["family"] == "late-interaction":
+        for key, reason in _NOT_LATE.items():
+            if key in model:
+                yield f"{where}: a late-interaction model has no {key} ({reason})"
+    elif "query_length" in model:
+        yield f"{where}: the key 'query_length' goes with a late-interaction model, not with a {model['family']} one"
     if model["family"] in _EXPANDERS and "similarity" in model:
         yield f"{where}: a {model['family']} model has no similarity"
     for family, keys in _EXPANDERS.items():
@@ -466,10 +472,17 @@ def _query_side_problems(where: str, model: Mapping[str, Any], raw: Mapping[str,
 
 
 _RERANKERS = ("cross-encoder", "seq2seq-reranker")
+# What an entry of a late-interaction model cannot say, and why.
+_NOT_LATE = {
+    "similarity": "tokens are compared by dot product, documents by MaxSim",
+    "prompts": "the markers before queries and documents come with its checkpoint",
+}
+
 _KINDS = {
     "lexical": {"retriever", "expansion", "fields", "k1", "b"},
     "dense": {"retriever"},
     "sparse": {"retriever"},
+    "late-interaction": {"retriever", "candidates", "exhaustive"},
     "rerank": {"first_stage", "reranker", "depth"},
     "fusion": {"fusion", "of", "k", "norm", "weights"},
 }
@@ -503,6 +516,8 @@ def _system_problems(where: str, name: str, system: Mapping[str, Any], raw: Mapp
         yield from _expansion_problems(f"{where}.expansion", system["expansion"], raw)
     if kind == "dense":
         yield from _model_use_problems(f"{where}.retriever", system["retriever"], "dense", raw, also=["bm25"])
+    elif kind == "late-interaction" and "candidates" in system and system.get("exhaustive"):
+        yield f"{where}: an exhaustive search has no candidates"
     elif kind == "rerank":
         yield from _rerank_problems(where, system, raw)
     elif kind == "fusion":

@@ -9,12 +9,21 @@ from pathlib import Path
 
 import numpy as np
 
-from . import collection, files, provenance
-from .encoders import DenseEncoder, SparseTextEncoder, add_compute_arguments, check_finite, open_encoder
+from . import collection, files, maxsim, provenance
+from .encoders import (
+    DenseEncoder,
+    LateInteractionEncoder,
+    SparseTextEncoder,
+    add_compute_arguments,
+    check_finite,
+    open_encoder,
+)
 from .progress import Progress
 
 # Documents that are tokenized and sorted by length together: the more, the less padding.
 BLOCK = 4 * collection.ROW_GROUP
+# The same for a vector per token: 300 MB in float32, if each document has 300 tokens of 128 dimensions.
+TOKENS_BLOCK = collection.ROW_GROUP // 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
     parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
     parser.add_argument(
-        "--output", required=True, type=Path, help="what to write, a row per document: .npy (dense), .npz (sparse)"
+        "--output", required=True, type=Path, help="to write: .npy (dense), .npz (sparse), a folder (late interaction)"
     )
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
     add_compute_arguments(parser)
@@ -40,8 +49,9 @@ def run(args: argparse.Namespace) -> None:
     with provenance.record("encode", args.made, settings) as facts:
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         progress = Progress(f"encode shard {args.shard}", stop - start, "documents")
-        with files.atomic(args.output) as temporary:
-            WRITERS[args.model["family"]](encoder, args.corpus, start, stop, temporary, progress)
+        write, is_folder = WRITERS[args.model["family"]]
+        with files.atomic(args.output, directory=is_folder) as temporary:
+            write(encoder, args.corpus, start, stop, temporary, progress)
         facts.update(
             encoder.facts(),
             documents=stop - start,
@@ -56,7 +66,7 @@ def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, out
     with output.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         separator = encoder.spec.get("separator", " ")
-        for documents in _blocks(corpus, start, stop):
+        for documents in _blocks(corpus, start, stop, BLOCK):
             vectors = encoder.encode_documents([document.join(separator) for document in documents], progress)
             check_finite(vectors, [f"document {document.id!r}" for document in documents])
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
@@ -69,7 +79,7 @@ def _write_sparse(
     import scipy.sparse
 
     blocks = []
-    for documents in _blocks(corpus, start, stop):
+    for documents in _blocks(corpus, start, stop, BLOCK):
         weights = encoder.encode_documents([document.joined for document in documents], progress)
         check_finite(weights, [f"document {document.id!r}" for document in documents])
         blocks.append(weights)
@@ -77,11 +87,30 @@ def _write_sparse(
         scipy.sparse.save_npz(stream, scipy.sparse.vstack(blocks, format="csr"), compressed=False)
 
 
-def _blocks(corpus: Path, start: int, stop: int) -> Iterator[list[collection.Document]]:
+def _write_tokens(
+    encoder: LateInteractionEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress
+) -> None:
+    """Write the vectors of all tokens to the folder ``output``, block by block; refuse those that are not finite."""
+
+    def blocks() -> Iterator[maxsim.TokenVectors]:
+        for documents in _blocks(corpus, start, stop, TOKENS_BLOCK):
+            found = encoder.encode_documents([document.joined for document in documents], progress)
+            check_finite(found.sums(), [f"document {document.id!r}" for document in documents])
+            yield found
+
+    maxsim.write(output, blocks(), encoder.dimension)
+
+
+def _blocks(corpus: Path, start: int, stop: int, size: int) -> Iterator[list[collection.Document]]:
     """Yield the documents that are encoded together."""
-    for block in range(start, stop, BLOCK):
-        groups = collection.read_documents(corpus, block, min(block + BLOCK, stop))
+    for block in range(start, stop, size):
+        groups = collection.read_documents(corpus, block, min(block + size, stop))
         yield [document for group in groups for document in group]
 
 
-WRITERS: dict[str, Callable[..., None]] = {"dense": _write_dense, "sparse": _write_sparse}
+# How each family's vectors are written, and whether as a folder.
+WRITERS: dict[str, tuple[Callable[..., None], bool]] = {
+    "dense": (_write_dense, False),
+    "sparse": (_write_sparse, False),
+    "late-interaction": (_write_tokens, True),
+}

@@ -134,7 +134,7 @@ class Grid:
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""
-        return self._entry(model, document=self._prompts(model).get("document"))
+        return self._entry(model, _MODEL_KEYS, document=self._prompts(model).get("document"))
 
     def query_entry(self, system: str, dataset: str) -> str:
         """Return the JSON of the model entry with which a system encodes the queries of a dataset."""
@@ -142,7 +142,8 @@ class Grid:
         prompts = self._prompts(model)
         means = [name for name, entry in self.config.datasets.items() if dataset in entry.mean_of]
         own = (prompts.get("datasets", {}).get(name, {}).get("query") for name in (dataset, *means))
-        return self._entry(model, query=next((prompt for prompt in own if prompt is not None), prompts.get("query")))
+        prompt = next((prompt for prompt in own if prompt is not None), prompts.get("query"))
+        return self._entry(model, (*_MODEL_KEYS, "query_length"), query=prompt)
 
     def query_model(self, system: str) -> str:
         """Return the model that encodes the queries of a system: its retriever, or the retriever's query_model."""
@@ -152,11 +153,11 @@ class Grid:
     def _prompts(self, model: str) -> dict[str, Any]:
         return dict(self.config.models[model].spec.get("prompts", {}))
 
-    def _entry(self, model: str, **prompts: str | None) -> str:
+    def _entry(self, model: str, keys: tuple[str, ...], **prompts: str | None) -> str:
         """Return a model's entry with the prompt of one side only: that of the other must rerun nothing."""
         given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
         entry = {**self.raw["models"][model], "prompts": given}
-        return as_json(entry, (*_MODEL_KEYS, "prompts") if given else _MODEL_KEYS)
+        return as_json(entry, (*keys, "prompts") if given else keys)
 
     def train_entry(self, model: str) -> str:
         """Return the JSON of a model's training recipe and max_length."""
@@ -193,9 +194,19 @@ class Grid:
         return paths.CORPUS.format(corpus=self.config.datasets[dataset].corpus)
 
     def index_shards(self, pattern: str, system: str, dataset: str) -> list[str]:
-        """Return the index shards of a kind (paths.FAISS, ...) that a neural retriever searches."""
+        """Return the shards of a kind (paths.FAISS, ...) that a neural retriever searches."""
         model, corpus = self._system(system).spec["retriever"], self.config.datasets[dataset].corpus
         return [pattern.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
+
+    def candidate_shards(self, system: str, dataset: str) -> list[str]:
+        """Return the faiss shards that a late-interaction system finds candidates in: none if it is exhaustive."""
+        return [] if self._system(system).spec.get("exhaustive") else self.index_shards(paths.FAISS, system, dataset)
+
+    def late_search(self, system: str, dataset: str) -> str:
+        """Return the options of a late-interaction system's search."""
+        if not (indexes := self.candidate_shards(system, dataset)):
+            return ""
+        return f"--candidates {self._system(system).spec.get('candidates', 100)} --indexes {' '.join(indexes)}"
 
     def lucene_index(self, system: str, dataset: str) -> str:
         """Return the Lucene index that a BM25 system searches."""
@@ -314,8 +325,9 @@ class Grid:
             if expansion := system.spec.get("expansion"):
                 patterns += [step.replace("{model}", expansion) for step in (paths.MODEL_MADE, paths.EXPANSIONS_MADE)]
             patterns.append(paths.LUCENE_MADE.replace("{index}", self.lucene_name(name)))
-        elif system.kind in ("dense", "sparse"):
-            steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.SHARD_MADE)
+        elif system.kind in ("dense", "sparse", "late-interaction"):
+            indexed = [] if system.spec.get("exhaustive") else [paths.SHARD_MADE]
+            steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, *indexed)
             patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
             patterns.append(paths.MODEL_MADE.replace("{model}", self.query_model(name)))
         elif system.kind == "rerank":

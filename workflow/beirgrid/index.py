@@ -1,4 +1,4 @@
-"""Stage index: a Lucene index of a corpus, or an index of one shard of embeddings (faiss, impacts)."""
+"""Stage index: a Lucene index of a corpus, or an index of one shard of vectors (faiss, impacts)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import collection, files, impact, lucene, provenance
+from . import collection, files, impact, lucene, maxsim, provenance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sparse.add_argument("--output", required=True, type=Path, help="folder to write")
     sparse.set_defaults(run=run_impact)
 
-    for kind in (lexical, dense, sparse):
+    late = kinds.add_parser("late", help="index the token vectors of one shard, to find candidates in")
+    late.add_argument("--tokens", required=True, type=Path, help="folder of token vectors")
+    late.add_argument("--output", required=True, type=Path, help=".faiss file to write")
+    late.set_defaults(run=run_late)
+
+    for kind in (lexical, dense, sparse, late):
         kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
 
 
@@ -87,3 +92,17 @@ def run_impact(args: argparse.Namespace) -> None:
             postings=int(weights.nnz),
             bytes=files.size(args.output),
         )
+
+
+def run_late(args: argparse.Namespace) -> None:
+    """Write the index that a late-interaction system finds its candidates in."""
+    import faiss
+
+    vectors = maxsim.TokenShards([args.tokens]).vectors[0]
+    settings = {"index": maxsim.index_name(*vectors.shape), "metric": "inner product"}
+    with provenance.record("index", args.made, settings) as facts:
+        index = maxsim.build_index(vectors)
+        with files.atomic(args.output) as temporary:
+            faiss.write_index(index, str(temporary))
+        stored = files.size(args.output) + files.size(args.tokens)  # MaxSim reads the token vectors too
+        facts.update(tokens=len(vectors), dimension=vectors.shape[1], bytes=stored)

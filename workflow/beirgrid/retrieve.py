@@ -1,4 +1,4 @@
-"""Stage retrieve: the top documents per query, from a Lucene index or from shards (faiss, impacts)."""
+"""Stage retrieve: the top documents per query, from Lucene, faiss, impact postings or token vectors."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from . import collection, impact, lucene, provenance, runs
+from . import collection, impact, lucene, maxsim, provenance, runs
 from .encoders import add_compute_arguments, check_finite, open_encoder
 from .errors import DataError
+from .progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,14 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sparse = kinds.add_parser("impact", help="encode the queries and search postings exactly")
     sparse.set_defaults(run=run_shards, search=_search_impact)
 
-    for kind in (dense, sparse):
+    late = kinds.add_parser("late", help="encode the queries and score documents by MaxSim over their tokens")
+    late.add_argument("--candidates", default=100, type=int, help="nearest tokens per query token")
+    late.add_argument("--indexes", nargs="+", type=Path, help="the index of each shard; without any, score everything")
+    late.set_defaults(run=run_late)
+
+    for kind in (dense, sparse, late):
         kind.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
         kind.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
         kind.add_argument("--corpus", required=True, type=Path, help="corpus.parquet, for the document ids")
-        kind.add_argument("--shards", required=True, nargs="+", type=Path, help="shards of the index, in row order")
+        kind.add_argument("--shards", required=True, nargs="+", type=Path, help="shards of the corpus, in row order")
         add_compute_arguments(kind)
 
-    for kind in (lexical, dense, sparse):
+    for kind in (lexical, dense, sparse, late):
         kind.add_argument("--system", required=True, help="name of the system, the tag of the run")
         kind.add_argument("--queries", required=True, type=Path, help="queries.parquet")
         kind.add_argument("--depth", default=1000, type=int, help="documents per query")
@@ -103,6 +109,28 @@ def _search_impact(args: argparse.Namespace, weights: Any, depth: int) -> tuple[
     return impact.search_shards(args.shards, weights, depth)
 
 
+def run_late(args: argparse.Namespace) -> None:
+    """Encode the queries, score the candidates (or every document) by MaxSim and write the canonical run."""
+    search = {"candidates": args.candidates} if args.indexes else {"exhaustive": True}
+    with provenance.record("retrieve", args.made, {**args.model, **search, "depth": args.depth}) as facts:
+        queries = collection.read_queries(args.queries)
+        encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
+        found = encoder.encode_queries(list(queries.values()))
+        check_finite(found.sums(), [f"query {query!r}" for query in queries])
+        shards = maxsim.TokenShards(args.shards)
+        progress = Progress("retrieve", len(queries), "queries")
+        started = time.monotonic()
+        if args.indexes:
+            scores, rows = maxsim.search(shards, args.indexes, found, args.candidates, progress)
+            facts["candidates_per_query"] = round(float(np.mean([len(row) for row in rows])), 1)
+        else:
+            scores, rows = maxsim.search_exhaustively(shards, found, args.depth + 1, progress)
+        facts["search_seconds"] = round(time.monotonic() - started, 3)
+        run = dict(_rankings(queries, collection.read_ids(args.corpus), scores, rows, args.depth))
+        runs.write(args.output, run, args.system)
+        facts.update(encoder.facts(), **_run_facts(run, len(queries)))
+
+
 def _run_facts(run: runs.Run, queries: int) -> dict[str, int]:
     empty = queries - sum(bool(ranking.ids) for ranking in run.values())
     return {"queries": queries, "queries_without_documents": empty}
@@ -141,7 +169,11 @@ def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tu
 
 
 def _rankings(
-    queries: dict[str, str], ids: pa.Array, scores: np.ndarray, rows: np.ndarray, depth: int
+    queries: dict[str, str],
+    ids: pa.Array,
+    scores: Sequence[np.ndarray] | np.ndarray,
+    rows: Sequence[np.ndarray] | np.ndarray,
+    depth: int,
 ) -> Iterator[tuple[str, runs.Ranking]]:
     for number, query in enumerate(queries):
         found = rows[number] >= 0

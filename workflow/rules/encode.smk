@@ -66,3 +66,38 @@ rule encode_sparse:
         " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
         " --precision {params.precision}"
         " --output {output.embeddings} --made {output.made} > {log} 2>&1"
+
+
+rule encode_late:
+    message:
+        "Encoding the tokens of shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
+    input:
+        checkpoint=paths.CHECKPOINT,
+        corpus=paths.CORPUS,
+    output:
+        tokens=directory(paths.TOKENS),
+        made=paths.EMBEDDINGS_MADE,
+    params:
+        version=STAGE_VERSIONS["encode"],
+        entry=lambda w: grid.model_entry(w.model),
+        size=grid.shard_size(),
+        last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
+        precision=grid.config.encode["precision"],
+    log:
+        "logs/encode/{model}/{corpus}/{shard}.log",
+    benchmark:
+        "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.family("late-interaction"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 6000 * attempt,
+        runtime=lambda w, attempt: 240 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
+        " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
+        " --precision {params.precision}"
+        " --output {output.tokens} --made {output.made} > {log} 2>&1"

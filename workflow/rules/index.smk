@@ -82,3 +82,30 @@ rule index_impact:
     shell:
         "python -m beirgrid index impact --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
+
+
+rule index_late:
+    message:
+        "Indexing the tokens of shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes them"
+    input:
+        tokens=paths.TOKENS,
+    output:
+        index=paths.FAISS,
+        made=paths.SHARD_MADE,
+    params:
+        version=STAGE_VERSIONS["index"],
+    log:
+        "logs/index/{model}/{corpus}/{shard}.log",
+    benchmark:
+        "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.family("late-interaction"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: (2000 + grid.shard_documents(w.corpus) // 50) * attempt,
+        runtime=lambda w, attempt: 120 * attempt,
+    shell:
+        "python -m beirgrid index late --tokens {input.tokens}"
+        " --output {output.index} --made {output.made} > {log} 2>&1"

@@ -103,3 +103,41 @@ rule retrieve_impact:
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
         " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
         " --output {output.run} --made {output.made} > {log} 2>&1"
+
+
+rule retrieve_late:
+    message:
+        "Retrieving {wildcards.dataset} with {wildcards.system}"
+    input:
+        checkpoint=lambda w: grid.checkpoint(w.system),
+        corpus=lambda w: grid.corpus_of(w.dataset),
+        shards=lambda w: grid.index_shards(paths.TOKENS, w.system, w.dataset),
+        indexes=lambda w: grid.candidate_shards(w.system, w.dataset),
+        queries=paths.QUERIES,
+    output:
+        run=paths.RUN,
+        made=paths.RUN_MADE,
+    params:
+        version=STAGE_VERSIONS["retrieve"],
+        entry=lambda w: grid.query_entry(w.system, w.dataset),
+        search=lambda w: grid.late_search(w.system, w.dataset),
+        depth=grid.config.depth,
+        precision=grid.config.encode["precision"],
+    log:
+        "logs/retrieve/{system}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/retrieve/{system}/{dataset}.tsv"
+    wildcard_constraints:
+        system=grid.systems_of("late-interaction"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,
+        runtime=lambda w, attempt: 240 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid retrieve late --system {wildcards.system} --model {params.entry:q}"
+        " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
+        " {params.search} --queries {input.queries} --depth {params.depth}"
+        " --precision {params.precision} --output {output.run} --made {output.made} > {log} 2>&1"

@@ -8,13 +8,18 @@ from typing import Any
 from .base import add_compute_arguments, check_finite, pick_device, pick_precision, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
+from .late_interaction import LateInteractionEncoder
 from .query_generator import QueryGenerator
 from .seq2seq import Seq2SeqScorer
 from .sparse import SparseTextEncoder
 from .term_weights import TermWeighter
 
 # The classes of the families whose documents are encoded, shard by shard.
-FAMILIES = {"dense": DenseEncoder, "sparse": SparseTextEncoder}
+FAMILIES: dict[str, Any] = {
+    "dense": DenseEncoder,
+    "sparse": SparseTextEncoder,
+    "late-interaction": LateInteractionEncoder,
+}
 # The classes of the families that score pairs.
 SCORERS: dict[str, type[CrossEncoderScorer] | type[Seq2SeqScorer]] = {
     "cross-encoder": CrossEncoderScorer,
@@ -37,6 +42,7 @@ def open_scorer(
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
+    "LateInteractionEncoder",
     "QueryGenerator",
     "Seq2SeqScorer",
     "SparseTextEncoder",

@@ -148,15 +148,16 @@ class Encoder:
             module.forward = torch.autocast(self.device, enabled=False)(module.forward)
 
     def check_length(self) -> None:
-        """Refuse a max_length beyond the model's positions."""
+        """Refuse a max_length or query_length beyond the model's positions."""
         positions = getattr(self.transformer.config, "max_position_embeddings", None)
-        wanted = self.spec.get("max_length")
-        if wanted and positions and wanted > positions:
-            raise DataError(f"max_length is {wanted}, but the model has positions for {positions} word pieces")
+        for key in ("max_length", "query_length"):
+            wanted = self.spec.get(key)
+            if wanted and positions and wanted > positions:
+                raise DataError(f"{key} is {wanted}, but the model has positions for {positions} word pieces")
 
-    def token_lengths(self, *texts: list[str]) -> np.ndarray:
-        """Return the tokens of each text (or pair of texts) after truncation: int64 [texts]."""
-        limit = self.model.max_seq_length or 512
+    def token_lengths(self, *texts: list[str], limit: int | None = None) -> np.ndarray:
+        """Return the tokens of each text (or pair of texts) after truncation to ``limit``: int64 [texts]."""
+        limit = limit or self.model.max_seq_length or 512
         lengths: list[int] = []
         for start in range(0, len(texts[0]), TOKENIZED):
             part = [column[start : start + TOKENIZED] for column in texts]

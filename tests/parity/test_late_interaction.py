@@ -1,0 +1,333 @@
+"""ColBERT equals plain transformers code and brute-force MaxSim, and its candidates hold what an exact search finds."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import string
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from checkpoints import save_dense, save_pylate
+
+from beirgrid import collection, maxsim, runs
+from beirgrid.__main__ import main
+from beirgrid.encoders import LateInteractionEncoder
+from beirgrid.errors import DataError
+from beirgrid.maxsim import TokenShards, TokenVectors
+
+BUDGET = {"cpu": 300, "cuda": 300}
+SPEC = {"family": "late-interaction", "max_length": 48, "query_length": 24}
+MARKERS = {"late-interaction": ("[Q] ", "[D] "), "stanford": ("[unused0]", "[unused1]")}
+
+
+def _texts(count: int, longest: int = 60, seed: int = 0) -> list[str]:
+    choose = random.Random(seed)
+    letters = "abcdefghij    .,-"
+    return ["".join(choose.choices(letters, k=choose.randrange(0, longest))).strip() for _ in range(count)]
+
+
+class Paper:
+    """ColBERT as its paper has it, in plain transformers code: one text at a time, no padding, no batches."""
+
+    def __init__(self, folder: Path, query_marker: str, document_marker: str) -> None:
+        from safetensors.torch import load_file
+        from transformers import AutoModel, AutoTokenizer
+
+        self.tokenizer, self.bert = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+        weights = folder / "1_Dense" / "model.safetensors"
+        self.projection = load_file(weights if weights.exists() else folder / "model.safetensors")["linear.weight"]
+        vocabulary = self.tokenizer.get_vocab()
+        self.markers = {"query": vocabulary[query_marker], "document": vocabulary[document_marker]}
+        self.punctuation = {vocabulary[symbol] for symbol in string.punctuation}
+
+    def _ids(self, role: str, text: str, limit: int) -> list[int]:
+        pieces = self.tokenizer(text, add_special_tokens=False)["input_ids"][: limit - 3]
+        return [self.tokenizer.cls_token_id, self.markers[role], *pieces, self.tokenizer.sep_token_id]
+
+    def _vectors(self, ids: list[int], attended: int) -> np.ndarray:
+        import torch
+
+        mask = torch.tensor([[1] * attended + [0] * (len(ids) - attended)])
+        with torch.inference_mode():
+            hidden = self.bert(input_ids=torch.tensor([ids]), attention_mask=mask).last_hidden_state[0]
+            return torch.nn.functional.normalize(hidden @ self.projection.T, dim=-1).numpy()
+
+    def query(self, text: str, limit: int = 24) -> np.ndarray:
+        ids = self._ids("query", text, limit)
+        return self._vectors(ids + [self.tokenizer.mask_token_id] * (limit - len(ids)), len(ids))
+
+    def document(self, text: str, limit: int = 48) -> np.ndarray:
+        ids = self._ids("document", text, limit)
+        return self._vectors(ids, len(ids))[[token not in self.punctuation for token in ids]]
+
+
+def _encoder(folder: Path, precision: str = "float32", **changes: int) -> LateInteractionEncoder:
+    return LateInteractionEncoder(folder, {**SPEC, **changes}, "cpu", precision, BUDGET)
+
+
+@pytest.mark.parametrize("layout", MARKERS)
+def test_token_vectors_and_scores_equal_the_papers(tiny_models, layout):
+    paper, encoder = Paper(tiny_models[layout], *MARKERS[layout]), _encoder(tiny_models[layout])
+    documents, queries = [*_texts(40), "", "ab " * 60, ",.-"], [*_texts(8, seed=1), "", "b " * 100]
+    expected = [paper.document(text) for text in documents]
+    found = encoder.encode_documents(documents)
+    assert found.counts.tolist() == [len(vectors) for vectors in expected]
+    np.testing.assert_allclose(found.vectors, np.concatenate(expected), atol=1e-4)
+    asked = encoder.encode_queries(queries)
+    assert set(asked.counts) == {24}
+    np.testing.assert_allclose(asked.vectors, np.concatenate([paper.query(text) for text in queries]), atol=1e-4)
+
+    scores = [[(paper.query(query) @ vectors.T).max(1).sum() for vectors in expected] for query in queries]
+    ours = maxsim.maxsim(asked, found.vectors, np.cumsum(found.counts) - found.counts)
+    np.testing.assert_allclose(ours, scores, atol=1e-4)
+
+
+def test_lengths_are_the_checkpoints_unless_the_entry_says_more(tiny_models):
+    encoder = LateInteractionEncoder(
+        tiny_models["late-interaction"], {"family": "late-interaction"}, "cpu", "float32", BUDGET
+    )
+    assert encoder.encode_queries(["a", "b " * 100]).counts.tolist() == [32, 32]
+    assert encoder.encode_documents(["b " * 200]).counts.tolist() == [100]
+    longer = _encoder(tiny_models["late-interaction"], max_length=120, query_length=40)
+    assert longer.encode_queries(["a"]).counts.tolist() == [40]
+    assert longer.encode_documents(["b " * 200]).counts.tolist() == [120]
+    with pytest.raises(DataError, match="query_length is 300, but the model has positions for 128"):
+        _encoder(tiny_models["late-interaction"], query_length=300)
+
+
+def test_bfloat16_stays_inside_the_transformer(tiny_models):
+    texts = _texts(30)
+    exact = _encoder(tiny_models["late-interaction"]).encode_documents(texts)
+    low = _encoder(tiny_models["late-interaction"], "bfloat16").encode_documents(texts)
+    assert low.vectors.dtype == np.float32
+    assert np.median((exact.vectors * low.vectors).sum(1)) > 0.999
+    assert ((low.vectors.view(np.uint32) & 0xFFFF) == 0).mean() < 0.1  # what bfloat16 could hold
+    np.testing.assert_allclose(np.linalg.norm(low.vectors, axis=1), 1, atol=1e-5)
+
+
+def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
+    with pytest.raises(DataError, match="no late-interaction model: it has no projection of token vectors"):
+        _encoder(tiny_models["dense"])
+    with pytest.raises(DataError, match="no projection of token vectors"):
+        _encoder(save_dense(tmp_path / "dense").parent / "dense-bert")
+
+
+# Search, on vectors made up
+
+
+def _collection(documents: int, seed: int = 0, dimension: int = 16, longest: int = 30) -> TokenVectors:
+    """Token vectors as encoders make them: a word has a direction of its own, which its document shifts a little."""
+    rng = np.random.default_rng(seed)
+    words = np.random.default_rng(99).standard_normal((2000, dimension))
+    counts = rng.integers(0, longest, documents)
+    pick = np.minimum(rng.zipf(1.3, counts.sum()), len(words)) - 1  # few words are most of a text
+    context = np.repeat(rng.standard_normal((documents, dimension)), counts, axis=0)
+    vectors = words[pick] + 0.5 * context + 0.4 * rng.standard_normal((len(pick), dimension))
+    return TokenVectors((vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), counts)
+
+
+def _queries(found: TokenVectors, number: int, tokens: int, seed: int = 5) -> TokenVectors:
+    """Queries of so many noisy tokens of one document each."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum(found.counts)
+    long = rng.choice(np.flatnonzero(found.counts >= 5), number)
+    rows = np.concatenate([rng.integers(ends[d] - found.counts[d], ends[d], tokens) for d in long])
+    vectors = found.vectors[rows] + 0.6 * rng.standard_normal((len(rows), found.vectors.shape[1])) / 4
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return TokenVectors(vectors.astype(np.float32), np.full(number, tokens))
+
+
+def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tuple[TokenShards, list[Path]]:
+    """Write token vectors as so many shards, in blocks, with their indexes."""
+    import faiss
+
+    parts = np.split(found.vectors, np.cumsum(found.counts)[:-1])
+    bounds = np.linspace(0, len(parts), shards + 1).astype(int)
+    folders, indexes = [], []
+    for number, (start, stop) in enumerate(pairwise(bounds)):
+        (folder / f"{number}").mkdir(parents=True)
+        blocks = [
+            TokenVectors(
+                np.concatenate(parts[row : row + block][: stop - row]), found.counts[row : min(row + block, stop)]
+            )
+            for row in range(start, stop, block)
+        ]
+        maxsim.write(folder / f"{number}", blocks, found.vectors.shape[1])
+        folders.append(folder / f"{number}")
+        index = maxsim.build_index(TokenShards(folders[-1:]).vectors[0])
+        faiss.write_index(index, str(folder / f"{number}.faiss"))
+        indexes.append(folder / f"{number}.faiss")
+    return TokenShards(folders), indexes
+
+
+def _brute_force(found: TokenVectors, queries: TokenVectors) -> list[np.ndarray]:
+    """Return the MaxSim of each query with each document in float64; -inf for one without tokens."""
+    rounded = found.vectors.astype(np.float16).astype(np.float64)
+    parts = np.split(rounded, np.cumsum(found.counts)[:-1])
+    asked = np.split(queries.vectors.astype(np.float64), np.cumsum(queries.counts)[:-1])
+    return [np.array([(q @ d.T).max(1).sum() if len(d) else -np.inf for d in parts]) for q in asked]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks so small that a few documents fill one."""
+    for name, value in (("BLOCK", 100), ("QUERIES", 3), ("EXHAUSTIVE_QUERIES", 4)):
+        monkeypatch.setattr(maxsim, name, value)
+
+
+@pytest.mark.parametrize("shards", [1, 3, 4])
+def test_an_exhaustive_search_is_brute_force(tmp_path, small_blocks, shards):
+    found = _collection(120)
+    assert (found.counts == 0).any()
+    queries = TokenVectors(_queries(found, 9, 6).vectors[:50], np.array([6] * 7 + [5, 3]))
+    tokens, _ = _store(tmp_path, found, shards)
+    scores, rows = maxsim.search_exhaustively(tokens, queries, 20)
+    for number, expected in enumerate(_brute_force(found, queries)):
+        assert rows[number].tolist() == np.argsort(-expected)[:20].tolist()
+        np.testing.assert_allclose(scores[number], np.sort(expected)[::-1][:20], atol=1e-4)
+    scores, rows = maxsim.search_exhaustively(tokens, queries, 1000)
+    assert {len(row) for row in rows} == {(found.counts > 0).sum()}  # what has no tokens has no score
+
+
+@pytest.mark.parametrize("candidates", [5, 100_000])
+def test_candidates_are_the_documents_of_the_nearest_tokens_of_all_shards(tmp_path, small_blocks, candidates):
+    found = _collection(120)
+    queries = _queries(found, 8, 6)
+    owner = np.repeat(np.arange(120), found.counts)
+    expected = _brute_force(found, queries)
+    answers = []
+    for shards in (1, 3):
+        tokens, indexes = _store(tmp_path / str(shards), found, shards)
+        scores, rows = maxsim.search(tokens, indexes, queries, candidates)
+        for number, query in enumerate(np.split(queries.vectors, 8)):
+            nearest = np.argsort(-(query @ tokens._read(np.arange(len(owner))).T), axis=1)[:, :candidates]
+            assert rows[number].tolist() == sorted(set(owner[nearest].ravel()))
+            np.testing.assert_allclose(scores[number], expected[number][rows[number]], atol=1e-4)
+        answers.append([row.tolist() for row in rows])
+    assert answers[0] == answers[1]
+
+
+def test_documents_alike_have_equal_scores_in_every_shard(tmp_path, small_blocks):
+    half = _collection(40)
+    twice = TokenVectors(np.concatenate([half.vectors] * 2), np.concatenate([half.counts] * 2))
+    queries = _queries(half, 5, 8)
+    tokens, indexes = _store(tmp_path, twice, 2)
+    for number, (scores, rows) in enumerate(zip(*maxsim.search(tokens, indexes, queries, 2000), strict=True)):
+        scored = dict(zip(rows.tolist(), scores.tolist(), strict=True))
+        assert all(scored[row] == pytest.approx(scored[row + 40], abs=1e-5) for row in rows if row < 40)
+        ranking = runs.canonical("q", map(str, rows), scores)
+        best = _brute_force(twice, queries)[number].argmax() % 40
+        assert set(ranking.ids[:2]) == {str(best), str(best + 40)}
+
+
+def test_a_corpus_of_empty_documents_has_no_candidates(tmp_path):
+    nothing = TokenVectors(np.zeros((0, 8), np.float32), np.zeros(4, np.int64))
+    tokens, indexes = _store(tmp_path, nothing, 2)
+    queries = TokenVectors(np.eye(8, dtype=np.float32), np.array([4, 4]))
+    assert [len(row) for row in maxsim.search(tokens, indexes, queries, 5)[1]] == [0, 0]
+    assert [len(row) for row in maxsim.search_exhaustively(tokens, queries, 5)[1]] == [0, 0]
+
+
+def test_rounding_to_float16_costs_less_than_a_thousandth(tmp_path):
+    found = _collection(300, dimension=128)
+    queries = _queries(found, 20, 32)
+    tokens, _ = _store(tmp_path, found, 1)
+    every = np.flatnonzero(found.counts)
+    (_, stored, first), *_ = tokens.blocks(every)
+    worst = np.abs(maxsim.maxsim(queries, found.vectors, first) - maxsim.maxsim(queries, stored, first)).max()
+    print(f"largest difference of a score of 32 tokens: {worst:.6f}")
+    assert 0 < worst < 1e-3
+
+
+def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeypatch):
+    """At half the size at which shards get it: 60,000 tokens. The rest is lost to the number of candidates."""
+    found = _collection(2500, dimension=32, longest=50)
+    queries = _queries(found, 40, 16)
+    every = _store(tmp_path / "flat", found, 1, block=2000)
+    monkeypatch.setattr(maxsim, "FLAT_TOKENS", 2**14)
+    assert maxsim.index_name(len(found.vectors), 32) == "IVF512,PQ8x8"
+    tokens, compressed = _store(tmp_path / "compressed", found, 1, block=2000)
+    _, exact = maxsim.search_exhaustively(tokens, queries, 100)
+    for name, indexes, bounds in (("flat", every[1], (0.97, 0.85)), ("compressed", compressed, (0.93, 0.8))):
+        _, rows = maxsim.search(tokens, indexes, queries, 100)
+        for depth, bound in zip((10, 100), bounds, strict=True):
+            recall = np.mean([np.isin(best[:depth], row).mean() for best, row in zip(exact, rows, strict=True)])
+            print(f"{name}: the candidates hold {recall:.3f} of the exact top {depth}")
+            assert recall >= bound
+
+
+def test_the_index_follows_from_the_number_of_tokens():
+    assert maxsim.index_name(0, 128) == maxsim.index_name(2**17 - 1, 128) == "Flat"
+    assert maxsim.index_name(2**17, 128) == "IVF1024,PQ32x8"
+    assert maxsim.index_name(50_000_000, 128) == "IVF16384,PQ32x8"
+    assert maxsim.index_name(1_000_000, 96) == "IVF2048,PQ24x8"
+
+
+# The commands
+
+
+def _corpus(folder: Path, texts: list[str]) -> Path:
+    rows = pa.table([[f"d{i}" for i in range(len(texts))], [""] * len(texts), texts], schema=collection.CORPUS_SCHEMA)
+    pq.write_table(rows, folder / "corpus.parquet")
+    return folder / "corpus.parquet"
+
+
+def _run(*arguments: str | Path) -> int:
+    return main([*map(str, arguments)])
+
+
+def _encode(folder: Path, checkpoint: Path, corpus: Path) -> int:
+    return _run(
+        *("encode", "--model", json.dumps(SPEC), "--checkpoint", checkpoint, "--corpus", corpus, "--device", "cpu"),
+        *("--shard-size", 1000, "--output", folder / "0.tokens", "--made", folder / "0.json"),
+    )
+
+
+def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path, capsys):
+    corpus, queries = _corpus(tmp_path, _texts(20)), tmp_path / "queries.parquet"
+    pq.write_table(pa.table([["q"], ["ab cd"]], schema=collection.QUERIES_SCHEMA), queries)
+    tokens, made = tmp_path / "0.tokens", tmp_path / "made.json"
+    assert _encode(tmp_path, tiny_models["late-interaction"], corpus) == 0
+    assert _run("index", "late", "--tokens", tokens, "--output", tmp_path / "0.faiss", "--made", made) == 0
+    retrieve = (
+        "retrieve",
+        "late",
+        "--system",
+        "x",
+        "--model",
+        json.dumps(SPEC),
+        "--corpus",
+        corpus,
+        "--tokens",
+        tokens,
+    )
+    retrieve += ("--queries", queries, "--output", tmp_path / "x.run.gz", "--made", made, "--device", "cpu")
+    wider = save_pylate(tmp_path / "wider", dimension=24)
+    found = []
+    for search in (("--indexes", tmp_path / "0.faiss"), ()):
+        assert _run(*retrieve, *search, "--checkpoint", tiny_models["late-interaction"]) == 0
+        found.append(runs.read(tmp_path / "x.run.gz")["q"])
+        capsys.readouterr()
+        assert _run(*retrieve, *search, "--checkpoint", wider) == 1
+        message = capsys.readouterr().err
+        assert "0.tokens holds vectors of dimension 16, but the model gives 24: the checkpoint changed" in message
+    assert found[0].ids == found[1].ids
+    assert len(found[0].ids) == 20
+
+
+def test_broken_weights_are_told_and_leave_nothing(tiny_models, tmp_path, capsys):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(tiny_models["late-interaction"], tmp_path / "broken")
+    weights = tmp_path / "broken" / "1_Dense" / "model.safetensors"
+    save_file({"linear.weight": load_file(weights)["linear.weight"] * torch.nan}, weights)
+    assert _encode(tmp_path, tmp_path / "broken", _corpus(tmp_path, ["ab", "cd"])) == 1
+    assert "gives NaN or infinite values for 2 of 2 texts, first document 'd0'" in capsys.readouterr().err
+    assert not (tmp_path / "0.tokens").exists()

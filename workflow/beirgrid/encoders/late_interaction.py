@@ -1,0 +1,94 @@
+"""Late-interaction encoders (ColBERT): a vector per token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..maxsim import TokenVectors
+from ..progress import Progress
+from .base import Encoder, load_checkpoint, token_batches
+
+
+def _check_projection(folder: Path) -> None:
+    """Refuse a checkpoint without a projection of its tokens: the library makes one up at random."""
+    modules, config = folder / "modules.json", folder / "config.json"
+    if modules.is_file():
+        projected = any(module["type"].endswith(".Dense") for module in json.loads(modules.read_text("utf-8")))
+    else:
+        architectures = json.loads(config.read_text("utf-8")).get("architectures") if config.is_file() else None
+        projected = "HF_ColBERT" in (architectures or [])
+    if not projected:
+        raise DataError(f"{folder} is no late-interaction model: it has no projection of token vectors")
+
+
+class LateInteractionEncoder(Encoder):
+    """A vector per token (MultiVectorEncoder); reads checkpoints of PyLate and of Stanford's ColBERT.
+
+    Markers, query expansion and skipped words are the checkpoint's own; ``max_length`` of documents and
+    ``query_length`` of queries are the registry entry's, or else the checkpoint's.
+    """
+
+    def __init__(
+        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+    ) -> None:
+        from sentence_transformers import MultiVectorEncoder
+
+        super().__init__(spec, device, precision, batch_tokens)
+        self.model = load_checkpoint(
+            MultiVectorEncoder,
+            folder,
+            unused="pooler",
+            device=self.device,
+            trust_remote_code=spec.get("trust_remote_code", False),
+        )
+        _check_projection(folder)
+        self.model.eval()
+        self._set_lengths()
+        self.set_precision()
+        self.check_length()
+        self.dimension: int = self.model.get_embedding_dimension()
+
+    def _set_lengths(self) -> None:
+        transformer = self.model[0]
+        if "max_length" in self.spec:
+            transformer.document_length = self.spec["max_length"]
+        if "query_length" in self.spec:
+            expansion = transformer.query_expansion
+            transformer.query_expansion = None  # which must never be longer than the queries
+            transformer.query_length = self.spec["query_length"]
+            if expansion:
+                transformer.query_expansion = {**expansion, "length": self.spec["query_length"]}
+
+    def encode_documents(self, texts: list[str], progress: Progress | None = None) -> TokenVectors:
+        """Return the vectors of each document's tokens, skipped ones (punctuation) left out."""
+        lengths = self._lengths(texts, "document", self.model[0].document_length)
+        return self._encode(self.model.encode_document, texts, lengths, progress)
+
+    def encode_queries(self, texts: list[str], progress: Progress | None = None) -> TokenVectors:
+        """Return the vectors of each query's tokens, those of its expansion included."""
+        lengths = self._lengths(texts, "query", self.model[0].query_length)
+        if expansion := self.model[0].query_expansion:
+            lengths = np.maximum(lengths, expansion["length"])
+        return self._encode(self.model.encode_query, texts, lengths, progress)
+
+    def _lengths(self, texts: list[str], role: str, limit: int | None) -> np.ndarray:
+        """Return the tokens that the transformer sees of each text: int64 [texts]."""
+        marker = self.model.prompts.get(role) or ""
+        return self.token_lengths([marker + text for text in texts], limit=limit)
+
+    def _encode(self, encode: Any, texts: list[str], lengths: np.ndarray, progress: Progress | None) -> TokenVectors:
+        vectors = [np.zeros((0, self.dimension), np.float32)] * len(texts)
+        with self.autocast():
+            for rows in token_batches(lengths, self.budget):
+                found = encode([texts[row] for row in rows], batch_size=len(rows), show_progress_bar=False)
+                for row, tokens in zip(rows, found, strict=True):
+                    vectors[row] = tokens.float().cpu().numpy()
+                if progress:
+                    progress.add(len(rows))
+        counts = np.fromiter(map(len, vectors), np.int64, len(texts))
+        return TokenVectors(np.concatenate([np.zeros((0, self.dimension), np.float32), *vectors]), counts)
