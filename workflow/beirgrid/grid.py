@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
 from . import paths
-from .config import Config, System, find_local, rerank_depth, resolve_path, with_parts
+from .config import RECIPES, Config, System, find_local, rerank_depth, resolve_path, with_parts
 from .errors import ConfigError
 
 # Assumed for a corpus whose registry entry does not say how many documents it has.
@@ -24,6 +25,13 @@ _MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "tr
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "split", "queries")
+# What of a recipe each stage of an adaptation receives: another learning rate writes no new queries.
+_STAGE_KEYS = {
+    "generate": ("derive", "documents", "queries_per_document", "seed"),
+    "mine": ("negative_depth",),
+    "label": ("steps", "batch", "seed"),
+    "adapt": ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed"),
+}
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
@@ -61,9 +69,14 @@ class Grid:
         """Return the wildcard constraint for registered systems of one kind."""
         return self.one_of(name for name, system in self.config.systems.items() if system.kind == kind)
 
-    def models_of(self, *, trained: bool) -> str:
-        """Return the wildcard constraint for models that are trained, or are fetched."""
-        return self.one_of(name for name, model in self.config.models.items() if bool(model.train) == trained)
+    def models_of(self, *recipes: str | None) -> str:
+        """Return the wildcard constraint for models that are trained by these recipes, or are fetched (None)."""
+        models = self.config.models.items()
+        return self.one_of(name for name, model in models if model.recipe in recipes and not model.per_corpus)
+
+    def artifacts_of(self, model: str) -> str:
+        """Return the name that a model's artifacts stand under: a model per corpus has ``{corpus}`` in it."""
+        return f"{model}@{{corpus}}" if self.config.models[model].per_corpus else model
 
     def _system(self, name: str) -> System:
         return self.config.systems[name]
@@ -99,11 +112,11 @@ class Grid:
 
     def fetch_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the fetch command receives."""
-        return as_json(self._absolute(self.raw["models"][model]), _FETCH_KEYS)
+        return as_json(self._absolute(self.config.models[model].spec), _FETCH_KEYS)
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""
-        return as_json(self.raw["models"][model], _MODEL_KEYS)
+        return as_json(self.config.models[model].spec, _MODEL_KEYS)
 
     def train_entry(self, model: str) -> str:
         """Return the JSON of a model's training recipe and max_length."""
@@ -141,7 +154,10 @@ class Grid:
 
     def faiss_shards(self, system: str, dataset: str) -> list[str]:
         """Return the faiss shards that a dense system searches."""
-        model, corpus = self._system(system).spec["retriever"], self.config.datasets[dataset].corpus
+        return self._faiss(self._system(system).spec["retriever"], self.config.datasets[dataset].corpus)
+
+    def _faiss(self, model: str, corpus: str) -> list[str]:
+        model = self.artifacts_of(model).format(corpus=corpus)
         return [paths.FAISS.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
 
     def lucene_index(self, system: str, dataset: str) -> str:
@@ -162,9 +178,12 @@ class Grid:
         """Return the language of a corpus."""
         return self.config.corpora[corpus].language
 
-    def checkpoint(self, system: str) -> str:
-        """Return the checkpoint folder of a dense system."""
-        return paths.CHECKPOINT.format(model=self._system(system).spec["retriever"])
+    def checkpoint(self, system: str, dataset: str) -> str:
+        """Return the checkpoint folder of a dense system, on a dataset."""
+        return self._checkpoint(self._system(system).spec["retriever"], self.config.datasets[dataset].corpus)
+
+    def _checkpoint(self, model: str, corpus: str) -> str:
+        return paths.CHECKPOINT.format(model=self.artifacts_of(model).format(corpus=corpus))
 
     def part_runs(self, system: str, dataset: str) -> list[str]:
         """Return the runs that a reranked or fused system is made from."""
@@ -215,6 +234,74 @@ class Grid:
         inputs = self.training_inputs(model)
         return " ".join(f"--{name} {inputs[name]}" for name in ("teacher", "queries", "qrels") if name in inputs)
 
+    def recipe_entry(self, model: str, stage: str) -> str:
+        """Return the JSON of what one stage of an adaptation needs of its recipe, defaults filled in."""
+        spec, train = self.config.models[model].spec, self._trained(model)
+        entry = {**RECIPES[train["recipe"]], **train}
+        wanted = {key: entry[key] for key in _STAGE_KEYS[stage] if key in entry}
+        if stage == "adapt":
+            wanted |= {key: spec[key] for key in ("similarity", "max_length", "prompts") if key in spec}
+        if stage == "mine":
+            wanted["language"] = self.language(train["corpus"])
+        for key, user in (("generator", "generate"), ("teacher", "label")):
+            if stage == user and key in train:
+                wanted[key] = json.loads(self.model_entry(train[key]))
+        return json.dumps(wanted, ensure_ascii=False)
+
+    def generation_inputs(self, model: str) -> dict[str, str]:
+        """Return the named inputs that training queries are written from."""
+        train = self._trained(model)
+        inputs = {"corpus": paths.CORPUS.format(corpus=train["corpus"])}
+        if "generator" in train:
+            inputs["generator"] = self._checkpoint(train["generator"], train["corpus"])
+        return inputs
+
+    def mining_inputs(self, model: str) -> dict[str, Any]:
+        """Return the named inputs that GPL's negatives are mined with."""
+        corpus = self._trained(model)["corpus"]
+        dense = [name for name in self._retrievers(model) if name != "bm25"]
+        inputs: dict[str, Any] = {
+            "corpus": paths.CORPUS.format(corpus=corpus),
+            "checkpoints": [self._checkpoint(name, corpus) for name in dense],
+            "shards": [shard for name in dense for shard in self._faiss(name, corpus)],
+        }
+        if "bm25" in self._retrievers(model):
+            inputs["index"] = paths.LUCENE.format(index="bm25-flat", corpus=corpus)
+        return inputs
+
+    def mining_options(self, model: str) -> str:
+        """Return the options of the mine command that name its retrievers."""
+        inputs, corpus = self.mining_inputs(model), self._trained(model)["corpus"]
+        options = [f"--index {inputs['index']}"] if "index" in inputs else []
+        for name in self._retrievers(model):
+            if name != "bm25":
+                entry = shlex.quote(self.model_entry(name))
+                options.append(
+                    f"--dense {entry} {self._checkpoint(name, corpus)} {' '.join(self._faiss(name, corpus))}"
+                )
+        return " ".join(options)
+
+    def _retrievers(self, model: str) -> list[str]:
+        train = self._trained(model)
+        return list(train.get("retrievers", ["bm25", train["base"]]))
+
+    def labelling_inputs(self, model: str) -> dict[str, str]:
+        """Return the named inputs that margins are computed from, beside queries and negatives."""
+        train = self._trained(model)
+        return {
+            "teacher": self._checkpoint(train["teacher"], train["corpus"]),
+            "corpus": paths.CORPUS.format(corpus=train["corpus"]),
+        }
+
+    def adaptation_inputs(self, model: str) -> dict[str, str]:
+        """Return the named inputs of an adaptation: its base, and what that is trained on."""
+        train = self._trained(model)
+        examples = {"genq": paths.TRAINING_QUERIES, "gpl": paths.MARGINS, "tsdae": paths.CORPUS}[train["recipe"]]
+        return {
+            "base": self._checkpoint(train["base"], train["corpus"]),
+            "examples": examples.format(model=model, corpus=train["corpus"]),
+        }
+
     def _trained(self, model: str) -> dict[str, Any]:
         train = self.config.models[model].train
         assert train is not None
@@ -250,8 +337,9 @@ class Grid:
         if system.kind == "lexical":
             patterns.append(paths.LUCENE_MADE.replace("{index}", f"bm25-{self.fields(name)}"))
         elif system.kind == "dense":
+            patterns += self._training_patterns(system.spec["retriever"])
             steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.FAISS_MADE)
-            patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
+            patterns += [step.replace("{model}", self.artifacts_of(system.spec["retriever"])) for step in steps]
         elif system.kind == "rerank":
             reranker = system.spec["reranker"]
             patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
@@ -259,6 +347,22 @@ class Grid:
             patterns.append(pairs)
         patterns.append(paths.RUN_MADE.replace("{system}", name))
         return list(dict.fromkeys(patterns))
+
+    def _training_patterns(self, name: str) -> list[str]:
+        """Return the patterns of the records behind the adaptation of a dense model, its own left out."""
+        train = self.config.models[name].train
+        if train is None:
+            return []
+        patterns = self._training_patterns(train["base"])
+        if self.config.models[train["base"]].train:
+            patterns.append(paths.MODEL_MADE.replace("{model}", self.artifacts_of(train["base"])))
+        steps = {
+            "genq": [paths.TRAINING_QUERIES_MADE],
+            "gpl": [paths.TRAINING_QUERIES_MADE, paths.NEGATIVES_MADE, paths.MARGINS_MADE],
+            "tsdae": [],
+        }[train["recipe"]]
+        patterns += [step.replace("{model}", self.artifacts_of(name)) for step in steps]
+        return [pattern.replace("{corpus}", train.get("corpus", "{corpus}")) for pattern in patterns]
 
     def summary(self) -> str:
         """Return as JSON what the aggregate and report commands need to know of the grid."""

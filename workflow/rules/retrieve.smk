@@ -37,7 +37,7 @@ rule retrieve_faiss:
     message:
         "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
-        checkpoint=lambda w: grid.checkpoint(w.system),
+        checkpoint=lambda w: grid.checkpoint(w.system, w.dataset),
         corpus=lambda w: grid.corpus_of(w.dataset),
         shards=lambda w: grid.faiss_shards(w.system, w.dataset),
         queries=paths.QUERIES,
