@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import checkpoints, files, generate, provenance
 from .collection import count
-from .encoders import add_compute_arguments, pick_device, pick_precision
-from .encoders.base import load_checkpoint
+from .encoders import DenseEncoder, add_compute_arguments, pick_device, pick_precision
+from .environment import BATCH_TOKENS
 from .errors import DataError
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ def run(args: argparse.Namespace) -> None:
     recipe = args.recipe
     with provenance.record("adapt", args.made, recipe) as facts:
         device = pick_device(args.device)
-        # On a CPU in float32: gradients of bfloat16 products would differ from machine to machine.
-        precision = pick_precision(args.precision, device) if device == "cuda" else "float32"
+        # On a CPU in float32 unless the entry says otherwise: only some multiply bfloat16.
+        wanted = recipe.get("precision", args.precision if device == "cuda" else "float32")
+        precision = pick_precision(wanted, device)
         with files.atomic(args.output, directory=True) as temporary, files.scratch(f"{args.output}-cache") as cache:
             facts.update(_train(recipe, args, device, precision, cache, temporary))
             facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
@@ -104,15 +105,11 @@ def _train(
 
 
 def _open(base: Path, recipe: dict[str, Any], device: str) -> SentenceTransformer:
-    """Open the base with its weights in float32, in which they are updated."""
-    from sentence_transformers import SentenceTransformer
-
-    options: dict[str, Any] = {"dtype": "float32"}
+    """Open the base as its entry says, with weights in float32, in which they are updated."""
+    entry = {**recipe["base"], **{key: recipe[key] for key in ("max_length", "similarity") if key in recipe}}
+    model: SentenceTransformer = DenseEncoder(base, entry, device, "float32", BATCH_TOKENS).model.float()
     if device == "cpu":  # the backward pass of plain attention is 1.5 times as fast there as that of sdpa
-        options["attn_implementation"] = "eager"
-    model: SentenceTransformer = load_checkpoint(SentenceTransformer, base, device=device, model_kwargs=options)
-    if "max_length" in recipe:
-        model.max_seq_length = recipe["max_length"]
+        model.transformers_model.set_attn_implementation("eager")
     return model
 
 

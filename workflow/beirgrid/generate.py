@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> None:
                 parquet.write_table(pa.table(columns, schema=SCHEMA))
                 queries += len(pairs)
                 progress.add(len(documents))
-        if not queries:
-            raise DataError(
-                f"no training queries come of {args.corpus}: its documents have no text, titles or sentences"
-            )
+            if not queries:
+                raise DataError(
+                    f"no training queries come of {args.corpus}: its documents have no text, titles or sentences"
+                )
         facts.update(documents=len(rows), queries=queries, documents_per_second=round(progress.rate, 2))
 
 

@@ -32,6 +32,8 @@ _STAGE_KEYS = {
     "label": ("steps", "batch", "seed"),
     "adapt": ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed"),
 }
+# What of its own entry a model is trained with.
+_TRAINED_KEYS = ("similarity", "max_length", "prompts", "precision")
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
@@ -240,10 +242,10 @@ class Grid:
         entry = {**RECIPES[train["recipe"]], **train}
         wanted = {key: entry[key] for key in _STAGE_KEYS[stage] if key in entry}
         if stage == "adapt":
-            wanted |= {key: spec[key] for key in ("similarity", "max_length", "prompts") if key in spec}
+            wanted |= {key: spec[key] for key in _TRAINED_KEYS if key in spec}
         if stage == "mine":
             wanted["language"] = self.language(train["corpus"])
-        for key, user in (("generator", "generate"), ("teacher", "label")):
+        for key, user in (("generator", "generate"), ("teacher", "label"), ("base", "adapt")):
             if stage == user and key in train:
                 wanted[key] = json.loads(self.model_entry(train[key]))
         return json.dumps(wanted, ensure_ascii=False)

@@ -61,8 +61,10 @@ def run(args: argparse.Namespace) -> None:
             for block in _blocks(texts, retrievers, answered):
                 parquet.write_table(pa.table([block], schema=SCHEMA))
                 mined += sum(map(len, block))
-        if not mined:
-            raise DataError(f"no negatives: no retriever finds any other document for the queries of {args.queries}")
+            if not mined:
+                raise DataError(
+                    f"no negatives: no retriever finds any other document for the queries of {args.queries}"
+                )
         facts.update(queries=len(texts), negatives=mined)
 
 
