@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from pathlib import Path
 from typing import Any
@@ -54,5 +55,54 @@ def save_cross_encoder(folder: Path, seed: int = 1) -> Path:
 
     torch.manual_seed(seed)
     BertForSequenceClassification(_config(initializer_range=0.5, num_labels=1)).save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+    return folder
+
+
+def save_query_generator(folder: Path, seed: int = 2) -> Path:
+    """Save a random T5 whose tokenizer is a SentencePiece model alone, as docT5query's checkpoint is."""
+    import sentencepiece
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    folder.mkdir(parents=True)
+    words = (a + b + c for a in "abcdefghij" for b in "abcdefghij" for c in "abcdefghij")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=words,
+        model_prefix=str(folder / "spiece"),
+        vocab_size=60,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        minloglevel=2,
+    )
+    (folder / "spiece.vocab").unlink()
+    settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 4, "model_max_length": 512}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    torch.manual_seed(seed)
+    config = T5Config(
+        vocab_size=64,
+        d_model=32,
+        d_kv=16,
+        d_ff=64,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+        initializer_factor=0.3,
+    )
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def save_term_weights(folder: Path, seed: int = 3, labels: int = 1) -> Path:
+    """Save a random BERT for token classification: with one label, as DeepCT's checkpoint is."""
+    import torch
+    from transformers import BertForTokenClassification
+
+    torch.manual_seed(seed)
+    model = BertForTokenClassification(_config(initializer_range=0.5, num_labels=labels))
+    model.classifier.bias.data.fill_(0.3)  # most weights positive, some negative, as a trained model's are
+    model.save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder

@@ -31,11 +31,16 @@ def real() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Checkpoints of random weights: ``dense`` and ``cross-encoder``."""
-    from checkpoints import save_cross_encoder, save_dense
+    """Checkpoints of random weights, by family."""
+    from checkpoints import save_cross_encoder, save_dense, save_query_generator, save_term_weights
 
     folder = tmp_path_factory.mktemp("checkpoints")
-    return {"dense": save_dense(folder / "dense"), "cross-encoder": save_cross_encoder(folder / "cross-encoder")}
+    return {
+        "dense": save_dense(folder / "dense"),
+        "cross-encoder": save_cross_encoder(folder / "cross-encoder"),
+        "query-generator": save_query_generator(folder / "query-generator"),
+        "term-weights": save_term_weights(folder / "term-weights"),
+    }
 
 
 @pytest.fixture

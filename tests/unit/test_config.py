@@ -77,6 +77,32 @@ MISTAKES = {
         {"models/x": {"family": "cross-encoder", "path": "/x", "similarity": "dot"}},
         "models.x: a cross-encoder has no similarity",
     ),
+    "unknown expansion": (
+        {"systems/x": {"retriever": "bm25", "expansion": "doct5qery"}},
+        "systems.x.expansion: no model is named 'doct5qery'; did you mean 'doct5query'?",
+    ),
+    "expansion by another family": (
+        {"systems/x": {"retriever": "bm25", "expansion": "minilm"}},
+        "'minilm' is a dense model; a query-generator or term-weights model is needed here",
+    ),
+    "expansion of a dense system": (
+        {"systems/x": {"retriever": "minilm", "expansion": "doct5query"}},
+        "systems.x: the key 'expansion' does not go with a dense system",
+    ),
+    "retrieving with a query generator": (
+        {"systems/x": {"retriever": "doct5query"}},
+        "systems.x.retriever: 'doct5query' is a query-generator model; a retriever is needed here",
+    ),
+    "no queries": ({"models/doct5query/queries_per_document": 0}, "models.doct5query.queries_per_document: 0 is less"),
+    "an impossible nucleus": ({"models/doct5query/top_p": 0}, "models.doct5query.top_p: 0 is less than or equal to"),
+    "a key of another family": (
+        {"models/deepct/top_k": 5},
+        "models.deepct: the key 'top_k' goes with query-generator models, not with a term-weights model",
+    ),
+    "similarity of an expansion": (
+        {"models/deepct/similarity": "dot"},
+        "models.deepct: a term-weights model has no similarity",
+    ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},
         "weights from a package need their SHA-256",

@@ -20,6 +20,7 @@ _STAGES = {
     "label": ("label", "add_arguments", "score training queries with a cross-encoder teacher"),
     "adapt": ("adapt", "add_arguments", "adapt a dense model to a corpus"),
     "encode": ("encode", "add_arguments", "encode one shard of a corpus to vectors"),
+    "expand": ("expand", "add_arguments", "expand the documents of one shard of a corpus for BM25"),
     "index": ("index", "add_arguments", "index a corpus for BM25, or a shard of vectors"),
     "retrieve": ("retrieve", "add_arguments", "retrieve the top documents per query"),
     "score": ("rerank", "add_score_arguments", "score (query, document) pairs with a cross-encoder, each once"),

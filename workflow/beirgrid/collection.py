@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from .errors import DataError
+
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
 ROW_GROUP = 8192
+# What expansion makes of a document, by family of model: queries to append, or terms to index instead.
+EXPANSION_SCHEMAS = {
+    "query-generator": pa.schema([("queries", pa.list_(pa.string()))]),
+    "term-weights": pa.schema([("terms", pa.list_(pa.string())), ("frequencies", pa.list_(pa.int32()))]),
+}
 
 
 class Document(NamedTuple):
@@ -29,7 +37,7 @@ class Document(NamedTuple):
 
 
 def count(corpus: str | Path) -> int:
-    """Return the number of documents of a corpus.parquet."""
+    """Return the number of documents of a corpus.parquet, or of a shard's expansions."""
     return int(pq.read_metadata(corpus).num_rows)
 
 
@@ -46,6 +54,38 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
                 columns = [wanted[name].to_pylist() for name in CORPUS_SCHEMA.names]
                 yield [Document(*row) for row in zip(*columns, strict=True)]
             first += rows
+
+
+def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:
+    """Return the first row of a shard and the one after its last; the last shard must end with the corpus."""
+    total = count(corpus)
+    start, stop = shard * size, min((shard + 1) * size, total)
+    if start >= total or (last and stop != total):
+        raise DataError(
+            f"{corpus} has {total:,} documents, which the planned shards of {size:,} do not fit: "
+            "set the corpus's 'documents' in the registry to its real number"
+        )
+    return start, stop
+
+
+def read_expanded(corpus: str | Path, expansions: Sequence[str | Path]) -> Iterator[list[Document]]:
+    """Yield a corpus's documents as its expansions, a file per shard in order, have them indexed."""
+    if (expanded := sum(map(count, expansions))) != (total := count(corpus)):
+        raise DataError(f"{corpus} has {total:,} documents, but {', '.join(map(str, expansions))} expand {expanded:,}")
+    documents = chain.from_iterable(read_documents(corpus))
+    for path in expansions:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROW_GROUP):
+                rows = batch.to_pylist()
+                yield [_expanded(*pair) for pair in zip(islice(documents, len(rows)), rows, strict=True)]
+
+
+def _expanded(document: Document, row: dict[str, Any]) -> Document:
+    """Append queries to a document's text, or put weighted terms in the place of its text and title."""
+    if "queries" in row:
+        return document._replace(text=" ".join([document.text, *row["queries"]]))
+    terms = zip(row["terms"], row["frequencies"], strict=True)
+    return Document(document.id, "", " ".join(term for term, frequency in terms for _ in range(frequency)))
 
 
 def read_ids(corpus: str | Path) -> pa.Array:

@@ -343,7 +343,7 @@ def _grid_problems(config: Config) -> Iterator[str]:
     models: set[str] = set()
     for name in with_parts(config.systems, config.grid_systems):
         spec = config.systems[name].spec
-        models |= {spec[key] for key in ("retriever", "reranker") if spec.get(key) in config.models}
+        models |= {spec[key] for key in ("retriever", "reranker", "expansion") if spec.get(key) in config.models}
         if config.systems[name].kind == "rerank" and rerank_depth(spec, config.depth) > config.depth:
             depth = f"{spec['depth']} is deeper than the runs are"
             yield f"systems.{name}.depth: {depth} (retrieve.depth is {config.depth})"
@@ -387,6 +387,11 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
         yield f"{where}: a dense model needs its similarity (cosine or dot)"
     if model["family"] == "cross-encoder" and "similarity" in model:
         yield f"{where}: a cross-encoder has no similarity"
+    if model["family"] in _EXPANDERS and "similarity" in model:
+        yield f"{where}: a {model['family']} model has no similarity"
+    for family, keys in _EXPANDERS.items():
+        for key in sorted(keys & set(model)) if model["family"] != family else ():
+            yield f"{where}: the key {key!r} goes with {family} models, not with a {model['family']} model"
     if "train" in model:
         yield from _train_problems(where, model, raw)
 
@@ -454,8 +459,14 @@ def _adaptation_problems(where: str, recipe: str, model: Mapping[str, Any], raw:
             yield f"models.{name}: names of this form are those of {where} for each corpus"
 
 
+# Families whose models expand documents for BM25, and the keys that only their entries have.
+_EXPANDERS = {
+    "query-generator": {"queries_per_document", "seed", "top_k", "top_p"},
+    "term-weights": {"smoothing", "keep_terms"},
+}
+
 _KINDS = {
-    "lexical": {"retriever", "fields", "k1", "b"},
+    "lexical": {"retriever", "expansion", "fields", "k1", "b"},
     "dense": {"retriever"},
     "rerank": {"first_stage", "reranker", "depth"},
     "fusion": {"fusion", "of", "k", "norm", "weights"},
@@ -486,6 +497,8 @@ def _system_problems(where: str, name: str, system: Mapping[str, Any], raw: Mapp
         return
     for key in sorted(set(system) - _KINDS[kind]):
         yield f"{where}: the key {key!r} does not go with a {kind} system"
+    if "expansion" in system:
+        yield from _expansion_problems(f"{where}.expansion", system["expansion"], raw)
     if kind == "dense":
         yield from _model_use_problems(f"{where}.retriever", system["retriever"], "dense", raw, also=["bm25"])
     elif kind == "rerank":
@@ -501,6 +514,13 @@ def _model_use_problems(
     found = raw["models"].get(model, {}).get("family", family)
     if found != family:
         yield f"{where}: {model!r} is a {found} model; a {family} model is needed here"
+
+
+def _expansion_problems(where: str, model: str, raw: Mapping[str, Any]) -> Iterator[str]:
+    yield from _unknown(where, "model", model, raw["models"])
+    found = raw["models"].get(model, {}).get("family")
+    if found and found not in _EXPANDERS:
+        yield f"{where}: {model!r} is a {found} model; a {' or '.join(_EXPANDERS)} model is needed here"
 
 
 def _rerank_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:

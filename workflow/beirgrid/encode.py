@@ -10,7 +10,6 @@ import numpy as np
 
 from . import collection, files, provenance
 from .encoders import DenseEncoder, add_compute_arguments, check_finite, open_encoder
-from .errors import DataError
 from .progress import Progress
 
 # Documents that are tokenized and sorted by length together: the more, the less padding.
@@ -33,14 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Encode one shard, a block of documents at a time."""
-    total = collection.count(args.corpus)
-    start = args.shard * args.shard_size
-    stop = min(start + args.shard_size, total)
-    if start >= total or (args.last and stop != total):
-        raise DataError(
-            f"{args.corpus} has {total:,} documents, which the planned shards of {args.shard_size:,} do not fit: "
-            "set the corpus's 'documents' in the registry to its real number"
-        )
+    start, stop = collection.shard_rows(args.corpus, args.shard, args.shard_size, args.last)
     settings = {**args.model, "shard": args.shard, "shard_size": args.shard_size}
     with provenance.record("encode", args.made, settings) as facts:
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)

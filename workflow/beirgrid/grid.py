@@ -21,7 +21,8 @@ from .errors import ConfigError
 # Assumed for a corpus whose registry entry does not say how many documents it has.
 _UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
-_MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "trust_remote_code")
+_EXPANSION_KEYS = ("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms")
+_MODEL_KEYS = ("family", "similarity", "max_length", "prompts", "precision", "trust_remote_code", *_EXPANSION_KEYS)
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "split", "queries")
@@ -164,8 +165,18 @@ class Grid:
 
     def lucene_index(self, system: str, dataset: str) -> str:
         """Return the Lucene index that a BM25 system searches."""
-        name = f"bm25-{self.fields(system)}"
-        return paths.LUCENE.format(index=name, corpus=self.config.datasets[dataset].corpus)
+        return paths.LUCENE.format(index=self.lucene_name(system), corpus=self.config.datasets[dataset].corpus)
+
+    def lucene_name(self, system: str) -> str:
+        """Return the name of the Lucene index of a BM25 system: its fields, and @ the model that expands documents."""
+        expansion = self._system(system).spec.get("expansion")
+        return f"bm25-{self.fields(system)}" + (f"@{expansion}" if expansion else "")
+
+    def expansions(self, name: str, corpus: str) -> list[str]:
+        """Return the expanded shards for the index ``@model``; the index of the documents themselves has none."""
+        model = name.removeprefix("@")
+        shards = self.shards(corpus) if model else []
+        return [paths.EXPANSIONS.format(model=model, corpus=corpus, shard=shard) for shard in shards]
 
     def fields(self, system: str) -> str:
         """Return the fields of a BM25 system, flat or multifield."""
@@ -337,7 +348,9 @@ class Grid:
         for part in system.parts:
             patterns += self._made_patterns(part)
         if system.kind == "lexical":
-            patterns.append(paths.LUCENE_MADE.replace("{index}", f"bm25-{self.fields(name)}"))
+            if expansion := system.spec.get("expansion"):
+                patterns += [step.replace("{model}", expansion) for step in (paths.MODEL_MADE, paths.EXPANSIONS_MADE)]
+            patterns.append(paths.LUCENE_MADE.replace("{index}", self.lucene_name(name)))
         elif system.kind == "dense":
             patterns += self._training_patterns(system.spec["retriever"])
             steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, paths.FAISS_MADE)
@@ -370,7 +383,8 @@ class Grid:
         """Return as JSON what the aggregate and report commands need to know of the grid."""
         config = self.config
         shown = [*config.grid_datasets, *(name for name in self.datasets if name not in config.grid_datasets)]
-        used = {self._system(name).spec.get(key) for name in self.systems for key in ("retriever", "reranker")}
+        uses = ("retriever", "reranker", "expansion")
+        used = {self._system(name).spec.get(key) for name in self.systems for key in uses}
         return json.dumps(
             {
                 "systems": {name: self._describe_system(name) for name in config.grid_systems},

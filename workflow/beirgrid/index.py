@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import collection, files, lucene, provenance
@@ -15,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     lexical = kinds.add_parser("lucene", help="index a corpus for BM25")
     lexical.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
+    lexical.add_argument("--expansions", nargs="*", default=[], type=Path, help="what to index instead, per shard")
     lexical.add_argument("--fields", required=True, choices=sorted(lucene.COLLECTIONS))
     lexical.add_argument("--language", default="en", help="ISO 639-1 code that picks the analyzer")
     lexical.add_argument("--threads", default=1, type=int)
@@ -37,14 +39,15 @@ def run_lucene(args: argparse.Namespace) -> None:
     with provenance.record("index", args.made, settings) as facts:
         with files.atomic(args.output, directory=True) as index, files.scratch(f"{args.output}-input") as folder:
             folder.mkdir()
-            _write_jsonl(args.corpus, folder / "corpus.jsonl")
+            read = collection.read_expanded(args.corpus, args.expansions)
+            _write_jsonl(read if args.expansions else collection.read_documents(args.corpus), folder / "corpus.jsonl")
             lucene.build_index(folder, index, args.fields, args.language, args.threads, args.memory)
         facts.update(documents=collection.count(args.corpus), bytes=files.size(args.output))
 
 
-def _write_jsonl(corpus: Path, output: Path) -> None:
+def _write_jsonl(blocks: Iterable[list[collection.Document]], output: Path) -> None:
     with output.open("w", encoding="utf-8") as stream:
-        for documents in collection.read_documents(corpus):
+        for documents in blocks:
             for document in documents:
                 row = {"_id": document.id, "title": document.title, "text": document.text}
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")

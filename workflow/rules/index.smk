@@ -1,21 +1,23 @@
 rule index_lucene:
     message:
-        "Indexing {wildcards.corpus} for BM25 ({wildcards.fields})"
+        "Indexing {wildcards.corpus} for BM25 ({wildcards.fields}{wildcards.expansion})"
     input:
         corpus=paths.CORPUS,
+        expansions=lambda w: grid.expansions(w.expansion, w.corpus),
     output:
-        index=directory(paths.LUCENE.replace("{index}", "bm25-{fields}")),
-        made=paths.LUCENE_MADE.replace("{index}", "bm25-{fields}"),
+        index=directory(paths.LUCENE.replace("{index}", "bm25-{fields}{expansion}")),
+        made=paths.LUCENE_MADE.replace("{index}", "bm25-{fields}{expansion}"),
     params:
         version=STAGE_VERSIONS["index"],
         language=lambda w: grid.language(w.corpus),
         heap=lambda w, resources: int(resources.mem_mb * 0.75),
     log:
-        "logs/index/bm25-{fields}/{corpus}.log",
+        "logs/index/bm25-{fields}{expansion}/{corpus}.log",
     benchmark:
-        "results/benchmarks/index/bm25-{fields}/{corpus}.tsv"
+        "results/benchmarks/index/bm25-{fields}{expansion}/{corpus}.tsv"
     wildcard_constraints:
         fields="flat|multifield",
+        expansion="(@[^/]+)?",
     conda:
         "../../envs/lexical.yaml"
     threads: 8
@@ -23,7 +25,7 @@ rule index_lucene:
         mem_mb=lambda w, attempt: grid.memory_mb(2000, 500, w.corpus, attempt),
         runtime=lambda w, attempt: 60 * attempt,
     shell:
-        "python -m beirgrid index lucene --corpus {input.corpus} --fields {wildcards.fields}"
+        "python -m beirgrid index lucene --corpus {input.corpus} --expansions {input.expansions} --fields {wildcards.fields}"
         " --language {params.language} --threads {threads} --memory {params.heap}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
 

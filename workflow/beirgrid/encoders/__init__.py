@@ -8,6 +8,8 @@ from typing import Any
 from .base import add_compute_arguments, check_finite, pick_device, pick_precision, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
+from .query_generator import QueryGenerator
+from .term_weights import TermWeighter
 
 # The classes of the families whose documents are encoded, shard by shard.
 FAMILIES = {"dense": DenseEncoder}
@@ -23,6 +25,8 @@ def open_encoder(
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
+    "QueryGenerator",
+    "TermWeighter",
     "add_compute_arguments",
     "check_finite",
     "open_encoder",

@@ -112,6 +112,11 @@ class Encoder:
         name = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
         return {"device": name, "precision": self.precision}
 
+    @property
+    def transformer(self) -> Any:
+        """The transformer under pooling or head."""
+        return self.model[0].auto_model
+
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which the model computes in its precision."""
         import torch
@@ -124,7 +129,7 @@ class Encoder:
         """Keep low precision to the transformer: nothing is averaged, projected or normalised in it."""
         import torch
 
-        transformer = self.model[0].auto_model
+        transformer = self.transformer
         if self.precision != "float32":
             for layer in transformer.modules():  # once, instead of by autocast in each batch
                 if isinstance(layer, torch.nn.Linear) and layer.out_features > 1:
@@ -137,7 +142,7 @@ class Encoder:
 
     def check_length(self) -> None:
         """Refuse a max_length beyond the model's positions."""
-        positions = getattr(self.model[0].auto_model.config, "max_position_embeddings", None)
+        positions = getattr(self.transformer.config, "max_position_embeddings", None)
         wanted = self.spec.get("max_length")
         if wanted and positions and wanted > positions:
             raise DataError(f"max_length is {wanted}, but the model has positions for {positions} word pieces")
@@ -152,14 +157,15 @@ class Encoder:
 
 
 def load_checkpoint(loader: Any, folder: Path, **options: Any) -> Any:
-    """Open a checkpoint with a sentence-transformers class; what it raises becomes one DataError.
+    """Open a checkpoint with a class of sentence-transformers or transformers; what it raises becomes one DataError.
 
     Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
     in its log alone. (A dense model does not use its pooler, which many checkpoints leave out.)
     """
     with _missing_weights() as missing:
         try:
-            model = loader(str(folder), local_files_only=True, **options)
+            load = loader.from_pretrained if loader.__module__.startswith("transformers.") else loader
+            model = load(str(folder), local_files_only=True, **options)
         except Exception as error:  # transformers raises nearly every type for a broken folder
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error

@@ -1,0 +1,224 @@
+"""Expansions equal those of plain transformers code on the same weights, and what is indexed follows from them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_encoders import _texts
+
+from beirgrid import collection
+from beirgrid.encoders import QueryGenerator, TermWeighter, query_generator
+from beirgrid.encoders.query_generator import Draw, random_numbers
+from beirgrid.errors import DataError
+
+BUDGET = {"cpu": 300, "cuda": 300}
+
+
+@pytest.fixture
+def short_queries(monkeypatch):
+    """Queries of at most 16 word pieces: those of random weights seldom end by themselves."""
+    monkeypatch.setattr(query_generator, "QUERY_LENGTH", 16)
+
+
+def _generator(folder: Path, budget: int = 3000, precision: str = "float32", **spec: Any) -> QueryGenerator:
+    return QueryGenerator(folder, spec, "cpu", precision, {"cpu": budget})
+
+
+def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: int, limit: int) -> str:
+    """Sample one query, one forward pass over all of it per word piece: no batch, no cache, no library's loop."""
+    import torch
+
+    features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
+    pieces = [model.config.decoder_start_token_id]
+    for number in numbers:
+        with torch.inference_mode():
+            logits = model(**features, decoder_input_ids=torch.tensor([pieces])).logits[0, -1].double().numpy()
+        best = np.argsort(-logits)[:top_k]
+        chances = np.exp(logits[best] - logits[best].max())
+        pieces.append(int(best[np.searchsorted(np.cumsum(chances / chances.sum()), number, side="right")]))
+        if pieces[-1] == tokenizer.eos_token_id:
+            break
+    return tokenizer.decode(pieces, skip_special_tokens=True).strip()
+
+
+@pytest.mark.parametrize(("top_k", "limit"), [(10, 512), (3, 12)])
+def test_queries_are_drawn_from_the_likeliest_word_pieces_of_the_model(tiny_models, short_queries, top_k, limit):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    folder, texts = tiny_models["query-generator"], ["abc fed cab", "jab " * 30, "bad"]
+    plain = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    found = _generator(folder, top_k=top_k, max_length=limit).generate(texts, 2, seed=5)
+    for text, queries in zip(texts, found, strict=True):
+        numbers = random_numbers(5, text, 2)
+        assert queries == [_query(*plain, text, numbers[row], top_k, limit) for row in range(2)]
+
+
+def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
+    folder = tiny_models["query-generator"]
+    texts = [text for text in _texts(12) if text]
+    found = _generator(folder, 10**6).generate(texts, 3, seed=1)
+    assert found == _generator(folder, 1).generate(texts, 3, seed=1)  # each text a batch of its own
+    assert found[::-1] == _generator(folder, 700).generate(texts[::-1], 3, seed=1)
+    assert [queries[:1] for queries in found] == _generator(folder).generate(texts, 1, seed=1)
+    other = _generator(folder).generate(texts, 3, seed=2)
+    assert all(mine != others for mine, others in zip(found, other, strict=True))
+    assert len({query for queries in found for query in queries}) > 2 * len(texts)
+
+
+def test_a_blank_document_has_no_queries(tiny_models, short_queries):
+    assert _generator(tiny_models["query-generator"]).generate(["", "abc", " \n"], 2, seed=0)[::2] == [[], []]
+    assert _generator(tiny_models["query-generator"]).generate([], 2, seed=0) == []
+
+
+def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, short_queries, tmp_path):
+    from transformers import GenerationConfig
+
+    shutil.copytree(tiny_models["query-generator"], tmp_path / "beams")
+    settings = GenerationConfig.from_pretrained(tmp_path / "beams")
+    settings.update(num_beams=3, repetition_penalty=5.0, min_length=12, max_length=14, top_k=1, do_sample=True)
+    settings.save_pretrained(tmp_path / "beams")
+    plain = _generator(tiny_models["query-generator"]).generate(["abc"], 3, seed=0)
+    beams = _generator(tmp_path / "beams").generate(["abc"], 3, seed=0)
+    assert plain == beams
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(10, 1.0), (4, 1.0), (10, 0.8)])
+def test_word_pieces_are_drawn_as_often_as_they_are_likely(top_k, top_p):
+    import torch
+
+    logits = torch.randn(40, generator=torch.Generator().manual_seed(0)) * 1.5
+    draws = 20_000
+    numbers = torch.linspace(0, 1, draws + 1)[:-1, None]
+    drawn = Draw(numbers, [""] * draws, top_k, top_p)(torch.zeros(draws, 1), logits.expand(draws, -1)).argmax(-1)
+    chances = logits.softmax(0)
+    best = logits.argsort(descending=True)[:top_k].tolist()
+    within = chances[best].cumsum(0) / chances[best].sum()
+    nucleus = best[: int((within < top_p - 1e-6).sum()) + 1]
+    expected = torch.zeros(40).scatter(0, torch.tensor(nucleus), chances[nucleus] / chances[nucleus].sum())
+    torch.testing.assert_close(drawn.bincount(minlength=40) / draws, expected, atol=2e-4, rtol=0)
+
+
+def test_low_precision_samples_from_float32_logits(tiny_models, short_queries):
+    texts = ["abc fed cab", "jab hid"]
+    low = _generator(tiny_models["query-generator"], precision="bfloat16")
+    assert low.model.get_output_embeddings().weight.dtype.itemsize == 4
+    assert low.model.encoder.block[0].layer[0].SelfAttention.q.weight.dtype.itemsize == 2
+    assert all(query for queries in low.generate(texts, 4, seed=0) for query in queries)
+
+
+def _frequencies(folder: Path, text: str, limit: int, smooth: Any, least: int) -> dict[str, int]:
+    """Return word to frequency of one text, words told apart by the tokenizer's own record of them."""
+    import torch
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForTokenClassification.from_pretrained(folder)
+    features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
+    with torch.inference_mode():
+        weights = model(**features).logits[0, :, 0].double().clamp(min=0).numpy()
+    found: dict[str, int] = {}
+    words = features.word_ids()
+    for word in sorted({word for word in words if word is not None}):
+        start, stop = words.index(word), len(words) - words[::-1].index(word)
+        letters = tokenizer.decode(features["input_ids"][0, start:stop]).replace(" ", "")
+        frequency = max(int(np.rint(100 * smooth(weights[start]))), least)
+        found[letters] = max(found.get(letters, 0), frequency)
+    return {word: frequency for word, frequency in found.items() if frequency}
+
+
+@pytest.mark.parametrize(
+    ("spec", "smooth", "least"),
+    [({}, float, 0), ({"smoothing": "sqrt", "keep_terms": True}, np.sqrt, 1)],
+    ids=["as DeepCT", "square roots, all terms"],
+)
+def test_term_weights_equal_plain_transformers(tiny_models, spec, smooth, least):
+    folder, texts = tiny_models["term-weights"], _texts(40)
+    found = TermWeighter(folder, {**spec, "max_length": 48}, "cpu", "float32", BUDGET).weigh(texts)
+    assert found == [_frequencies(folder, text, 48, smooth, least) for text in texts]
+    assert any(len(terms) < len(set(text.split())) for terms, text in zip(found, texts, strict=True))
+
+
+def test_words_past_the_limit_and_blank_documents_have_no_terms(tiny_models):
+    spec = {"max_length": 12, "keep_terms": True}
+    weighter = TermWeighter(tiny_models["term-weights"], spec, "cpu", "float32", BUDGET)
+    long, blank = weighter.weigh(["abc " * 3 + "jihgf", ""])
+    assert (list(long), blank) == (["abc", "j"], {})  # 12 word pieces with [CLS] and [SEP]
+
+
+def test_low_precision_term_weights_are_near(tiny_models):
+    texts = _texts(20)
+    both = [
+        TermWeighter(tiny_models["term-weights"], {"keep_terms": True}, "cpu", precision, BUDGET).weigh(texts)
+        for precision in ("float32", "bfloat16")
+    ]
+    exact, low = (np.array([f for terms in found for f in terms.values()]) for found in both)
+    assert np.abs(exact - low).mean() < 3
+    assert (exact != low).any()
+
+
+def _broken(folder: Path, target: Path, layer: str) -> Path:
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(folder, target)
+    weights = load_file(target / "model.safetensors")
+    weights[layer][:] = float("nan")
+    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+def test_nan_weights_are_refused(tiny_models, tmp_path):
+    layer = "encoder.block.0.layer.0.SelfAttention.q.weight"
+    generator = _generator(_broken(tiny_models["query-generator"], tmp_path / "t5", layer))
+    with pytest.raises(DataError, match=r"gives NaN or infinite values.*first 'abc'"):
+        generator.generate(["abc"], 2, seed=0)
+    broken = _broken(tiny_models["term-weights"], tmp_path / "bert", "classifier.weight")
+    with pytest.raises(DataError, match=r"gives NaN or infinite values.*first 'abc'"):
+        TermWeighter(broken, {}, "cpu", "float32", BUDGET).weigh(["abc"])
+
+
+def test_what_is_no_such_model_is_refused(tiny_models, tmp_path):
+    from checkpoints import save_term_weights
+
+    with pytest.raises(DataError, match="max_length is 200, but the model has positions for 128 word pieces"):
+        TermWeighter(tiny_models["term-weights"], {"max_length": 200}, "cpu", "float32", BUDGET)
+    with pytest.raises(DataError, match=r"has 2 labels; term weights are one number per word piece"):
+        TermWeighter(save_term_weights(tmp_path / "two", labels=2), {}, "cpu", "float32", BUDGET)
+    with pytest.raises(DataError, match="lacks 2 weights, classifier"):
+        TermWeighter(tiny_models["dense"], {}, "cpu", "float32", BUDGET)
+    with pytest.raises(DataError, match="cannot be loaded as a AutoModelForSeq2SeqLM"):
+        _generator(tiny_models["term-weights"])
+
+
+def _documents(folder: Path, rows: list[tuple[str, str, str]]) -> Path:
+    columns = dict(zip(collection.CORPUS_SCHEMA.names, zip(*rows, strict=True), strict=True))
+    pq.write_table(pa.table(columns, collection.CORPUS_SCHEMA), folder / "corpus.parquet", row_group_size=2)
+    return folder / "corpus.parquet"
+
+
+def test_queries_are_appended_and_terms_take_the_documents_place(tmp_path):
+    corpus = _documents(tmp_path, [("1", "A b", "c d"), ("2", "", "e"), ("3", "f", "")])
+    queries, terms = collection.EXPANSION_SCHEMAS["query-generator"], collection.EXPANSION_SCHEMAS["term-weights"]
+    pq.write_table(pa.table({"queries": [["who d", "q"], []]}, queries), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"queries": [["x"]]}, queries), tmp_path / "1.parquet")
+    first, second = collection.read_expanded(corpus, [tmp_path / "0.parquet", tmp_path / "1.parquet"])
+    assert [*first, *second] == [("1", "A b", "c d who d q"), ("2", "", "e"), ("3", "f", " x")]
+    columns = {"terms": [["a", "c"], ["e"], []], "frequencies": [[3, 1], [2], []]}
+    pq.write_table(pa.table(columns, terms), tmp_path / "terms.parquet")
+    [found] = collection.read_expanded(corpus, [tmp_path / "terms.parquet"])
+    assert found == [("1", "", "a a a c"), ("2", "", "e e"), ("3", "", "")]
+    with pytest.raises(DataError, match=r"has 3 documents, but .*0.parquet expand 2"):
+        list(collection.read_expanded(corpus, [tmp_path / "0.parquet"]))
+
+
+def test_random_numbers_are_uniform_and_the_texts_own():
+    numbers = random_numbers(0, "a document", 40)
+    assert numbers.shape == (40, 64)
+    assert 0.45 < numbers.mean() < 0.55
+    assert (random_numbers(0, "a document", 3) == numbers[:3]).all()
+    assert (random_numbers(1, "a document", 40) != numbers).any()
+    assert (random_numbers(0, "another", 40) != numbers).any()

@@ -1,0 +1,132 @@
+"""Expanded documents through the whole workflow: a tiny docT5query and a tiny DeepCT."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import ROOT, beirgrid
+from small import run
+
+SYSTEMS = {
+    "doct5query": {"retriever": "bm25", "fields": "multifield", "expansion": "tiny-t5"},
+    "deepct": {"retriever": "bm25", "fields": "flat", "expansion": "tiny-deepct"},
+}
+
+
+def _write(small_grid: Callable[..., Path], tiny_models: dict[str, Path], folder: Path, **t5: object) -> Path:
+    generator = {"family": "query-generator", "path": str(tiny_models["query-generator"]), "queries_per_document": 2}
+    weighter = {"family": "term-weights", "path": str(tiny_models["term-weights"])}
+    return small_grid(
+        folder,
+        models={"tiny-t5": {**generator, **t5}, "tiny-deepct": weighter},
+        systems=SYSTEMS,
+        grid={"systems": list(SYSTEMS), "datasets": ["small"]},
+        encode={"shard": 40, "precision": "float32"},
+    )
+
+
+@pytest.fixture(scope="module")
+def expanded(small_grid, tiny_models, tmp_path_factory) -> Path:
+    """The folder of one run of both systems. Tests must not change it."""
+    folder = tmp_path_factory.mktemp("expanded")
+    done = run(_write(small_grid, tiny_models, folder), folder)
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+def _rows(folder: Path, model: str) -> list[dict]:
+    shards = [folder / f"results/expansions/{model}/small/{shard}.parquet" for shard in (0, 1)]
+    return [row for shard in shards for row in pq.read_table(shard).to_pylist()]
+
+
+def _search(index: Path, folder: Path, fields: str, word: str) -> set[str]:
+    from beirgrid import lucene
+
+    folder.mkdir()
+    options = {"k1": 0.9, "b": 0.4, "depth": 100, "threads": 1, "memory_mb": 500}
+    [(ids, _)] = lucene.search(index, {"q": word}, folder, fields=fields, language="en", **options).values()
+    return set(ids)
+
+
+def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded, tmp_path):
+    from beirgrid import collection
+
+    [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
+    rows = _rows(expanded, "tiny-t5")
+    assert len(rows) == len(documents) == 60
+    assert {len(row["queries"]) for row in rows} == {2}
+    written = {word for document in documents for word in document.text.split()}
+    generated = [set(" ".join(row["queries"]).split()) for row in rows]
+    word = max(set.union(*generated) - written, key=len)
+    index = expanded / "results/indexes/bm25-multifield@tiny-t5/small/lucene"
+    having = {document.id for document, words in zip(documents, generated, strict=True) if word in words}
+    assert _search(index, tmp_path / "new", "multifield", word) == having
+    kept = {document.id for document in documents if (old := documents[7].text.split()[0]) in document.text.split()}
+    assert _search(index, tmp_path / "old", "multifield", old) == kept
+
+
+def test_only_weighted_terms_are_indexed(expanded, tmp_path):
+    from beirgrid import collection
+
+    [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
+    rows = _rows(expanded, "tiny-deepct")
+    left_out = [set(d.text.split()) - set(row["terms"]) for d, row in zip(documents, rows, strict=True)]
+    word = next(word for words in left_out for word in sorted(words))
+    index = expanded / "results/indexes/bm25-flat@tiny-deepct/small/lucene"
+    having = {d.id for d, row in zip(documents, rows, strict=True) if word in row["terms"]}
+    assert _search(index, tmp_path / "word", "flat", word) == having
+    assert any(word in words for words in left_out)
+
+
+def test_costs_count_the_expansion_and_the_report_tells_the_model(expanded):
+    with (expanded / "results/tables/costs.csv").open() as stream:
+        stages = [(row["system"], row["unit"]) for row in csv.DictReader(stream) if row["stage"] == "expand"]
+    assert stages == [("doct5query", "documents/s")] * 2 + [("deepct", "documents/s")] * 2
+    made = json.loads((expanded / "results/expansions/tiny-t5/small/1.json").read_text())
+    assert made["settings"]["queries_per_document"] == 2
+    assert made["facts"]["documents"] == 20
+
+
+def test_a_seed_makes_again_what_depends_on_it_and_a_note_only_tables(expanded, small_grid, tiny_models, tmp_path):
+    noted = run(_write(small_grid, tiny_models, tmp_path, note="told"), expanded, "-n").stdout
+    assert "Making the tables" in noted
+    assert "Expanding" not in noted
+    seeded = run(_write(small_grid, tiny_models, tmp_path, seed=1), expanded, "-n").stdout
+    jobs = [f"Expanding shard {shard} of small with tiny-t5" for shard in (0, 1)]
+    jobs += ["Indexing small for BM25 (multifield@tiny-t5)", "Retrieving small with doct5query"]
+    assert all(job in seeded for job in jobs)
+    assert not any(job in seeded for job in ("with tiny-deepct", "@tiny-deepct)", "with deepct"))
+
+
+def test_a_killed_expansion_leaves_nothing_and_starts_over(expanded, tmp_path):
+    shutil.copytree(expanded / "results", tmp_path / "results")
+    made = tmp_path / "results/expansions/tiny-t5/small/1.json"
+    output = made.with_suffix(".parquet")
+    whole = pq.read_table(output)
+    arguments = shlex.split(json.loads(made.read_text())["command"])[3:]
+    output.unlink()
+    made.unlink()
+    environment = {"PYTHONPATH": str(ROOT / "workflow"), "PATH": "/usr/bin:/bin"}
+    process = subprocess.Popen([sys.executable, "-m", "beirgrid", *arguments], cwd=tmp_path, env=environment)
+    while process.poll() is None and not list(output.parent.glob(".1.parquet*")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not output.exists()
+    assert not made.exists()
+    done = beirgrid(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "20/20 documents" in done.stderr
+    assert pq.read_table(output).equals(whole)
+    assert not list(output.parent.glob(".*"))

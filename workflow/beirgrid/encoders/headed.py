@@ -1,0 +1,69 @@
+"""What models of transformers' own classes share: a transformer under one layer that gives its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import attention
+from .base import Encoder, load_checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+# Word pieces of a document at most, where neither the entry nor the model says less.
+LONGEST = 512
+
+
+class HeadedEncoder(Encoder):
+    """A tokenizer and a model of a transformers class, opened from a checkpoint."""
+
+    def open(self, loader: Any, folder: Path) -> None:
+        """Load both into ``tokenizer`` and ``model``; raise DataError if the folder does not hold them."""
+        import torch
+        from transformers import AutoTokenizer
+
+        remote = self.spec.get("trust_remote_code", False)
+        self.tokenizer = load_checkpoint(AutoTokenizer, folder, trust_remote_code=remote)
+        self.model = load_checkpoint(loader, folder, dtype=torch.float32, trust_remote_code=remote)
+        self.model.to(self.device).eval()
+        self.check_length()
+        positions = getattr(self.transformer.config, "max_position_embeddings", None) or LONGEST
+        self.longest: int = self.spec.get("max_length", min(positions, LONGEST))
+
+    @property
+    def transformer(self) -> Any:
+        """The model itself: it is no list of modules."""
+        return self.model
+
+    def keep_apart(self, head: Any) -> None:
+        """Keep low precision to the transformer: ``head``, its last layer, multiplies in float32."""
+        import torch
+
+        if self.precision == "float32":
+            return
+        for layer in self.model.modules():  # once, instead of by autocast in each batch
+            if isinstance(layer, torch.nn.Linear) and layer is not head:
+                layer.to(getattr(torch, self.precision))
+        if self.device == "cpu":
+            attention.use(self.model)
+        multiply = head.forward
+
+        def in_float32(hidden: torch.Tensor) -> Any:
+            with torch.autocast(self.device, enabled=False):
+                return multiply(hidden.float())
+
+        head.forward = in_float32
+
+    def token_ids(self, texts: list[str]) -> list[list[int]]:
+        """Return the word pieces of each text, cut to the model's length."""
+        if not texts:
+            return []
+        ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.longest, verbose=False)[
+            "input_ids"
+        ]
+        return ids
+
+    def padded(self, ids: list[list[int]]) -> Any:
+        """Return the inputs of one batch, on the device."""
+        return self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.device)

@@ -1,0 +1,119 @@
+"""Query generators: sampled queries that a document may answer (docT5query, GenQ, GPL)."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..progress import Progress
+from .base import check_finite, token_batches
+from .headed import HeadedEncoder
+
+if TYPE_CHECKING:
+    import torch
+
+# Word pieces of a query at most (Nogueira and Lin, docTTTTTquery).
+QUERY_LENGTH = 64
+
+
+class QueryGenerator(HeadedEncoder):
+    """Queries sampled from a sequence-to-sequence model (AutoModelForSeq2SeqLM), T5 above all.
+
+    The entry's ``top_k`` (10) and ``top_p`` (1) cut the distribution that each word piece is drawn from.
+    The random numbers come from the seed and the document's text alone, so its queries do not depend on
+    its batch, shard or position, but for what rounding does to the logits in batches of other shapes.
+    """
+
+    def __init__(
+        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
+    ) -> None:
+        from transformers import AutoModelForSeq2SeqLM, GenerationConfig
+
+        super().__init__(spec, device, precision, batch_tokens)
+        if self.precision == "float16" and spec.get("precision", precision) == "auto":
+            self.precision = "float32"  # T5 overflows in float16
+        self.open(AutoModelForSeq2SeqLM, folder)
+        self.keep_apart(self.model.get_output_embeddings())
+        # The checkpoint's own settings for generation (beams, penalties) would change the sampling.
+        own = self.model.generation_config
+        names = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+        self.model.generation_config = GenerationConfig.from_dict({name: getattr(own, name, None) for name in names})
+
+    def generate(self, texts: list[str], per_text: int, seed: int, progress: Progress | None = None) -> list[list[str]]:
+        """Return ``per_text`` sampled queries of each text; a blank text has none.
+
+        The first queries of a text are the same whatever ``per_text`` is.
+        """
+        found: list[list[str]] = [[] for _ in texts]
+        written = [row for row, text in enumerate(texts) if text.strip()]
+        if progress:
+            progress.add(len(texts) - len(written))
+        prompt = self.spec.get("prompts", {}).get("document", "")
+        ids = self.token_ids([prompt + texts[row] for row in written])
+        for batch in token_batches([len(pieces) * per_text for pieces in ids], self.budget):
+            rows = [written[i] for i in batch]
+            queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], per_text, seed)
+            for row, start in zip(rows, range(0, len(queries), per_text), strict=True):
+                found[row] = queries[start : start + per_text]
+            if progress:
+                progress.add(len(rows))
+        return found
+
+    def _sample(self, ids: list[list[int]], texts: list[str], per_text: int, seed: int) -> list[str]:
+        """Return ``per_text`` queries of each text of a batch, one text after the other."""
+        import torch
+
+        numbers = np.concatenate([random_numbers(seed, text, per_text) for text in texts])
+        draw = Draw(
+            torch.from_numpy(numbers).to(self.device),
+            [f"{text[:60]!r}" for text in texts for _ in range(per_text)],
+            self.spec.get("top_k", 10),
+            self.spec.get("top_p", 1.0),
+        )
+        with torch.inference_mode(), self.autocast():
+            pieces = self.model.generate(
+                **self.padded(ids),
+                do_sample=True,
+                top_k=0,
+                num_return_sequences=per_text,
+                max_new_tokens=QUERY_LENGTH,
+                logits_processor=[draw],
+            )
+        return [query.strip() for query in self.tokenizer.batch_decode(pieces, skip_special_tokens=True)]
+
+
+class Draw:
+    """A logits processor of transformers that draws each row's next word piece and rules out all others.
+
+    transformers' own sampling takes its random numbers for a whole batch, so that a text's queries would
+    depend on what else is in it. ``numbers``: float32 [rows, steps] in [0, 1), what each row draws with.
+    """
+
+    def __init__(self, numbers: torch.Tensor, names: list[str], top_k: int, top_p: float) -> None:
+        self.numbers, self.names, self.top_k, self.top_p = numbers, names, top_k, top_p
+        self.step = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return ``scores``, float32 [rows, vocabulary], with -inf for all but the piece that is drawn."""
+        import torch
+
+        best, pieces = scores.float().topk(min(self.top_k, scores.shape[-1]), dim=-1)
+        check_finite(best.cpu().numpy(), self.names)
+        chances = best.softmax(dim=-1)
+        reached = chances.cumsum(dim=-1)
+        # The nucleus: pieces before which less than top_p is reached. The number is scaled to its mass.
+        mass = (chances * (reached - chances < self.top_p)).sum(dim=-1, keepdim=True)
+        place = (reached <= self.numbers[:, self.step, None] * mass).sum(dim=-1, keepdim=True)
+        self.step += 1
+        drawn = pieces.gather(-1, place.clamp(max=pieces.shape[-1] - 1))
+        return torch.full_like(scores, -torch.inf).scatter(-1, drawn, 0.0)
+
+
+def random_numbers(seed: int, text: str, queries: int) -> np.ndarray:
+    """Return float32 [queries, QUERY_LENGTH] in [0, 1) that follow from seed and text alone."""
+    digest = hashlib.sha256(f"{seed}\n{text}".encode()).digest()
+    generator = np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "big")))
+    return generator.random((queries, QUERY_LENGTH), np.float32)

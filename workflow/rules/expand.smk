@@ -1,0 +1,31 @@
+rule expand:
+    message:
+        "Expanding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
+    input:
+        checkpoint=paths.CHECKPOINT,
+        corpus=paths.CORPUS,
+    output:
+        expansions=paths.EXPANSIONS,
+        made=paths.EXPANSIONS_MADE,
+    params:
+        version=STAGE_VERSIONS["expand"],
+        entry=lambda w: grid.model_entry(w.model),
+        size=grid.shard_size(),
+        last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
+        precision=grid.config.encode["precision"],
+    log:
+        "logs/expand/{model}/{corpus}/{shard}.log",
+    benchmark:
+        "results/benchmarks/expand/{model}/{corpus}/{shard}.tsv"
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 6000 * attempt,
+        runtime=lambda w, attempt: 1440 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid expand --model {params.entry:q} --checkpoint {input.checkpoint}"
+        " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
+        " --precision {params.precision}"
+        " --output {output.expansions} --made {output.made} > {log} 2>&1"
