@@ -89,6 +89,19 @@ def test_a_derived_query_is_taken_out_of_its_document():
         assert rest.startswith("Tea ")
 
 
+def test_a_generator_writes_the_queries_of_whole_documents(corpus, tiny_models, tmp_path):
+    entry = {"family": "query-generator", "max_length": 64, "top_k": 25, "top_p": 0.95}
+    recipe = {"documents": 12, "queries_per_document": 3, "seed": 1, "generator": entry}
+    inputs = {"corpus": corpus, "generator": tiny_models["query-generator"]}
+    rows = pq.read_table(stage("generate", tmp_path, "queries.parquet", recipe, **inputs)).to_pylist()
+    other = pq.read_table(stage("generate", tmp_path, "other.parquet", {**recipe, "seed": 2}, **inputs)).to_pylist()
+    documents = {document.id: document for found in collection.read_documents(corpus) for document in found}
+    assert len({row["document"] for row in rows}) == 12
+    assert all(row["positive"] == documents[row["document"]].joined for row in rows)
+    assert all(row["query"].strip() for row in rows)
+    assert {row["query"] for row in rows}.isdisjoint(row["query"] for row in other)
+
+
 def test_a_corpus_that_gives_no_query_is_refused(tmp_path, capsys):
     path = tmp_path / "corpus.parquet"
     pq.write_table(pa.table([["d"], [""], ["one sentence"]], schema=collection.CORPUS_SCHEMA), path)
