@@ -21,7 +21,7 @@ from beirgrid.__main__ import main
 DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
 GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "learning_rate": 3e-4}
 GENQ |= {"warmup": 0.1, "seed": 1, "max_length": 64, "base": {"family": "dense"}}
-GPL = {**GENQ, "recipe": "gpl", "steps": 60, "epochs": 1}
+GPL = {**GENQ, "recipe": "gpl", "steps": 90, "epochs": 1, "learning_rate": 1e-3}
 TSDAE = {**GENQ, "recipe": "tsdae", "documents": 40, "batch": 4, "learning_rate": 2e-3}
 
 
@@ -176,10 +176,12 @@ def test_margins_are_the_differences_of_the_teachers_logits(margins, tiny_models
 def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_path, recipe, similarity):
     examples = {"genq": queries, "gpl": margins, "tsdae": corpus}[recipe["recipe"]]
     inputs = {"base": tiny_models["dense"], "examples": examples}
-    adapted = stage("adapt", tmp_path, "model", {**recipe, "similarity": similarity}, **inputs)
+    prompts = {"query": "find: ", "document": "text: "} if similarity == "dot" else {}
+    changed = {**recipe, "similarity": similarity, "prompts": prompts}
+    adapted = stage("adapt", tmp_path, "model", changed, **inputs)
     losses = facts(adapted)["losses"]
     assert np.isfinite(losses).all()
-    assert losses[-1] < losses[0]
+    assert np.mean(losses[-20:]) < np.mean(losses[:20])  # single batches vary
     assert facts(adapted)["steps"] >= 60
     assert weights(adapted).shape == weights(tiny_models["dense"]).shape
     assert not np.allclose(weights(adapted), weights(tiny_models["dense"]))

@@ -78,14 +78,14 @@ def _train(
         warmup_steps=recipe["warmup"],
         lr_scheduler_type="constant_with_warmup" if tsdae else "linear",
         weight_decay=0.0 if tsdae else 0.01,
-        prompts=_prompts(recipe),
+        prompts=_prompts(recipe, examples.column_names),
         batch_sampler=_distinct(examples) if recipe["recipe"] == "genq" else "batch_sampler",
         seed=recipe["seed"],
         bf16=precision == "bfloat16",
         fp16=precision == "float16",
         use_cpu=device == "cpu",
         save_strategy="no",
-        logging_steps=20,
+        logging_steps=0.01,  # of all steps
         report_to="none",
         disable_tqdm=True,
     )
@@ -133,13 +133,11 @@ def _damaged(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
                 yield {"damaged": " ".join(left), "text": text}
 
 
-def _prompts(recipe: dict[str, Any]) -> dict[str, str] | None:
+def _prompts(recipe: dict[str, Any], columns: list[str]) -> dict[str, str] | None:
     """Return the prompt of each column that has one."""
     roles = {"query": "query", "positive": "document", "negative": "document", "damaged": "document"}
     prompts = recipe.get("prompts", {})
-    if recipe["recipe"] != "gpl":
-        roles.pop("negative")
-    return {column: prompts[role] for column, role in roles.items() if role in prompts} or None
+    return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None
 
 
 def _distinct(examples: Dataset) -> Callable[..., Any]:

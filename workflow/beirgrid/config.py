@@ -439,8 +439,9 @@ def _adaptation_problems(where: str, recipe: str, model: Mapping[str, Any], raw:
     base = models.get(train["base"], {})
     if "train" in base and (base["train"].get("recipe") != "tsdae" or recipe == "tsdae"):
         yield f"{where}.train.base: {train['base']!r} is itself trained (only genq and gpl go on from a tsdae model)"
-    if {"train", "corpus"} <= {*base, *base.get("train", {})} and base["train"]["corpus"] != train.get("corpus"):
-        yield f"{where}.train.base: {train['base']!r} is trained on corpus {base['train']['corpus']!r} alone"
+    over = base.get("train", {}).get("corpus")
+    if over not in (None, train.get("corpus")):
+        yield f"{where}.train.base: {train['base']!r} is trained on corpus {over!r} alone"
     if base.get("similarity") != model.get("similarity"):
         yield f"{where}.similarity: its base {train['base']!r} has {base.get('similarity')}, which training keeps"
     if recipe != "tsdae" and ("generator" in train) == bool(train.get("derive")):
