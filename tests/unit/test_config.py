@@ -225,7 +225,8 @@ MISTAKES = {
     "a query model's folder": (
         {
             "models/x": {"family": "dense", "path": "/nowhere", "similarity": "cosine"},
-            "models/minilm/query_model": "x",
+            "models/y": {"family": "dense", "path": "/", "similarity": "cosine", "query_model": "x"},
+            "systems/minilm": {"retriever": "y"},
         },
         "models.x.path: there is no folder /nowhere",
     ),
@@ -247,6 +248,77 @@ MISTAKES = {
         "models.demo-reranker.train.dataset: 'cqadupstack' is a mean of datasets",
     ),
 }
+
+_GPL = {"recipe": "gpl", "base": "minilm", "derive": ["titles"], "teacher": "ms-marco-minilm"}
+_ADAPTED = {"family": "dense", "similarity": "cosine"}
+ADAPTATION_MISTAKES = {
+    "no recipe": ({"train": {"base": "minilm"}}, "models.x.train: a dense model needs its recipe (genq, gpl, tsdae)"),
+    "a key of another recipe": (
+        {"train": {"recipe": "tsdae", "base": "minilm", "teacher": "ms-marco-minilm"}},
+        "models.x.train: the key 'teacher' does not go with tsdae",
+    ),
+    "no queries": ({"train": {"recipe": "genq", "base": "minilm"}}, "needs queries from a generator or from derive"),
+    "test queries": ({"train": {**_GPL, "dataset": "demo"}}, "the key 'dataset' does not go with gpl"),
+    "a generator of another family": (
+        {"train": {"recipe": "genq", "base": "minilm", "generator": "minilm"}},
+        "'minilm' is a dense model; a query-generator model is needed here",
+    ),
+    "no teacher": (
+        {"train": {key: value for key, value in _GPL.items() if key != "teacher"}},
+        "models.x.train: gpl needs a teacher",
+    ),
+    "a dense teacher": (
+        {"train": {**_GPL, "teacher": "minilm"}},
+        "'minilm' is a dense model; a cross-encoder model is needed here",
+    ),
+    "an unknown retriever": (
+        {"train": {**_GPL, "retrievers": ["bm25", "miniml"]}},
+        "models.x.train.retrievers: no model is named 'miniml'; did you mean 'minilm'?",
+    ),
+    "another similarity": (
+        {"train": _GPL, "similarity": "dot"},
+        "models.x.similarity: its base 'minilm' has cosine, which training keeps",
+    ),
+    "adapted twice": ({"train": {**_GPL, "base": "minilm-genq"}}, "only genq and gpl go on from a tsdae model"),
+    "a base of another corpus": (
+        {"train": {**_GPL, "base": "y"}},
+        "models.x.train.base: 'y' is trained on corpus 'demo' alone",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), ADAPTATION_MISTAKES.values(), ids=ADAPTATION_MISTAKES)
+def test_each_mistake_in_an_adaptation_is_named(raw, changes, message):
+    raw["models"]["y"] = {**_ADAPTED, "train": {"recipe": "tsdae", "base": "minilm", "corpus": "demo"}}
+    raw["models"]["x"] = {**_ADAPTED, **changes}
+    with pytest.raises(ConfigError) as caught:
+        config.load(raw)
+    assert message in str(caught.value)
+
+
+def test_a_model_per_corpus_stands_for_one_of_each_corpus_of_the_grid(raw):
+    raw["models"]["x"] = {**_ADAPTED, "train": _GPL}
+    raw["models"]["y"] = {**_ADAPTED, "train": {**_GPL, "corpus": "demo"}}
+    raw["grid"]["datasets"] = ["scifact", "cqadupstack"]
+    loaded = config.load(raw)
+    adapted = {name for name in loaded.models if name.startswith("x@")}
+    assert {"x@scifact", "x@cqadupstack-tex", "x@demo"} <= adapted
+    assert "x@fiqa" not in adapted
+    assert loaded.models["x@scifact"].train["corpus"] == "scifact"
+    assert not any(name.startswith("y@") for name in loaded.models)
+    raw["models"]["x@fiqa"] = raw["models"]["minilm"]
+    with pytest.raises(ConfigError, match=r"models\.x@fiqa: names of this form are those of models\.x"):
+        config.load(raw)
+
+
+def test_what_a_teacher_is_trained_on_is_not_evaluated(raw):
+    raw["models"]["x"] = {**_ADAPTED, "train": {**_GPL, "teacher": "demo-reranker"}}
+    raw["systems"]["x"] = {"retriever": "x"}
+    raw["grid"] = {"systems": ["x"], "datasets": ["demo"]}
+    config.load(raw)
+    raw["grid"]["datasets"] = ["demo-train"]
+    with pytest.raises(ConfigError, match="'demo-train' is what 'demo-reranker' is trained on"):
+        config.load(raw)
 
 
 def test_the_tracked_configuration_is_valid(raw):

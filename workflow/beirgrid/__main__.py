@@ -15,6 +15,10 @@ from .errors import BeirgridError
 _STAGES = {
     "fetch": ("fetch", "add_arguments", "fetch a corpus, a dataset or a model's checkpoint, and check it"),
     "train": ("train", "add_arguments", "train a cross-encoder on pairs from a corpus"),
+    "generate": ("generate", "add_arguments", "write training queries for the documents of a corpus"),
+    "mine": ("mine", "add_arguments", "find documents that training queries are confused with"),
+    "label": ("label", "add_arguments", "score training queries with a cross-encoder teacher"),
+    "adapt": ("adapt", "add_arguments", "adapt a dense model to a corpus"),
     "encode": ("encode", "add_arguments", "encode one shard of a corpus to vectors"),
     "expand": ("expand", "add_arguments", "expand the documents of one shard of a corpus for BM25"),
     "index": ("index", "add_arguments", "index a corpus for BM25, or a shard of vectors"),

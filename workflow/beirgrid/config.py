@@ -32,6 +32,38 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 
+# How dense models are adapted to a corpus, with the published settings: GenQ as in the BEIR paper, GPL and
+# TSDAE as their authors' code has them.
+RECIPES: dict[str, dict[str, Any]] = {
+    "genq": {
+        "documents": 100_000,
+        "queries_per_document": 5,
+        "epochs": 1,
+        "batch": 75,
+        "learning_rate": 2e-5,
+        "warmup": 0.1,
+        "seed": 0,
+    },
+    "gpl": {
+        "documents": 83_334,
+        "queries_per_document": 3,
+        "negative_depth": 50,
+        "steps": 140_000,
+        "batch": 32,
+        "learning_rate": 2e-5,
+        "warmup": 1000,
+        "seed": 0,
+    },
+    "tsdae": {"documents": 100_000, "epochs": 1, "batch": 8, "learning_rate": 3e-5, "warmup": 0, "seed": 0},
+}
+_TRAIN_KEYS = {
+    "cross-encoder": {"base", "corpus", "dataset", "derive", "teacher", "queries", "hard_negatives"}
+    | {"random_negatives", "negative_depth", "epochs", "batch", "learning_rate", "seed"},
+    "genq": {"recipe", "base", "corpus", "generator", "derive", *RECIPES["genq"]},
+    "gpl": {"recipe", "base", "corpus", "generator", "derive", "retrievers", "teacher", *RECIPES["gpl"]},
+    "tsdae": {"recipe", "base", "corpus", *RECIPES["tsdae"]},
+}
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -91,6 +123,16 @@ class Model:
     def query_model(self) -> str | None:
         """The model that encodes queries in place of this one, if there is one (DPR)."""
         return self.spec.get("query_model")
+
+    @property
+    def recipe(self) -> str | None:
+        """How the model is trained: cross-encoder, genq, gpl or tsdae; None if it is fetched."""
+        return None if self.train is None else self.train.get("recipe", self.family)
+
+    @property
+    def per_corpus(self) -> bool:
+        """Whether the entry stands for a model per corpus, each trained on its own."""
+        return self.train is not None and "corpus" not in self.train
 
 
 @dataclass(frozen=True)
@@ -188,7 +230,7 @@ def _typed(raw: Mapping[str, Any]) -> Config:
     return Config(
         corpora={name: Corpus(name, **_tuples(spec)) for name, spec in raw["corpora"].items()},
         datasets={name: Dataset(name, **_tuples(spec)) for name, spec in raw["datasets"].items()},
-        models={name: Model(name, spec["family"], spec) for name, spec in raw["models"].items()},
+        models=_models(raw),
         systems=systems,
         grid_systems=tuple(raw["grid"]["systems"]),
         grid_datasets=tuple(raw["grid"]["datasets"]),
@@ -207,6 +249,20 @@ def _absolute_mirror(mirror: str) -> str:
 
 def _is_url(place: str) -> bool:
     return place.startswith(("http://", "https://"))
+
+
+def _models(raw: Mapping[str, Any]) -> dict[str, Model]:
+    """Return the registered models and, of an entry that is trained per corpus, ``{model}@{corpus}`` for each."""
+    models = {name: Model(name, spec["family"], spec) for name, spec in raw["models"].items()}
+    rows = [raw["datasets"][name] for name in raw["grid"]["datasets"]]
+    datasets = [raw["datasets"][part] for row in rows for part in row.get("mean_of", ())] + rows
+    corpora = {dataset["corpus"] for dataset in datasets if "corpus" in dataset}
+    corpora |= {model.train["corpus"] for model in models.values() if model.train and not model.per_corpus}
+    for name, model in list(models.items()):
+        for corpus in sorted(corpora) if model.per_corpus else ():
+            spec = {**model.spec, "train": {**model.spec["train"], "corpus": corpus}}
+            models[f"{name}@{corpus}"] = Model(f"{name}@{corpus}", model.family, spec)
+    return models
 
 
 def _tuples(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -379,8 +435,11 @@ def _language_problems(config: Config) -> Iterator[str]:
 
 
 def _leakage_problems(config: Config, model: str) -> Iterator[str]:
-    """Datasets of the grid whose qrels a model of the grid is trained on, under whatever name."""
+    """Datasets of the grid whose qrels a model of the grid, or what it learns from, is trained on."""
     train = config.models[model].train or {}
+    for key in ("base", "teacher"):
+        if key in train:
+            yield from _leakage_problems(config, train[key])
     if "dataset" not in train:
         return
     trained = config.datasets[train["dataset"]]
@@ -421,24 +480,75 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
             yield f"{where}: the key {key!r} goes with {family} models, not with a {model['family']} model"
     yield from _pooling_problems(where, model)
     yield from _query_side_problems(where, model, raw)
-    if train := model.get("train"):
-        yield from _unknown(f"{where}.train.base", "model", train["base"], raw["models"])
+    if "train" in model:
+        yield from _train_problems(where, model, raw)
+
+
+def _train_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    train, models, family = model["train"], raw["models"], model["family"]
+    if family not in ("dense", "cross-encoder"):
+        yield f"{where}.train: only dense models and cross-encoders can be trained"
+        return
+    if family == "dense" and "recipe" not in train:
+        yield f"{where}.train: a dense model needs its recipe ({', '.join(RECIPES)})"
+        return
+    recipe = train["recipe"] if family == "dense" else "cross-encoder"
+    for key in sorted(set(train) - _TRAIN_KEYS[recipe]):
+        yield f"{where}.train: the key {key!r} does not go with {'a ' * (family != 'dense')}{recipe}"
+    if "corpus" in train:
         yield from _unknown(f"{where}.train.corpus", "corpus", train["corpus"], raw["corpora"])
-        if "teacher" in train:
-            yield from _model_use_problems(f"{where}.train.teacher", train["teacher"], "dense", raw)
-        if model["family"] != "cross-encoder":
-            yield f"{where}.train: only cross-encoders can be trained"
-        if "dataset" not in train and not train.get("derive"):
-            yield f"{where}.train: needs training pairs: a dataset, or derive: [titles, sentences]"
-        if "train" in raw["models"].get(train["base"], {}):
-            yield f"{where}.train.base: {train['base']!r} is itself trained"
-        if "dataset" in train:
-            yield from _unknown(f"{where}.train.dataset", "dataset", train["dataset"], raw["datasets"])
-            over = raw["datasets"].get(train["dataset"], {}).get("corpus")
-            if over not in (None, train["corpus"]):
-                yield f"{where}.train.dataset: {train['dataset']!r} is over corpus {over!r}, not {train['corpus']!r}"
-            if "mean_of" in raw["datasets"].get(train["dataset"], {}):
-                yield f"{where}.train.dataset: {train['dataset']!r} is a mean of datasets"
+    if "teacher" in train:
+        wanted = "dense" if family == "cross-encoder" else "cross-encoder"
+        yield from _model_use_problems(f"{where}.train.teacher", train["teacher"], wanted, raw)
+    if family == "dense":
+        yield from _adaptation_problems(where, recipe, model, raw)
+        return
+    yield from _unknown(f"{where}.train.base", "model", train["base"], models)
+    for key in ("base", "teacher"):
+        if "train" in models.get(train.get(key), {}):
+            yield f"{where}.train.{key}: {train[key]!r} is itself trained"
+    if "corpus" not in train:
+        yield f"{where}.train: a cross-encoder needs the key 'corpus'"
+    if "dataset" not in train and not train.get("derive"):
+        yield f"{where}.train: needs training pairs: a dataset, or derive: [titles, sentences]"
+    if "dataset" in train:
+        yield from _unknown(f"{where}.train.dataset", "dataset", train["dataset"], raw["datasets"])
+        over = raw["datasets"].get(train["dataset"], {}).get("corpus")
+        if over not in (None, train.get("corpus")):
+            yield f"{where}.train.dataset: {train['dataset']!r} is over corpus {over!r}, not {train.get('corpus')!r}"
+        if "mean_of" in raw["datasets"].get(train["dataset"], {}):
+            yield f"{where}.train.dataset: {train['dataset']!r} is a mean of datasets"
+
+
+def _adaptation_problems(where: str, recipe: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a dense model that is adapted to a corpus."""
+    train, models = model["train"], raw["models"]
+    yield from _model_use_problems(f"{where}.train.base", train["base"], "dense", raw)
+    base = models.get(train["base"], {})
+    if "train" in base and (base["train"].get("recipe") != "tsdae" or recipe == "tsdae"):
+        yield f"{where}.train.base: {train['base']!r} is itself trained (only genq and gpl go on from a tsdae model)"
+    over = base.get("train", {}).get("corpus")
+    if over not in (None, train.get("corpus")):
+        yield f"{where}.train.base: {train['base']!r} is trained on corpus {over!r} alone"
+    for name in (train["base"], *train.get("retrievers", ())):
+        if "query_model" in models.get(name, {}):
+            yield f"{where}.train: {name!r} has two towers; only models of one can be trained or mine negatives"
+    if base.get("similarity") != model.get("similarity"):
+        yield f"{where}.similarity: its base {train['base']!r} has {base.get('similarity')}, which training keeps"
+    if recipe != "tsdae" and ("generator" in train) == bool(train.get("derive")):
+        yield f"{where}.train: needs queries from a generator or from derive: [titles, sentences], one of them"
+    if "generator" in train:
+        yield from _model_use_problems(f"{where}.train.generator", train["generator"], "query-generator", raw)
+    if recipe == "gpl" and "teacher" not in train:
+        yield f"{where}.train: gpl needs a teacher, the cross-encoder whose margins are learnt"
+    for retriever in train.get("retrievers", ()):
+        use = f"{where}.train.retrievers"
+        yield from _model_use_problems(use, retriever, "dense", raw, also=["bm25"])
+        if retriever != train["base"] and "train" in models.get(retriever, {}):
+            yield f"{use}: {retriever!r} is itself trained"
+    for name in models:
+        if "corpus" not in train and name.startswith(f"{where.removeprefix('models.')}@"):
+            yield f"models.{name}: names of this form are those of {where} for each corpus"
 
 
 _POOLINGS = {"dense": ("cls", "mean", "lasttoken", "pooler"), "sparse": ("splade", "sparta")}

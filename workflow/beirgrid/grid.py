@@ -9,13 +9,24 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from . import paths
-from .config import CHECKOUT, Config, System, find_local, models_of, rerank_depth, resolve_path, with_parts
+from .config import (
+    CHECKOUT,
+    RECIPES,
+    Config,
+    System,
+    find_local,
+    models_of,
+    rerank_depth,
+    resolve_path,
+    with_parts,
+)
 from .errors import ConfigError
 
 # Assumed for a corpus whose registry entry does not say how many documents it has.
@@ -29,6 +40,15 @@ _MODEL_KEYS = (
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "revision", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
+# What of a recipe each stage of an adaptation receives: another learning rate writes no new queries.
+_STAGE_KEYS = {
+    "generate": ("derive", "documents", "queries_per_document", "seed"),
+    "mine": ("negative_depth",),
+    "label": ("steps", "batch", "seed"),
+    "adapt": ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed"),
+}
+# What of its own entry a model is trained with.
+_TRAINED_KEYS = ("similarity", "max_length", "prompts", "precision")
 
 DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 
@@ -92,9 +112,14 @@ class Grid:
         """Return the wildcard constraint for registered models of one family."""
         return self.one_of(model for model, entry in self.config.models.items() if entry.family == name)
 
-    def models_of(self, *, trained: bool) -> str:
-        """Return the wildcard constraint for models that are trained, or are fetched."""
-        return self.one_of(name for name, model in self.config.models.items() if bool(model.train) == trained)
+    def models_of(self, *recipes: str | None) -> str:
+        """Return the wildcard constraint for models that are trained by these recipes, or are fetched (None)."""
+        models = self.config.models.items()
+        return self.one_of(name for name, model in models if model.recipe in recipes and not model.per_corpus)
+
+    def artifacts_of(self, model: str) -> str:
+        """Return the name that a model's artifacts stand under: a model per corpus has ``{corpus}`` in it."""
+        return f"{model}@{{corpus}}" if self.config.models[model].per_corpus else model
 
     def _system(self, name: str) -> System:
         return self.config.systems[name]
@@ -130,7 +155,7 @@ class Grid:
 
     def fetch_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the fetch command receives."""
-        return as_json(self._absolute(self.raw["models"][model]), _FETCH_KEYS)
+        return as_json(self._absolute(self.config.models[model].spec), _FETCH_KEYS)
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""
@@ -156,7 +181,7 @@ class Grid:
     def _entry(self, model: str, keys: tuple[str, ...], **prompts: str | None) -> str:
         """Return a model's entry with the prompt of one side only: that of the other must rerun nothing."""
         given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
-        entry = {**self.raw["models"][model], "prompts": given}
+        entry = {**self.config.models[model].spec, "prompts": given}
         return as_json(entry, (*keys, "prompts") if given else keys)
 
     def train_entry(self, model: str) -> str:
@@ -195,8 +220,11 @@ class Grid:
 
     def index_shards(self, pattern: str, system: str, dataset: str) -> list[str]:
         """Return the shards of a kind (paths.FAISS, ...) that a neural retriever searches."""
-        model, corpus = self._system(system).spec["retriever"], self.config.datasets[dataset].corpus
-        return [pattern.format(model=model, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
+        return self._shards(pattern, self._system(system).spec["retriever"], self.config.datasets[dataset].corpus)
+
+    def _shards(self, pattern: str, model: str, corpus: str) -> list[str]:
+        name = self.artifacts_of(model).format(corpus=corpus)
+        return [pattern.format(model=name, corpus=corpus, shard=shard) for shard in self.shards(corpus)]
 
     def candidate_shards(self, system: str, dataset: str) -> list[str]:
         """Return the faiss shards that a late-interaction system finds candidates in: none if it is exhaustive."""
@@ -236,9 +264,12 @@ class Grid:
         """Return the language of a corpus."""
         return self.config.corpora[corpus].language
 
-    def checkpoint(self, system: str) -> str:
-        """Return the folder of the checkpoint with which a neural retriever encodes queries."""
-        return paths.CHECKPOINT.format(model=self.query_model(system))
+    def checkpoint(self, system: str, dataset: str) -> str:
+        """Return the folder of the checkpoint with which a neural retriever encodes the queries of a dataset."""
+        return self._checkpoint(self.query_model(system), self.config.datasets[dataset].corpus)
+
+    def _checkpoint(self, model: str, corpus: str) -> str:
+        return paths.CHECKPOINT.format(model=self.artifacts_of(model).format(corpus=corpus))
 
     def part_runs(self, system: str, dataset: str) -> list[str]:
         """Return the runs that a reranked or fused system is made from."""
@@ -289,6 +320,73 @@ class Grid:
         inputs = self.training_inputs(model)
         return " ".join(f"--{name} {inputs[name]}" for name in ("teacher", "queries", "qrels") if name in inputs)
 
+    def recipe_entry(self, model: str, stage: str) -> str:
+        """Return the JSON of what one stage of an adaptation needs of its recipe, defaults filled in."""
+        spec, train = self.config.models[model].spec, self._trained(model)
+        entry = {**RECIPES[train["recipe"]], **train}
+        wanted = {key: entry[key] for key in _STAGE_KEYS[stage] if key in entry}
+        if stage == "adapt":
+            wanted |= {key: spec[key] for key in _TRAINED_KEYS if key in spec}
+        if stage == "mine":
+            wanted["language"] = self.language(train["corpus"])
+        for key, user in (("generator", "generate"), ("teacher", "label"), ("base", "adapt")):
+            if stage == user and key in train:
+                wanted[key] = json.loads(self.model_entry(train[key]))
+        return json.dumps(wanted, ensure_ascii=False)
+
+    def generation_inputs(self, model: str) -> dict[str, str]:
+        """Return the named inputs that training queries are written from."""
+        train = self._trained(model)
+        inputs = {"corpus": paths.CORPUS.format(corpus=train["corpus"])}
+        if "generator" in train:
+            inputs["generator"] = self._checkpoint(train["generator"], train["corpus"])
+        return inputs
+
+    def mining_inputs(self, model: str) -> dict[str, Any]:
+        """Return the named inputs that GPL's negatives are mined with."""
+        corpus = self._trained(model)["corpus"]
+        dense = [name for name in self._retrievers(model) if name != "bm25"]
+        inputs: dict[str, Any] = {
+            "corpus": paths.CORPUS.format(corpus=corpus),
+            "checkpoints": [self._checkpoint(name, corpus) for name in dense],
+            "shards": [shard for name in dense for shard in self._shards(paths.FAISS, name, corpus)],
+        }
+        if "bm25" in self._retrievers(model):
+            inputs["index"] = paths.LUCENE.format(index="bm25-flat", corpus=corpus)
+        return inputs
+
+    def mining_options(self, model: str) -> str:
+        """Return the options of the mine command that name its retrievers."""
+        inputs, corpus = self.mining_inputs(model), self._trained(model)["corpus"]
+        options = [f"--index {inputs['index']}"] if "index" in inputs else []
+        for name in self._retrievers(model):
+            if name != "bm25":
+                entry = shlex.quote(self._entry(name, _MODEL_KEYS, query=self._prompts(name).get("query")))
+                shards = " ".join(self._shards(paths.FAISS, name, corpus))
+                options.append(f"--dense {entry} {self._checkpoint(name, corpus)} {shards}")
+        return " ".join(options)
+
+    def _retrievers(self, model: str) -> list[str]:
+        train = self._trained(model)
+        return list(train.get("retrievers", ["bm25", train["base"]]))
+
+    def labelling_inputs(self, model: str) -> dict[str, str]:
+        """Return the named inputs that margins are computed from, beside queries and negatives."""
+        train = self._trained(model)
+        return {
+            "teacher": self._checkpoint(train["teacher"], train["corpus"]),
+            "corpus": paths.CORPUS.format(corpus=train["corpus"]),
+        }
+
+    def adaptation_inputs(self, model: str) -> dict[str, str]:
+        """Return the named inputs of an adaptation: its base, and what that is trained on."""
+        train = self._trained(model)
+        examples = {"genq": paths.TRAINING_QUERIES, "gpl": paths.MARGINS, "tsdae": paths.CORPUS}[train["recipe"]]
+        return {
+            "base": self._checkpoint(train["base"], train["corpus"]),
+            "examples": examples.format(model=model, corpus=train["corpus"]),
+        }
+
     def _trained(self, model: str) -> dict[str, Any]:
         train = self.config.models[model].train
         assert train is not None
@@ -326,10 +424,11 @@ class Grid:
                 patterns += [step.replace("{model}", expansion) for step in (paths.MODEL_MADE, paths.EXPANSIONS_MADE)]
             patterns.append(paths.LUCENE_MADE.replace("{index}", self.lucene_name(name)))
         elif system.kind in ("dense", "sparse", "late-interaction"):
+            patterns += self._training_patterns(system.spec["retriever"])
             indexed = [] if system.spec.get("exhaustive") else [paths.SHARD_MADE]
             steps = (paths.MODEL_MADE, paths.EMBEDDINGS_MADE, *indexed)
-            patterns += [step.replace("{model}", system.spec["retriever"]) for step in steps]
-            patterns.append(paths.MODEL_MADE.replace("{model}", self.query_model(name)))
+            patterns += [step.replace("{model}", self.artifacts_of(system.spec["retriever"])) for step in steps]
+            patterns.append(paths.MODEL_MADE.replace("{model}", self.artifacts_of(self.query_model(name))))
         elif system.kind == "rerank":
             reranker = system.spec["reranker"]
             patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
@@ -337,6 +436,22 @@ class Grid:
             patterns.append(pairs)
         patterns.append(paths.RUN_MADE.replace("{system}", name))
         return list(dict.fromkeys(patterns))
+
+    def _training_patterns(self, name: str) -> list[str]:
+        """Return the patterns of the records behind the adaptation of a dense model, its own left out."""
+        train = self.config.models[name].train
+        if train is None:
+            return []
+        patterns = self._training_patterns(train["base"])
+        if self.config.models[train["base"]].train:
+            patterns.append(paths.MODEL_MADE.replace("{model}", self.artifacts_of(train["base"])))
+        steps = {
+            "genq": [paths.TRAINING_QUERIES_MADE],
+            "gpl": [paths.TRAINING_QUERIES_MADE, paths.NEGATIVES_MADE, paths.MARGINS_MADE],
+            "tsdae": [],
+        }[train["recipe"]]
+        patterns += [step.replace("{model}", self.artifacts_of(name)) for step in steps]
+        return [pattern.replace("{corpus}", train.get("corpus", "{corpus}")) for pattern in patterns]
 
     def summary(self) -> str:
         """Return as JSON what the aggregate and report commands need to know of the grid."""

@@ -22,6 +22,10 @@ from . import __version__, files
 STAGE_VERSIONS = {
     "fetch": 1,
     "train": 1,
+    "generate": 1,
+    "mine": 1,
+    "label": 1,
+    "adapt": 1,
     "encode": 2,
     "expand": 1,
     "index": 1,
@@ -37,6 +41,10 @@ STAGE_VERSIONS = {
 _PACKAGES = {
     "fetch": ("ir_datasets", "datasets", "pyarrow"),
     "train": ("torch", "transformers", "sentence-transformers"),
+    "generate": ("torch", "transformers"),
+    "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
+    "label": ("torch", "transformers", "sentence-transformers"),
+    "adapt": ("torch", "transformers", "sentence-transformers"),
     "encode": ("torch", "transformers", "sentence-transformers"),
     "expand": ("torch", "transformers", "sentencepiece"),
     "index": ("faiss-cpu", "pyserini"),

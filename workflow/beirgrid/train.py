@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import checkpoints, collection, files, lucene, provenance
+from . import checkpoints, collection, files, generate, lucene, provenance
 from .encoders import DenseEncoder, pick_device, pick_precision
 from .environment import BATCH_TOKENS
 from .errors import DataError
@@ -107,16 +106,11 @@ def _judged(args: argparse.Namespace, documents: dict[str, collection.Document])
 def _derived(documents: dict[str, collection.Document], recipe: dict[str, Any]) -> list[Positive]:
     """Return titles paired with bodies, and sentences paired with their document without them."""
     choose = random.Random(recipe["seed"])
-    pairs = []
-    for document in documents.values():
-        if "titles" in recipe["derive"] and document.title and document.text:
-            pairs.append(Positive(document.title, document.id, document.text))
-        sentences = re.split(r"(?<=[.!?])\s+", document.text)
-        if "sentences" in recipe["derive"] and len(sentences) > 2:
-            held_out = choose.randrange(len(sentences))
-            rest = " ".join(sentences[:held_out] + sentences[held_out + 1 :])
-            pairs.append(Positive(sentences[held_out], document.id, f"{document.title} {rest}".strip()))
-    return pairs
+    return [
+        Positive(query, document.id, text)
+        for document in documents.values()
+        for query, text in generate.derive(document, recipe["derive"], 1, choose)
+    ]
 
 
 def _with_negatives(

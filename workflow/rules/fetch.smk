@@ -72,7 +72,7 @@ rule fetch_model:
     benchmark:
         "results/benchmarks/fetch/model/{model}.tsv"
     wildcard_constraints:
-        model=grid.models_of(trained=False),
+        model=grid.models_of(None),
     conda:
         "../../envs/neural.yaml"
     threads: 1

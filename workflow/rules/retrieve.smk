@@ -37,7 +37,7 @@ rule retrieve_faiss:
     message:
         "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
-        checkpoint=lambda w: grid.checkpoint(w.system),
+        checkpoint=lambda w: grid.checkpoint(w.system, w.dataset),
         corpus=lambda w: grid.corpus_of(w.dataset),
         shards=lambda w: grid.index_shards(paths.FAISS, w.system, w.dataset),
         queries=paths.QUERIES,
@@ -73,7 +73,7 @@ rule retrieve_impact:
     message:
         "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
-        checkpoint=lambda w: grid.checkpoint(w.system),
+        checkpoint=lambda w: grid.checkpoint(w.system, w.dataset),
         corpus=lambda w: grid.corpus_of(w.dataset),
         shards=lambda w: grid.index_shards(paths.IMPACT, w.system, w.dataset),
         queries=paths.QUERIES,
@@ -109,7 +109,7 @@ rule retrieve_late:
     message:
         "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
-        checkpoint=lambda w: grid.checkpoint(w.system),
+        checkpoint=lambda w: grid.checkpoint(w.system, w.dataset),
         corpus=lambda w: grid.corpus_of(w.dataset),
         shards=lambda w: grid.index_shards(paths.TOKENS, w.system, w.dataset),
         indexes=lambda w: grid.candidate_shards(w.system, w.dataset),

@@ -15,7 +15,7 @@ rule train:
     benchmark:
         "results/benchmarks/train/{model}.tsv"
     wildcard_constraints:
-        model=grid.models_of(trained=True),
+        model=grid.models_of("cross-encoder"),
     conda:
         "../../envs/neural.yaml"
     threads: 8

@@ -1,0 +1,230 @@
+"""Domain adaptation stage by stage, on tiny models: queries, negatives, margins, training."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from checkpoints import _config, _tokenizer
+from safetensors.numpy import load_file
+
+from beirgrid import collection, generate
+from beirgrid.__main__ import main
+
+DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
+GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "learning_rate": 3e-4}
+GENQ |= {"warmup": 0.1, "seed": 1, "max_length": 64, "base": {"family": "dense"}}
+GPL = {**GENQ, "recipe": "gpl", "steps": 90, "epochs": 1, "learning_rate": 1e-3}
+TSDAE = {**GENQ, "recipe": "tsdae", "documents": 40, "batch": 4, "learning_rate": 2e-3}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 documents of four sentences, the words of each its own."""
+    choose = random.Random(0)
+    rows = []
+    for number in range(60):
+        words = ["".join(choose.choices("abcdefghij", k=4)) for _ in range(4)]
+        sentences = [" ".join(choose.choices(words, k=4)) + "." for _ in range(4)]
+        rows.append((f"d{number}", f"{words[0]} {words[1]}", " ".join(sentences)))
+    path = tmp_path_factory.mktemp("corpus") / "corpus.parquet"
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    pq.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA), path, row_group_size=16)
+    return path
+
+
+def stage(name: str, folder: Path, output: str, recipe: dict[str, Any], **paths: Path) -> Path:
+    """Run a stage in this process, write to ``folder / output`` and return that."""
+    arguments = [name, "--recipe", json.dumps(recipe), "--output", str(folder / output)]
+    arguments += ["--made", str(folder / f"{output}.json"), "--device", "cpu", "--precision", "float32"]
+    for option, path in paths.items():
+        arguments += [f"--{option}", str(path)]
+    assert main(arguments) == 0
+    return folder / output
+
+
+def facts(output: Path) -> dict[str, Any]:
+    """Return the facts recorded beside an output."""
+    return json.loads(output.with_name(f"{output.name}.json").read_text())["facts"]
+
+
+def weights(checkpoint: Path) -> np.ndarray:
+    """Return all weights of a checkpoint as one vector."""
+    return np.concatenate([value.ravel() for _, value in sorted(load_file(checkpoint / "model.safetensors").items())])
+
+
+@pytest.fixture(scope="module")
+def queries(corpus: Path) -> Path:
+    """The derived queries of 40 of the documents."""
+    return stage("generate", corpus.parent, "queries.parquet", DERIVE, corpus=corpus)
+
+
+def test_queries_come_of_a_bounded_sample_that_follows_the_seed(corpus, queries, tmp_path):
+    rows = pq.read_table(queries).to_pylist()
+    made = Counter(row["document"] for row in rows)
+    assert len(made) == 40
+    assert max(made.values()) == 3
+    assert facts(queries)["queries"] == len(rows)
+    again = stage("generate", tmp_path, "again.parquet", DERIVE, corpus=corpus)
+    other = stage("generate", tmp_path, "other.parquet", {**DERIVE, "seed": 2}, corpus=corpus)
+    assert pq.read_table(again).to_pylist() == rows
+    assert {row["document"] for row in pq.read_table(other).to_pylist()} != set(made)
+
+
+def test_a_derived_query_is_taken_out_of_its_document():
+    document = collection.Document("d", "Tea", "Green one. Black two. White three.")
+    pairs = generate.derive(document, ["titles", "sentences"], 2, random.Random(3))
+    assert pairs[0] == ("Tea", "Green one. Black two. White three.")
+    assert len(pairs) == 3
+    for sentence, rest in pairs[1:]:
+        assert sentence in document.text
+        assert sentence not in rest
+        assert rest.startswith("Tea ")
+
+
+def test_a_generator_writes_the_queries_of_whole_documents(corpus, tiny_models, tmp_path):
+    entry = {"family": "query-generator", "max_length": 64, "top_k": 25, "top_p": 0.95}
+    recipe = {"documents": 12, "queries_per_document": 3, "seed": 1, "generator": entry}
+    inputs = {"corpus": corpus, "generator": tiny_models["query-generator"]}
+    rows = pq.read_table(stage("generate", tmp_path, "queries.parquet", recipe, **inputs)).to_pylist()
+    other = pq.read_table(stage("generate", tmp_path, "other.parquet", {**recipe, "seed": 2}, **inputs)).to_pylist()
+    documents = {document.id: document for found in collection.read_documents(corpus) for document in found}
+    assert len({row["document"] for row in rows}) == 12
+    assert all(row["positive"] == documents[row["document"]].joined for row in rows)
+    assert all(row["query"].strip() for row in rows)
+    assert {row["query"] for row in rows}.isdisjoint(row["query"] for row in other)
+
+
+def test_a_corpus_that_gives_no_query_is_refused(tmp_path, capsys):
+    path = tmp_path / "corpus.parquet"
+    pq.write_table(pa.table([["d"], [""], ["one sentence"]], schema=collection.CORPUS_SCHEMA), path)
+    arguments = ["generate", "--recipe", json.dumps(DERIVE), "--corpus", str(path)]
+    assert main([*arguments, "--output", str(tmp_path / "q.parquet"), "--made", str(tmp_path / "q.json")]) == 1
+    assert "no training queries come of" in capsys.readouterr().err
+    assert [left.name for left in tmp_path.iterdir()] == ["corpus.parquet"]
+
+
+def _mine(corpus: Path, queries: Path, model: Path, folder: Path) -> Path:
+    from sentence_transformers import SentenceTransformer
+
+    documents = [document for rows in collection.read_documents(corpus) for document in rows]
+    encoder = SentenceTransformer(str(model), device="cpu")
+    vectors = encoder.encode([document.joined for document in documents], normalize_embeddings=True)
+    np.save(folder / "vectors.npy", vectors)
+    shard, made = str(folder / "0.faiss"), str(folder / "0.json")
+    assert main(["index", "faiss", "--embeddings", str(folder / "vectors.npy"), "--output", shard, "--made", made]) == 0
+    entry = json.dumps({"family": "dense", "similarity": "cosine"})
+    output = folder / "negatives.parquet"
+    arguments = ["mine", "--recipe", json.dumps({"negative_depth": 5, "language": "en"}), "--queries", str(queries)]
+    arguments += ["--corpus", str(corpus), "--dense", entry, str(model), shard, "--precision", "float32"]
+    assert main([*arguments, "--output", str(output), "--made", str(folder / "negatives.json")]) == 0
+    # By hand: the five nearest, without the document that the query is from.
+    texts = [row["query"] for row in pq.read_table(queries).to_pylist()]
+    scores = encoder.encode(texts, normalize_embeddings=True) @ vectors.T
+    for row, found in zip(scores, pq.read_table(output)["negatives"].to_pylist(), strict=True):
+        assert set(found) <= {documents[i].id for i in np.argsort(-row)[:5]}
+        assert len(found) >= 4
+    return output
+
+
+@pytest.fixture(scope="module")
+def margins(corpus: Path, queries: Path, tiny_models: dict[str, Path], tmp_path_factory: Any) -> Path:
+    """Triplets with the tiny cross-encoder's margins."""
+    folder = tmp_path_factory.mktemp("gpl")
+    negatives = _mine(corpus, queries, tiny_models["dense"], folder)
+    recipe = {"teacher": {"family": "cross-encoder", "max_length": 64}, "steps": 60, "batch": 4, "seed": 1}
+    inputs = {"corpus": corpus, "queries": queries, "negatives": negatives, "teacher": tiny_models["cross-encoder"]}
+    return stage("label", folder, "margins.parquet", recipe, **inputs)
+
+
+def test_negatives_leave_out_what_answers_the_query(queries, margins):
+    answers = pq.read_table(queries).to_pylist()
+    negatives = pq.read_table(margins.parent / "negatives.parquet")["negatives"].to_pylist()
+    assert all(row["document"] not in found for row, found in zip(answers, negatives, strict=True))
+    assert all(len(found) == len(set(found)) for found in negatives)
+
+
+def test_margins_are_the_differences_of_the_teachers_logits(margins, tiny_models):
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    teacher = AutoModelForSequenceClassification.from_pretrained(tiny_models["cross-encoder"])
+    tokenizer = AutoTokenizer.from_pretrained(tiny_models["cross-encoder"])
+
+    def logit(query: str, text: str) -> float:
+        inputs = tokenizer(query, text, truncation=True, max_length=64, return_tensors="pt")
+        with torch.inference_mode():
+            return float(teacher.eval()(**inputs).logits)
+
+    rows = pq.read_table(margins).to_pylist()
+    assert len(rows) >= 60 * 4
+    assert np.std([row["label"] for row in rows]) > 0.01
+    for row in rows[::20]:
+        expected = logit(row["query"], row["positive"]) - logit(row["query"], row["negative"])
+        assert row["label"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE], ids=["genq", "gpl", "tsdae"])
+def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_path, recipe, similarity):
+    examples = {"genq": queries, "gpl": margins, "tsdae": corpus}[recipe["recipe"]]
+    inputs = {"base": tiny_models["dense"], "examples": examples}
+    prompts = {"query": "find: ", "document": "text: "} if similarity == "dot" else {}
+    changed = {**recipe, "similarity": similarity, "prompts": prompts}
+    adapted = stage("adapt", tmp_path, "model", changed, **inputs)
+    losses = facts(adapted)["losses"]
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-20:]) < np.mean(losses[:20])  # single batches vary
+    assert facts(adapted)["steps"] >= 60
+    assert weights(adapted).shape == weights(tiny_models["dense"]).shape
+    assert not np.allclose(weights(adapted), weights(tiny_models["dense"]))
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "model.json"}  # nothing half-made is left
+
+
+@pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE], ids=["genq", "gpl", "tsdae"])
+def test_the_weights_follow_the_seed(corpus, queries, margins, tiny_models, tmp_path, recipe):
+    examples = {"genq": queries, "gpl": margins, "tsdae": corpus}[recipe["recipe"]]
+    inputs = {"base": tiny_models["dense"], "examples": examples}
+    short = {**recipe, "epochs": 1} | ({"steps": 10} if recipe["recipe"] == "gpl" else {})
+    first, again, other = (
+        weights(stage("adapt", tmp_path / name, "model", {**short, "seed": seed}, **inputs))
+        for name, seed in (("first", 1), ("again", 1), ("other", 2))
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_no_batch_has_a_query_or_a_document_twice(queries):
+    from datasets import Dataset
+
+    from beirgrid.adapt import _distinct
+
+    examples = Dataset.from_parquet(str(queries), cache_dir=str(queries.parent / "cache"))
+    batches = list(_distinct(examples)(examples, batch_size=12, drop_last=False))
+    assert sorted(row for batch in batches for row in batch) == list(range(len(examples)))
+    for batch in batches:
+        assert len(set(examples[batch]["document"])) == len(batch)
+
+
+def test_tsdae_says_which_bases_it_takes(corpus, tmp_path, capsys):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import DistilBertConfig, DistilBertModel
+
+    size = _config()
+    config = DistilBertConfig(vocab_size=size.vocab_size, dim=32, n_layers=1, n_heads=2, hidden_dim=64)
+    DistilBertModel(config).save_pretrained(tmp_path / "distilbert")
+    _tokenizer().save_pretrained(tmp_path / "distilbert")
+    modules = [Transformer(str(tmp_path / "distilbert")), Pooling(32, "cls")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "base"))
+    arguments = ["adapt", "--recipe", json.dumps(TSDAE), "--base", str(tmp_path / "base"), "--examples", str(corpus)]
+    assert main([*arguments, "--output", str(tmp_path / "x"), "--made", str(tmp_path / "x.json")]) == 1
+    assert "is a distilbert model: transformers has no decoder of that kind" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,95 @@
+"""Models adapted to the corpora of a grid, by the real workflow: one per corpus, nothing twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from small import ENCODE, collection, run
+
+_TRAIN = {"base": "tiny-dense", "derive": ["sentences"], "queries_per_document": 2, "documents": 30, "batch": 8}
+_GPL = {**_TRAIN, "recipe": "gpl", "teacher": "tiny-ce", "steps": 6, "warmup": 0.1, "negative_depth": 5}
+MODELS = {
+    "tuned": {**_TRAIN, "recipe": "genq"},
+    "restored": {"recipe": "tsdae", "base": "tiny-dense", "documents": 20},
+    "taught": {**_GPL, "base": "restored"},
+}
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Path:
+    """A configfile of two corpora, one of them searched by two datasets."""
+    folder = tmp_path_factory.mktemp("adapt")
+    settings: dict[str, Any] = {
+        "corpora": {},
+        "datasets": {},
+        "models": {
+            "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
+            "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
+        },
+        "systems": {name: {"retriever": name} for name in ("tuned", "taught")},
+        "grid": {"systems": ["tuned", "taught"], "datasets": ["one", "two", "two-again"]},
+        "encode": ENCODE,
+        "metrics": ["ndcg@10"],
+    }
+    for name, train in MODELS.items():
+        settings["models"][name] = {"family": "dense", "similarity": "cosine", "max_length": 64, "train": train}
+    for seed, name in enumerate(("one", "two")):
+        data = collection(folder / name, seed=seed)
+        documents = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
+        for document in documents:  # three sentences each
+            words = document["text"].split()
+            document["text"] = " ".join(" ".join(words[i : i + 4]) + "." for i in (0, 4, 8))
+        (data / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
+        settings["corpora"][name] = {"source": "local", "path": str(data), "documents": 60}
+        settings["datasets"][name] = {"corpus": name, "queries": 11}
+    settings["datasets"]["two-again"] = {"corpus": "two", "queries": 11}
+    (folder / "grid.yaml").write_text(yaml.safe_dump(settings))
+    return folder / "grid.yaml"
+
+
+def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):
+    done = run(grid, tmp_path, "-n")
+    assert done.returncode == 0, done.stdout
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.MULTILINE))
+    assert {name: int(counts[name]) for name in ("generate", "mine", "label", "adapt", "retrieve_faiss")} == {
+        "generate": 4,
+        "mine": 2,
+        "label": 2,
+        "adapt": 6,
+        "retrieve_faiss": 6,
+    }
+    trained = set(re.findall(r"^Job \d+: Training (\S+)$", done.stdout, re.MULTILINE))
+    assert trained == {f"{model}@{corpus}" for model in MODELS for corpus in ("one", "two")}
+
+
+def test_gpl_after_tsdae_runs_and_shows_what_it_cost(grid, tmp_path):
+    settings = yaml.safe_load(grid.read_text())
+    settings["grid"] = {"systems": ["taught"], "datasets": ["one"]}
+    settings["encode"]["shard"] = 60
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
+    done = run(tmp_path / "grid.yaml", tmp_path)
+    assert done.returncode == 0, done.stdout
+    results = tmp_path / "results"
+    assert json.loads((results / "metrics/taught/one.json").read_text())["facts"]["queries"] == 11
+    made = json.loads((results / "models/taught@one/model.json").read_text())
+    assert made["stage"] == "adapt"
+    assert made["facts"]["files"]["model.safetensors"]
+    assert not list((results / "models").glob("tuned*"))
+    queries = pq.read_table(results / "training/taught@one/queries.parquet")
+    assert len(set(queries["document"].to_pylist())) == 30
+    costs = (results / "tables/costs.csv").read_text()
+    for step in ("training/taught@one/margins.json", "models/restored@one/model.json", "models/taught@one/model.json"):
+        assert step in costs
+    assert "Nothing to be done" in run(tmp_path / "grid.yaml", tmp_path).stdout
+    # Another learning rate trains again, and writes and labels nothing anew.
+    settings["models"]["taught"]["train"]["learning_rate"] = 1e-4
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
+    again = dict(re.findall(r"^(\w+) +(\d+)$", run(tmp_path / "grid.yaml", tmp_path, "-n").stdout, re.MULTILINE))
+    assert again["adapt"] == "1"
+    assert not {"generate", "mine", "label"} & set(again)

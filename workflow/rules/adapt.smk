@@ -1,0 +1,129 @@
+rule generate:
+    message:
+        "Writing training queries for {wildcards.model}"
+    input:
+        unpack(lambda w: grid.generation_inputs(w.model)),
+    output:
+        queries=paths.TRAINING_QUERIES,
+        made=paths.TRAINING_QUERIES_MADE,
+    params:
+        version=STAGE_VERSIONS["generate"],
+        recipe=lambda w: grid.recipe_entry(w.model, "generate"),
+        generator=lambda w, input: (
+            f"--generator {input.generator}" if "generator" in input.keys() else ""
+        ),
+        precision=grid.config.encode["precision"],
+    log:
+        "logs/generate/{model}.log",
+    benchmark:
+        "results/benchmarks/generate/{model}.tsv"
+    wildcard_constraints:
+        model=grid.models_of("genq", "gpl"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,
+        runtime=lambda w, attempt: 480 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus} {params.generator}"
+        " --precision {params.precision}"
+        " --output {output.queries} --made {output.made} > {log} 2>&1"
+
+
+rule mine:
+    message:
+        "Mining negatives for {wildcards.model}"
+    input:
+        unpack(lambda w: grid.mining_inputs(w.model)),
+        queries=paths.TRAINING_QUERIES,
+    output:
+        negatives=paths.NEGATIVES,
+        made=paths.NEGATIVES_MADE,
+    params:
+        version=STAGE_VERSIONS["mine"],
+        recipe=lambda w: grid.recipe_entry(w.model, "mine"),
+        retrievers=lambda w: grid.mining_options(w.model),
+        precision=grid.config.encode["precision"],
+    log:
+        "logs/mine/{model}.log",
+    benchmark:
+        "results/benchmarks/mine/{model}.tsv"
+    wildcard_constraints:
+        model=grid.models_of("gpl"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,
+        runtime=lambda w, attempt: 240 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries}"
+        " --corpus {input.corpus} {params.retrievers}"
+        " --precision {params.precision} --threads {threads}"
+        " --output {output.negatives} --made {output.made} > {log} 2>&1"
+
+
+rule label:
+    message:
+        "Labelling training pairs for {wildcards.model}"
+    input:
+        unpack(lambda w: grid.labelling_inputs(w.model)),
+        queries=paths.TRAINING_QUERIES,
+        negatives=paths.NEGATIVES,
+    output:
+        margins=paths.MARGINS,
+        made=paths.MARGINS_MADE,
+    params:
+        version=STAGE_VERSIONS["label"],
+        recipe=lambda w: grid.recipe_entry(w.model, "label"),
+        precision=grid.config.encode["precision"],
+    log:
+        "logs/label/{model}.log",
+    benchmark:
+        "results/benchmarks/label/{model}.tsv"
+    wildcard_constraints:
+        model=grid.models_of("gpl"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,
+        runtime=lambda w, attempt: 480 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher}"
+        " --corpus {input.corpus} --queries {input.queries} --negatives {input.negatives}"
+        " --precision {params.precision}"
+        " --output {output.margins} --made {output.made} > {log} 2>&1"
+
+
+rule adapt:
+    message:
+        "Training {wildcards.model}"
+    input:
+        unpack(lambda w: grid.adaptation_inputs(w.model)),
+    output:
+        checkpoint=directory(paths.CHECKPOINT),
+        made=paths.MODEL_MADE,
+    params:
+        version=STAGE_VERSIONS["adapt"],
+        recipe=lambda w: grid.recipe_entry(w.model, "adapt"),
+    log:
+        "logs/adapt/{model}.log",
+    benchmark:
+        "results/benchmarks/adapt/{model}.tsv"
+    wildcard_constraints:
+        model=grid.models_of("genq", "gpl", "tsdae"),
+    conda:
+        "../../envs/neural.yaml"
+    threads: 8
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,
+        runtime=lambda w, attempt: 960 * attempt,
+        gpu=0 if grid.config.device == "cpu" else 1,
+    shell:
+        "python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base} --examples {input.examples}"
+        " --output {output.checkpoint} --made {output.made} > {log} 2>&1"
