@@ -40,11 +40,16 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tuple[str | Path, ...]]:
-    model = json.dumps({"similarity": "dot"})
+    model = json.dumps({"family": "dense", "similarity": "dot"})
+    late = json.dumps({"family": "late-interaction", "max_length": 16})
     return {
         "encode": (
             *("encode", "--model", model, "--checkpoint", models["dense"], "--corpus", inputs / "corpus.parquet"),
             *("--shard-size", "5000", "--output", disk / "0.npy"),
+        ),
+        "encode-late": (
+            *("encode", "--model", late, "--checkpoint", models["late-interaction"]),
+            *("--corpus", inputs / "corpus.parquet", "--shard-size", "5000", "--output", disk / "0.tokens"),
         ),
         "index-faiss": ("index", "faiss", "--embeddings", inputs / "vectors.npy", "--output", disk / "0.faiss"),
         "index-lucene": (
@@ -58,7 +63,7 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
     }
 
 
-@pytest.mark.parametrize("stage", ["encode", "index-faiss", "index-lucene", "retrieve"])
+@pytest.mark.parametrize("stage", ["encode", "encode-late", "index-faiss", "index-lucene", "retrieve"])
 def test_a_full_disk_is_named_and_nothing_is_left(inputs, tiny_models, full_disk, stage):
     (full_disk / "finished").write_text("finished work")
     filler = full_disk / "filler"
