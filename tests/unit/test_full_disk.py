@@ -51,6 +51,7 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
     recipe = {"derive": ["sentences"], "queries": 4, "hard_negatives": 1, "random_negatives": 1, "negative_depth": 5}
     recipe |= {"epochs": 1, "batch": 2, "learning_rate": 1e-4, "seed": 1, "max_length": 32, "language": "en"}
     weights = json.dumps({"family": "term-weights", "keep_terms": True})
+    late = json.dumps({"family": "late-interaction", "max_length": 16})
     return {
         "encode": (
             *("encode", "--model", model, "--checkpoint", models["dense"], "--corpus", inputs / "corpus.parquet"),
@@ -59,6 +60,10 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
         "expand": (
             *("expand", "--model", weights, "--checkpoint", models["term-weights"]),
             *("--corpus", inputs / "corpus.parquet", "--shard-size", "5000", "--output", disk / "0.parquet"),
+        ),
+        "encode-late": (
+            *("encode", "--model", late, "--checkpoint", models["late-interaction"]),
+            *("--corpus", inputs / "corpus.parquet", "--shard-size", "5000", "--output", disk / "0.tokens"),
         ),
         "index-faiss": ("index", "faiss", "--embeddings", inputs / "vectors.npy", "--output", disk / "0.faiss"),
         "index-lucene": (
@@ -86,7 +91,7 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
     }
 
 
-STAGES = ["encode", "expand", "index-faiss", "index-lucene", "retrieve", "score", "fuse", "train"]
+STAGES = ["encode", "encode-late", "expand", "index-faiss", "index-lucene", "retrieve", "score", "fuse", "train"]
 
 
 @pytest.mark.parametrize("stage", STAGES)
