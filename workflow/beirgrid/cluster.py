@@ -33,12 +33,12 @@ def refuse_beside_orphans(folder: Path, executor: str) -> None:
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         raise OrphanError(f"squeue does not say whether jobs of an earlier run live: {listed.stderr.strip()}")
-    runs = _runs_in(folder, listed.stdout)
+    runs = runs_in(folder, listed.stdout)
     if runs:
         raise OrphanError("\n".join(_explain(name, user, jobs) for (name, user), jobs in runs.items()))
 
 
-def _runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
+def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
     """Count the jobs per (run, user) among those that work in ``folder``."""
     rows = (line.split("|", 2) for line in listing.splitlines())
     here = folder.resolve()

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import TABLE, slurm_jobs, undisturbed
 from helpers import ROOT
+from sites import TABLE, slurm_jobs, undisturbed
 from small import SYSTEMS
 
 ON_GPU = {"encode", "retrieve_faiss", "score"}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import CLUSTER, FOLDER, Site, end, wait_for
+from sites import CLUSTER, FOLDER, Site, end, wait_for
 
 full = pytest.mark.full
 
@@ -34,7 +34,7 @@ def _finishes(site: Site, expected: str, process: subprocess.Popen[str] | None =
 
 @full
 def test_a_job_that_hangs_is_ended_by_its_time_limit_and_has_more_time_at_the_next_attempt(site, expected):
-    run = site.start("--set-resources", "encode:runtime=attempt")
+    run = site.start("--config", "device=cpu", "--set-resources", "encode:runtime=attempt")
     site.hang("encode")
     output = _finishes(site, expected, run)
     assert site.states("encode") == ["TIMEOUT", "COMPLETED"]
@@ -54,9 +54,8 @@ def test_a_job_cancelled_by_hand_is_submitted_again(site, expected):
 
 def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     """On a CPU node, where ``device: cpu`` sends it."""
-    output = _finishes(
-        site, expected, site.start("--config", "device=cpu", "--set-resources", "encode:mem_mb=600 * 4**(attempt - 1)")
-    )
+    memory = "encode:mem_mb=600 * 4**(attempt - 1)"
+    output = _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", memory))
     assert site.states("encode") == ["FAILED", "COMPLETED"]
     assert {job["Partition"] for job in site.jobs()} == {"cpu"}
     log = site.jobs("encode")[0]["StdOut"]
