@@ -6,10 +6,10 @@ SNAKEMAKE := $(BIN)/snakemake --profile profiles/local
 # torch's CPU build where the package index has it and there is no GPU, else the CUDA build.
 TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 
-.PHONY: help setup demo test lint bench lock
+.PHONY: help setup demo test test-slurm test-slurm-full lint bench lock
 
 help: ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 setup: .venv/ready ## install what is needed into .venv
 
@@ -31,6 +31,12 @@ demo: .venv/ready ## run every kind of stage on the embedded collection and name
 
 test: .venv/ready ## run the tests
 	$(BIN)/pytest
+
+test-slurm: .venv/ready ## run the small grid through a SLURM cluster on this machine, with the quicker faults (needs root)
+	tests/slurm/cluster.sh run $(BIN)/pytest tests/slurm -m "not full"
+
+test-slurm-full: .venv/ready ## the same, with every fault
+	tests/slurm/cluster.sh run $(BIN)/pytest tests/slurm
 
 lint: .venv/ready ## check style, types and the workflow
 	$(BIN)/ruff check .

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from helpers import snakemake
-from small import ENCODE, SYSTEMS, run
+from small import ENCODE, SYSTEMS, collection, run
 
 
 def _jobs(output: str) -> dict[str, int]:
@@ -135,6 +136,12 @@ def test_snakemakes_own_report_works(finished, tmp_path):
 
 # What a change makes again, as a dry run tells it.
 _TABLES = {"aggregate": 1, "report": 1}
+_DENSE = {"encode": 3, "index_faiss": 3, "retrieve_faiss": 1, "fuse": 1, "evaluate": 2, **_TABLES}
+_ENCODED = {
+    **{"encode": 3, "encode_sparse": 3, "encode_late": 3, "index_faiss": 3, "index_impact": 3, "index_late": 3},
+    **{"retrieve_faiss": 1, "retrieve_impact": 1, "retrieve_late": 1, "fuse": 1, "evaluate": 4, **_TABLES},
+}
+_RERANKED = {"score": 1, "rerank": 1, "evaluate": 1, **_TABLES}
 CHANGES = {
     "a new system": (
         {"systems": {**SYSTEMS, "tiny+ce": {"first_stage": "tiny", "reranker": "tiny-ce", "depth": 5}}},
@@ -148,6 +155,11 @@ CHANGES = {
     ),
     "another device and batch": ({"device": "cpu", "encode": {**ENCODE, "batch_tokens": {"cpu": 99}}}, [], {}),
     "another metric": ({"metrics": ["ndcg@10", "recall@100", "p@5"]}, [], {"evaluate": len(SYSTEMS), **_TABLES}),
+    "another precision of all": (
+        {"encode": {**ENCODE, "precision": "bfloat16"}},
+        [],
+        {**_ENCODED, "score": 2, "rerank": 2, "evaluate": 6},
+    ),
 }
 
 
@@ -156,6 +168,89 @@ def test_a_change_makes_again_what_depends_on_it(finished, small_grid, tmp_path,
     grid = {"systems": [*SYSTEMS, *more], "datasets": ["small"]}
     done = run(small_grid(tmp_path, **changes, grid=grid), finished, "-n")
     assert _jobs(done.stdout) == expected, done.stdout
+
+
+# A key of one model's entry, and the jobs of which it changes the output.
+_REVISION = {"checkpoint": "example/tiny", "revision": "1" * 40}
+MODEL_CHANGES = {
+    "revision of a retriever": (
+        "tiny-dense",
+        _REVISION,
+        {**_DENSE, "fetch_model": 1, "train": 1, "score": 1, "rerank": 1, "evaluate": 3},  # it is a base, too
+    ),
+    "precision of a retriever": ("tiny-dense", {"precision": "bfloat16"}, _DENSE),
+    "prompt of a retriever": ("tiny-dense", {"prompts": {"document": "passage: "}}, _DENSE),
+    "prompt of its queries": (
+        "tiny-dense",
+        {"prompts": {"query": "query: "}},
+        {"retrieve_faiss": 1, "fuse": 1, "evaluate": 2, **_TABLES},
+    ),
+    "length of its queries": (
+        "tiny-colbert",
+        {"query_length": 12},
+        {"retrieve_late": 1, "evaluate": 1, **_TABLES},
+    ),
+    "length of a retriever": ("tiny-dense", {"max_length": 16}, _DENSE),
+    "note on a retriever": ("tiny-dense", {"note": "small"}, _TABLES),
+    "revision of a reranker": ("tiny-ce", _REVISION, {"fetch_model": 1, **_RERANKED}),
+    "precision of a reranker": ("tiny-ce", {"precision": "bfloat16"}, _RERANKED),
+    "length of a reranker": ("tiny-ce", {"max_length": 32}, _RERANKED),
+}
+
+
+@pytest.mark.parametrize(("model", "change", "expected"), MODEL_CHANGES.values(), ids=MODEL_CHANGES)
+def test_a_change_of_a_model_makes_again_what_depends_on_it(finished, small_grid, tmp_path, model, change, expected):
+    models = yaml.safe_load((finished / "grid.yaml").read_text())["models"]
+    done = run(small_grid(tmp_path, models={**models, model: {**models[model], **change}}), finished, "-n")
+    assert _jobs(done.stdout) == expected, done.stdout
+
+
+_CELLS = {
+    **{"retrieve_lucene": 1, "retrieve_faiss": 1, "retrieve_impact": 1, "retrieve_late": 1},
+    **{"score": 2, "rerank": 2, "fuse": 1, "evaluate": len(SYSTEMS), **_TABLES},
+}
+_CORPUS = {
+    **{"fetch_corpus": 1, "index_lucene": 1, "encode": 2, "encode_sparse": 2, "encode_late": 2},
+    **{"index_faiss": 2, "index_impact": 2, "index_late": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "expected"),
+    [("small", {"fetch_dataset": 1, **_CELLS}), ("other", {"fetch_dataset": 1, **_CORPUS, **_CELLS})],
+    ids=["over the same corpus", "over a corpus of its own"],
+)
+def test_a_new_dataset_computes_only_its_own_cells(finished, small_grid, tmp_path, corpus, expected):
+    settings = yaml.safe_load((finished / "grid.yaml").read_text())
+    collection(tmp_path / "other", documents=40)
+    corpora = {**settings["corpora"], "other": {"source": "local", "path": str(tmp_path / "other"), "documents": 40}}
+    datasets = {**settings["datasets"], "more": {"corpus": corpus}}
+    grid = {"systems": list(SYSTEMS), "datasets": ["small", "more"]}
+    done = run(small_grid(tmp_path, corpora=corpora, datasets=datasets, grid=grid), finished, "-n")
+    assert _jobs(done.stdout) == expected, done.stdout
+
+
+def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, root, tmp_path):
+    made = shutil.ignore_patterns(".*", "results", "logs", "__pycache__")
+    shutil.copytree(root, tmp_path / "checkout", symlinks=True, ignore=made)
+    shutil.copytree(finished, tmp_path / "site", symlinks=True)
+    arguments = ["--configfile", finished / "grid.yaml", "--directory", tmp_path / "site", "--cores", "1"]
+
+    def jobs(*more: str) -> dict[str, int]:
+        done = snakemake(*arguments, *more, cwd=tmp_path / "checkout")
+        assert done.returncode == 0, done.stdout
+        return _jobs(done.stdout)
+
+    jobs("--touch")  # the results are now this checkout's, as if made by it
+    assert jobs("-n") == {}
+    package = tmp_path / "checkout/workflow/beirgrid"
+    for module in package.rglob("*.py"):
+        module.write_text(module.read_text() + "\n# another line\n")
+    assert jobs("-n") == {}
+    provenance = package / "provenance.py"
+    raised = re.sub(r'"encode": (\d+)', lambda found: f'"encode": {int(found[1]) + 1}', provenance.read_text())
+    provenance.write_text(raised)
+    assert jobs("-n") == _ENCODED
 
 
 def test_pairs_are_scored_once(finished, small_grid, tmp_path):

@@ -41,6 +41,8 @@ def test_the_slurm_profile_says_what_the_plugin_knows():
     assert settings["slurm-status-command"] == "squeue"  # sacct hangs where accounting is off
     names = {rule for path in RULES for rule in re.findall(r"^rule (\w+):", path.read_text(), re.MULTILINE)}
     assert set(settings["set-resources"]) <= names
+    rules = [rule for path in RULES for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]]
+    assert set(settings["set-resources"]) == {rule.split(":")[0] for rule in rules if " gpu=" in rule}
 
 
 def test_only_one_kind_of_gpu_request_is_made():

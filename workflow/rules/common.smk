@@ -1,7 +1,7 @@
 # Configuration, checked, and the plan of the grid.
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from beirgrid import config as configuration, environment, paths
+from beirgrid import cluster, config as configuration, environment, paths
 from beirgrid.errors import ConfigError
 from beirgrid.grid import Grid
 from beirgrid.provenance import STAGE_VERSIONS
@@ -28,3 +28,11 @@ wildcard_constraints:
     reranker="[^/]+",
     first="[^/]+",
     shard=r"\d+",
+
+
+# In the process that a person started, once it holds the working directory's lock.
+onstart:
+    try:
+        cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
+    except cluster.OrphanError as error:
+        raise WorkflowError(str(error)) from None

@@ -1,0 +1,76 @@
+"""A grid on the cluster of cluster.sh: what each fault test starts from, and what it must end in."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from sites import FOLDER, TABLE, Site, undisturbed
+from small import ENCODE, SYSTEMS, collection
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cluster() -> None:
+    """Reach the cluster that cluster.sh started; there is nothing to test without it."""
+    if not (FOLDER / "slurm.conf").exists():
+        pytest.skip("no test cluster runs; make test-slurm starts one")
+
+
+@pytest.fixture(scope="session")
+def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Callable[..., Path]:
+    """Return a function that writes a configfile of the small grid, with some of its systems."""
+    data = collection(tmp_path_factory.mktemp("data") / "small")
+
+    def write(systems: list[str]) -> Path:
+        settings = {
+            "corpora": {"small": {"source": "local", "path": str(data), "documents": 60}},
+            "datasets": {"small": {"corpus": "small", "queries": 11}},
+            "models": {
+                "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
+                "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
+            },
+            "systems": SYSTEMS,
+            "grid": {"systems": systems, "datasets": ["small"]},
+            "encode": {**ENCODE, "shard": 60},
+            "metrics": ["ndcg@10", "recall@100"],
+        }
+        path = tmp_path_factory.mktemp("config") / "grid.yaml"
+        path.write_text(yaml.safe_dump(settings))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def dense_grid(write_config: Callable[..., Path]) -> Path:
+    """The configfile of the fault tests: one dense system, one shard."""
+    return write_config(["tiny"])
+
+
+@pytest.fixture(scope="session")
+def fetched(dense_grid: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory in which all is fetched: what is left to do is what runs into faults."""
+    folder = tmp_path_factory.mktemp("fetched")
+    undisturbed(dense_grid, folder, "--until", "fetch_dataset", "fetch_model")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def expected(dense_grid: Path, fetched: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The table of an undisturbed run."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "site"
+    shutil.copytree(fetched, folder)
+    undisturbed(dense_grid, folder)
+    return (folder / TABLE).read_text()
+
+
+@pytest.fixture
+def site(fetched: Path, dense_grid: Path, expected: str, tmp_path: Path):
+    """A working directory of its own for a fault test."""
+    shutil.copytree(fetched, tmp_path / "site")
+    site = Site(tmp_path / "site", dense_grid)
+    yield site
+    site.clear()

@@ -1,0 +1,242 @@
+"""What goes wrong on a cluster, made to go wrong: each run ends in the table of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sites import CLUSTER, FOLDER, Site, end, wait_for
+
+full = pytest.mark.full
+
+
+def _finishes(site: Site, expected: str, process: subprocess.Popen[str] | None = None) -> str:
+    """Assert that a run, this one or a new one, ends in the expected table; return what it said."""
+    done = end(process or site.start())
+    assert done.returncode == 0, done.stdout
+    assert site.table == expected
+    assert not site.leftovers
+    return done.stdout
+
+
+# A job
+
+
+@full
+def test_a_job_that_hangs_is_ended_by_its_time_limit_and_has_more_time_at_the_next_attempt(site, expected):
+    run = site.start("--config", "device=cpu", "--set-resources", "encode:runtime=attempt")
+    site.hang("encode")
+    output = _finishes(site, expected, run)
+    assert site.states("encode") == ["TIMEOUT", "COMPLETED"]
+    assert [job["TimeLimit"] for job in site.jobs("encode")] == ["00:01:00", "00:02:00"]
+    assert "SLURM status is: 'TIMEOUT'" in output
+
+
+@full
+def test_a_job_cancelled_by_hand_is_submitted_again(site, expected):
+    run = site.start()
+    site.hang("encode")
+    subprocess.run(["scancel", site.jobs("encode")[0]["JobId"]], check=True)
+    output = _finishes(site, expected, run)
+    assert site.states("encode") == ["CANCELLED", "COMPLETED"]
+    assert "SLURM status is: 'CANCELLED'" in output
+
+
+def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
+    """On a CPU node, where ``device: cpu`` sends it."""
+    memory = "encode:mem_mb=600 * 4**(attempt - 1)"
+    output = _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", memory))
+    assert site.states("encode") == ["FAILED", "COMPLETED"]
+    assert {job["Partition"] for job in site.jobs()} == {"cpu"}
+    log = site.jobs("encode")[0]["StdOut"]
+    assert log in output  # Snakemake names the file, SLURM says in it why
+    assert "exceeded memory limit" in Path(log).read_text()
+
+
+def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good(site, expected):
+    failed = site.run("--config", "device=cuda", "--retries", "1")
+    assert failed.returncode != 0
+    assert site.states("encode") == ["FAILED", "FAILED"]
+    assert "device is cuda, but no GPU can be used here" in failed.stdout
+    assert "Traceback" not in failed.stdout
+    _finishes(site, expected)
+
+
+# A node
+
+
+def test_a_job_on_a_node_that_goes_down_starts_again(site, expected):
+    run = site.start()
+    site.hang("encode")
+    subprocess.run(["scontrol", "update", "NodeName=gpu1", "State=DOWN", "Reason=test"], check=True)
+    wait_for(lambda: site.states("encode") == ["PENDING"])
+    subprocess.run(["scontrol", "update", "NodeName=gpu1", "State=RESUME"], check=True)
+    _finishes(site, expected, run)
+    assert [job["Restarts"] for job in site.jobs("encode")] == ["1"]
+
+
+@full
+def test_a_job_on_a_node_that_dies_starts_again_when_the_node_is_back(site, expected):
+    """Its daemon and all that runs on it vanish without a word."""
+    run = site.start()
+    stage = site.hang("encode")
+    job = site.jobs("encode")[0]["JobId"]
+    os.kill(int((FOLDER / "pid/gpu1.pid").read_text()), signal.SIGKILL)
+    for step in _slurm_steps(job):
+        os.kill(step, signal.SIGKILL)
+    os.killpg(os.getpgid(stage), signal.SIGKILL)
+    wait_for(lambda: site.states("encode") == ["PENDING"])
+    subprocess.run([CLUSTER, "slurmd", "gpu1"], check=True)
+    _finishes(site, expected, run)
+
+
+def _slurm_steps(job: str) -> list[int]:
+    """Return the process ids of the daemons that watch over a job's steps."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cmdline").read_text().startswith(f"slurmstepd: [{job}."):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+# Snakemake itself
+
+
+@full
+def test_interrupted_it_cancels_its_jobs(site, expected):
+    run = site.start()
+    site.hang("encode")
+    run.send_signal(signal.SIGINT)
+    assert end(run).returncode != 0
+    wait_for(lambda: not site.live())
+    assert site.states("encode") == ["CANCELLED"]
+    _finishes(site, expected)
+
+
+@full
+def test_terminated_it_waits_for_its_jobs_and_starts_none(site, expected):
+    run = site.start()
+    stage = site.hang("encode")
+    run.send_signal(signal.SIGTERM)
+    os.kill(stage, signal.SIGCONT)
+    assert end(run).returncode != 0
+    assert not site.live()
+    assert [job["JobState"] for job in site.jobs()] == ["COMPLETED"]
+    _finishes(site, expected)
+    assert site.states("encode") == ["COMPLETED"]  # not again
+
+
+def test_killed_it_leaves_jobs_that_the_next_run_does_not_write_beside(site, expected):
+    run = site.start()
+    stage = site.hang("encode")
+    run.kill()
+    run.wait()
+    locked = site.run()
+    assert locked.returncode != 0
+    assert "--unlock" in locked.stdout
+    assert site.run("--unlock").returncode == 0
+    refused = site.run()
+    assert refused.returncode != 0
+    assert "SLURM still has 1 job(s) of an earlier run in this folder" in refused.stdout
+    assert len(site.jobs()) == 1  # nothing was submitted
+    os.kill(stage, 0)  # the orphan is unharmed
+    cancel = re.search(r"\((scancel --name \S+)\)", refused.stdout)[1]
+    subprocess.run(shlex.split(cancel), check=True)
+    wait_for(lambda: not site.live())
+    _finishes(site, expected)
+
+
+@full
+def test_a_second_one_beside_it_is_turned_away(site, expected):
+    run = site.start()
+    stage = site.hang("encode")
+    second = site.run()
+    assert second.returncode != 0
+    assert "LockException" in second.stdout
+    os.kill(stage, signal.SIGCONT)
+    _finishes(site, expected, run)
+    assert site.states("encode") == ["COMPLETED"]
+
+
+# The file system
+
+
+@full
+def test_a_full_disk_is_named_and_costs_nothing_that_was_there(site, expected):
+    results = site.folder / "results"
+    shutil.move(results, site.folder / "fetched")
+    results.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", results], check=True)
+    try:
+        shutil.copytree(site.folder / "fetched", results, dirs_exist_ok=True)
+        free = shutil.disk_usage(results).free
+        (results / "other").write_bytes(bytes(free - 4096))
+        failed = site.run("--retries", "0")
+        assert failed.returncode != 0
+        assert "the disk is full" in failed.stdout
+        assert "Traceback" not in failed.stdout
+        assert not site.leftovers
+        (results / "other").unlink()
+        _finishes(site, expected)
+    finally:
+        site.clear()
+        subprocess.run(["umount", results], check=True)
+
+
+@full
+def test_files_that_show_late_are_waited_for(site, expected, tmp_path):
+    """Snakemake looks at a copy of results/ that is seconds behind what the jobs see."""
+    late = tmp_path / "late"
+    shutil.copytree(site.folder / "results", late)
+    bind = ("unshare", "--mount", "sh", "-c", f"mount --bind {late} {site.folder}/results && exec " + '"$0" "$@"')
+    with _repeated(lambda: _copy_older(site.folder / "results", late, seconds=8)):
+        hasty = end(site.start("--latency-wait", "1", "--retries", "0", before=bind))
+        assert hasty.returncode != 0
+        assert "increase the wait time with --latency-wait" in hasty.stdout
+        _finishes(site, expected, site.start(before=bind))
+
+
+def _copy_older(source: Path, target: Path, seconds: float) -> None:
+    """Copy the files that are ``seconds`` old, with their times."""
+    for path in source.rglob("*"):
+        copy = target / path.relative_to(source)
+        try:
+            facts = path.stat()
+            if not path.is_file() or facts.st_ctime > time.time() - seconds:
+                continue
+            if not copy.exists() or copy.stat().st_mtime_ns != facts.st_mtime_ns:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, copy)
+        except FileNotFoundError:
+            continue
+
+
+@contextmanager
+def _repeated(action: Callable[[], None], every: float = 0.5) -> Iterator[None]:
+    """Do something over and over in the background."""
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(every):
+            action()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
