@@ -185,3 +185,16 @@ def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
         saved.write_text(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
     with pytest.raises(DataError, match="holds a dense model"):
         SparseTextEncoder(tiny_models.get(kind, tmp_path / "older"), {}, "cpu", "float32", BUDGET)
+
+
+def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+
+    model = SparseEncoder(str(tiny_models["splade"]), device="cpu")
+    queries = SparseStaticEmbedding(tokenizer=model.tokenizer)
+    router = Router.for_query_document(query_modules=[queries], document_modules=list(model))
+    SparseEncoder(modules=[router], device="cpu").save_pretrained(str(tmp_path))
+    with pytest.raises(DataError, match="starts with a Router"):
+        SparseTextEncoder(tmp_path, {}, "cpu", "float32", BUDGET)

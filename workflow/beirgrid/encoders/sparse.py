@@ -43,6 +43,9 @@ class SparseTextEncoder(Encoder):
         )
         self.model.eval()
         _refuse_random_layer(self.model, folder)
+        if not hasattr(self.model[0], "auto_model"):
+            kind = type(self.model[0]).__name__
+            raise DataError(f"{folder} starts with a {kind}: a sparse model encodes queries as it does documents here")
         if "max_length" in spec:
             self.model.max_seq_length = spec["max_length"]
         _activate_maxima(self.model)
