@@ -1,0 +1,79 @@
+"""One system of each family, on the embedded collection, through the whole workflow."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import yaml
+from small import run
+
+from beirgrid.config import load
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "bm25": {"retriever": "bm25"},
+    "doct5query": {"retriever": "bm25", "expansion": "tiny-doct5query"},
+    "deepct": {"retriever": "bm25", "fields": "flat", "expansion": "tiny-deepct"},
+    "dense": {"retriever": "tiny-dense"},
+    "two-towers": {"retriever": "tiny-dpr"},
+    "decoder": {"retriever": "tiny-decoder"},
+    "splade": {"retriever": "tiny-splade"},
+    "sparta": {"retriever": "tiny-sparta"},
+    "colbert": {"retriever": "tiny-colbert"},
+    "genq": {"retriever": "tiny-genq"},
+    "bm25+ce": {"first_stage": "bm25", "reranker": "tiny-ce", "depth": 20},
+    "bm25+monot5": {"first_stage": "bm25", "reranker": "tiny-monot5", "depth": 5},
+    "fused": {"fusion": "rrf", "of": ["bm25", "splade", "colbert"]},
+}
+
+
+def _models(tiny: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    def model(family: str, kind: str, **more: Any) -> dict[str, Any]:
+        return {"family": family, "path": str(tiny[kind]), **more}
+
+    genq = {"recipe": "genq", "base": "tiny-dense", "derive": ["titles", "sentences"], "documents": 60, "seed": 1}
+    dpr = {"pooling": "pooler", "similarity": "dot", "max_length": 64}
+    return {
+        "tiny-doct5query": model("query-generator", "query-generator", queries_per_document=2, max_length=64),
+        "tiny-deepct": model("term-weights", "term-weights", max_length=64),
+        "tiny-dense": model("dense", "dense", similarity="cosine", max_length=64),
+        "tiny-dpr": model("dense", "dpr-context", query_model="tiny-question", separator=" [SEP] ", **dpr),
+        "tiny-question": model("dense", "dpr-question", **dpr),
+        "tiny-decoder": model("dense", "decoder", pooling="lasttoken", similarity="cosine", max_length=64),
+        "tiny-splade": model("sparse", "splade", max_length=64),
+        "tiny-sparta": model("sparse", "sparta", pooling="sparta", max_length=64),
+        "tiny-colbert": model("late-interaction", "late-interaction", max_length=64, query_length=16),
+        "tiny-genq": {"family": "dense", "similarity": "cosine", "max_length": 64, "train": genq},
+        "tiny-ce": model("cross-encoder", "cross-encoder", max_length=64),
+        "tiny-monot5": model("seq2seq-reranker", "seq2seq", max_length=64),
+    }
+
+
+def test_every_family_runs_on_the_embedded_collection(tiny_models, tmp_path):
+    settings = {
+        "models": _models(tiny_models),
+        "systems": SYSTEMS,
+        "grid": {"systems": list(SYSTEMS), "datasets": ["demo"]},
+        "encode": {"precision": "float32", "shard": 200},
+        "metrics": ["ndcg@10", "recall@100"],
+    }
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
+    done = run(tmp_path / "grid.yaml", tmp_path, "--show-failed-logs")
+    assert done.returncode == 0, done.stdout[-3000:]
+    with (tmp_path / "results/tables/scores.csv").open() as stream:
+        rows = {row["system"]: row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10"}
+    assert set(rows) == set(SYSTEMS)
+    assert {row["queries"] for row in rows.values()} == {"50"}
+    assert abs(float(rows["bm25"]["value"]) - 0.5212) < 5e-5
+    for name in ("dense", "splade", "colbert"):  # random weights find little, but they do find
+        assert float(rows[name]["value"]) > 0
+
+
+def test_the_papers_grid_has_its_ten_systems_and_nineteen_datasets(root):
+    merged: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config", "grids/paper"):
+        merged.update(yaml.safe_load((root / f"config/{name}.yaml").read_text()))
+    config = load(merged)
+    assert len(config.grid_systems) == 10
+    assert len(config.grid_datasets) == 19
