@@ -304,7 +304,7 @@ def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path, c
         json.dumps(SPEC),
         "--corpus",
         corpus,
-        "--tokens",
+        "--shards",
         tokens,
     )
     retrieve += ("--queries", queries, "--output", tmp_path / "x.run.gz", "--made", made, "--device", "cpu")

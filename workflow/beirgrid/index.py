@@ -49,8 +49,9 @@ def run_lucene(args: argparse.Namespace) -> None:
     with provenance.record("index", args.made, settings) as facts:
         with files.atomic(args.output, directory=True) as index, files.scratch(f"{args.output}-input") as folder:
             folder.mkdir()
-            read = collection.read_expanded(args.corpus, args.expansions)
-            _write_jsonl(read if args.expansions else collection.read_documents(args.corpus), folder / "corpus.jsonl")
+            whole = collection.read_documents(args.corpus)
+            documents = collection.read_expanded(args.corpus, args.expansions) if args.expansions else whole
+            _write_jsonl(documents, folder / "corpus.jsonl")
             lucene.build_index(folder, index, args.fields, args.language, args.threads, args.memory)
         facts.update(documents=collection.count(args.corpus), bytes=files.size(args.output))
 

@@ -15,14 +15,15 @@ from .base import Encoder, load_checkpoint, token_batches
 
 
 def _check_projection(folder: Path) -> None:
-    """Refuse a checkpoint without a projection of its tokens: the library makes one up at random."""
-    modules, config = folder / "modules.json", folder / "config.json"
-    if modules.is_file():
-        projected = any(module["type"].endswith(".Dense") for module in json.loads(modules.read_text("utf-8")))
-    else:
-        architectures = json.loads(config.read_text("utf-8")).get("architectures") if config.is_file() else None
-        projected = "HF_ColBERT" in (architectures or [])
-    if not projected:
+    """Refuse a checkpoint without a projection of its tokens: the library makes one up, or takes a dense model's."""
+
+    def read(name: str) -> Any:
+        return json.loads((folder / name).read_text("utf-8")) if (folder / name).is_file() else {}
+
+    saved = read("config_sentence_transformers.json")
+    late = saved.get("model_type") in ("ColBERT", "MultiVectorEncoder") or "query_prefix" in saved  # PyLate's
+    projected = late and any(module["type"].endswith(".Dense") for module in read("modules.json"))
+    if not projected and "HF_ColBERT" not in (read("config.json").get("architectures") or []):
         raise DataError(f"{folder} is no late-interaction model: it has no projection of token vectors")
 
 
