@@ -238,13 +238,18 @@ def make_impacts(folder: Path) -> None:
 
 
 def search_impacts(folder: Path) -> None:
-    """Search the postings and leave as many ids as a run has."""
+    """Search the postings and write the run, as Lucene does."""
     import scipy.sparse
 
-    from beirgrid import impact
+    from beirgrid import impact, runs
 
-    scores, _ = impact.search_shards([folder / "ours"], scipy.sparse.load_npz(folder / "queries.npz"), 1000)
-    print(scores.shape)
+    queries = scipy.sparse.load_npz(folder / "queries.npz")
+    scores, rows = impact.search_shards([folder / "ours"], queries, 1000)
+    found = {
+        str(query): runs.canonical(str(query), [f"d{row}" for row in rows[query] if row >= 0], scores[query][kept])
+        for query, kept in enumerate(rows >= 0)
+    }
+    runs.write(folder / "ours.run.gz", found, "impact")
 
 
 # Exact search

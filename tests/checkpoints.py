@@ -152,13 +152,14 @@ def save_cross_encoder(folder: Path, kind: str = "Bert", seed: int = 1) -> Path:
     return folder
 
 
-def save_splade(folder: Path, seed: int = 2) -> Path:
-    """Save a random BERT with its masked language model's head, as SPLADE checkpoints are."""
+def save_splade(folder: Path, seed: int = 2, *, distil: bool = False) -> Path:
+    """Save a random BERT or DistilBERT with its masked language model's head, as SPLADE checkpoints are."""
     import torch
-    from transformers import BertForMaskedLM
+    from transformers import BertForMaskedLM, DistilBertForMaskedLM
 
     torch.manual_seed(seed)
-    BertForMaskedLM(_config(initializer_range=0.5)).save_pretrained(folder)
+    model = DistilBertForMaskedLM(_distil()) if distil else BertForMaskedLM(_config(initializer_range=0.5))
+    model.save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder
 
@@ -166,14 +167,19 @@ def save_splade(folder: Path, seed: int = 2) -> Path:
 def save_sparta(folder: Path, seed: int = 3) -> Path:
     """Save a random DistilBERT without a head, as SPARTA checkpoints are."""
     import torch
-    from transformers import DistilBertConfig, DistilBertModel
+    from transformers import DistilBertModel
 
     torch.manual_seed(seed)
-    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 128}
-    config = DistilBertConfig(vocab_size=len(_tokenizer()), initializer_range=0.5, **sizes)
-    DistilBertModel(config).save_pretrained(folder)
+    DistilBertModel(_distil()).save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder
+
+
+def _distil() -> Any:
+    from transformers import DistilBertConfig
+
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 128}
+    return DistilBertConfig(vocab_size=len(_tokenizer()), initializer_range=0.5, **sizes)
 
 
 def save_query_generator(folder: Path, seed: int = 2) -> Path:

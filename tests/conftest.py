@@ -43,6 +43,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "dpr-question": checkpoints.save_dpr(folder / "dpr-question", "Question"),
         "dpr-context": checkpoints.save_dpr(folder / "dpr-context", "Context"),
         "splade": checkpoints.save_splade(folder / "splade"),
+        "distil-splade": checkpoints.save_splade(folder / "distil-splade", distil=True),
         "sparta": checkpoints.save_sparta(folder / "sparta"),
         "late-interaction": checkpoints.save_pylate(folder / "pylate"),
         "stanford": checkpoints.save_stanford(folder / "stanford"),

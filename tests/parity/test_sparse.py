@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import scipy.sparse
 from test_encoders import BUDGET, _texts
 
 from beirgrid import impact
-from beirgrid.encoders import SparseTextEncoder, check_finite
+from beirgrid.encoders import SparseTextEncoder, check_finite, sparse
 from beirgrid.errors import DataError
 
 
@@ -30,20 +31,57 @@ def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:
     return np.stack(rows)
 
 
-def test_splade_weights_equal_plain_transformers(tiny_models):
+@pytest.mark.parametrize("kind", ["splade", "distil-splade"])
+def test_splade_weights_equal_plain_transformers(tiny_models, kind, tmp_path):
     texts = _texts(50)
-    encoder = SparseTextEncoder(tiny_models["splade"], {"max_length": 48}, "cpu", "float32", BUDGET)
-    expected = _splade(tiny_models["splade"], texts, 48)
+    encoder = SparseTextEncoder(tiny_models[kind], {"max_length": 48}, "cpu", "float32", BUDGET)
+    expected = _splade(tiny_models[kind], texts, 48)
     assert (expected == 0).mean() > 0.05
     for encode in (encoder.encode_documents, encoder.encode_queries):
         np.testing.assert_allclose(encode(texts).toarray(), expected, atol=1e-4, rtol=1e-4)
+    shards = _write_shards(tmp_path, encoder.encode_documents(texts[:40]), [0, 15, 40])
+    scores, rows = impact.search_shards(shards, encoder.encode_queries(texts[40:]), 10)
+    exact = expected[40:] @ expected[:40].T
+    np.testing.assert_array_equal(rows, np.argsort(-exact, axis=1, kind="stable")[:, :10])
+    np.testing.assert_allclose(scores, np.sort(exact, axis=1)[:, :-11:-1], rtol=1e-4)
 
 
-def test_sparta_weights_equal_beirs(tiny_models):
+@pytest.mark.parametrize(("strategy", "activation"), [("max", "relu"), ("max", "log1p_relu"), ("sum", "relu")])
+def test_a_saved_sparse_encoder_is_used_as_it_says(tiny_models, tmp_path, strategy, activation):
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    transformer = SparseEncoder(str(tiny_models["splade"]), device="cpu")[0]
+    model = SparseEncoder(modules=[transformer, SpladePooling(strategy, activation)], device="cpu")
+    model.save_pretrained(str(tmp_path))
+    expected = model.encode_document(_texts(30), convert_to_sparse_tensor=False).numpy()
+    found = SparseTextEncoder(tmp_path, {}, "cpu", "float32", BUDGET).encode_documents(_texts(30)).toarray()
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_weights_of_older_files_are_tied(tiny_models, tmp_path):
+    """Conversions to safetensors keep the head's matrix, the embeddings that it equals, or both."""
+    from safetensors.torch import load_file, save_file
+
+    expected = _splade(tiny_models["splade"], ["ab cd"], 48)
+    embeddings, head = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+    for number, kept in enumerate([(head,), (embeddings, head)]):
+        folder = shutil.copytree(tiny_models["splade"], tmp_path / str(number))
+        weights = load_file(folder / "model.safetensors")
+        matrix = weights.pop(embeddings)
+        weights |= {name: matrix.clone() for name in kept}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        encoder = SparseTextEncoder(folder, {}, "cpu", "float32", BUDGET)
+        np.testing.assert_allclose(encoder.encode_documents(["ab cd"]).toarray(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypatch):
     """One text at a time: in a batch, BEIR's implementation counts the padding."""
     from beir.retrieval.models.sparta import SPARTA
 
     texts = [text for text in _texts(40) if text]
+    # BEIR's default keeps 2,000 terms, more than this vocabulary has.
+    monkeypatch.setattr(sparse, "SPARTA_TERMS", 50)
     reference = SPARTA(str(tiny_models["sparta"]), sparse_vector_dim=50, max_length=48)
     expected = np.zeros((len(texts), len(reference.tokenizer)), np.float32)
     for row, text in enumerate(texts):
@@ -51,15 +89,18 @@ def test_sparta_weights_equal_beirs(tiny_models):
             expected[row, term] = weight
     spec = {"pooling": "sparta", "max_length": 48}
     encoder = SparseTextEncoder(tiny_models["sparta"], spec, "cpu", "float32", BUDGET)
-    found = encoder.encode_documents(texts).toarray()
-    kept = expected > 0
-    np.testing.assert_allclose(found[kept], expected[kept], atol=1e-4, rtol=1e-4)
-    # BEIR's default keeps 2,000 terms, more than this vocabulary has: with 50 it keeps the largest.
-    assert (found[~kept] <= np.repeat(np.where(kept, expected, np.inf).min(1), (~kept).sum(1)) + 1e-4).all()
-    bags = encoder.encode_queries(["aab", ""]).toarray()
-    pieces = reference.encode_query("aab")
-    assert [bags[0, piece] for piece in pieces] == [pieces.count(piece) for piece in pieces]
-    assert bags.sum(axis=1).tolist() == [len(pieces), 0]
+    found = encoder.encode_documents(texts)
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-4, rtol=1e-4)
+
+    queries = ["aab", "abc cba", "", "hij a"]
+    shards = _write_shards(tmp_path, found, [0, 11, len(texts)])
+    scores, rows = impact.search_shards(shards, encoder.encode_queries(queries), 10)
+    for query, score, row in zip(queries, scores, rows, strict=True):
+        # As beir.retrieval.search.sparse.SparseSearch adds up the rows of its matrix [terms, documents].
+        exact = expected.T[reference.encode_query(query), :].sum(axis=0)
+        best = [document for document in np.argsort(-exact, kind="stable")[:10] if exact[document] > 0]
+        assert row[row >= 0].tolist() == best
+        np.testing.assert_allclose(score[row >= 0], exact[best], rtol=1e-4)
 
 
 def test_low_precision_stays_near_and_no_texts_give_no_rows(tiny_models):
@@ -71,6 +112,19 @@ def test_low_precision_stays_near_and_no_texts_give_no_rows(tiny_models):
     cosine = low.multiply(exact).sum(1).A1 / np.sqrt(low.power(2).sum(1).A1 * exact.power(2).sum(1).A1)
     assert (cosine > 0.995).all()
     assert encoder.encode_documents([]).shape == (0, exact.shape[1])
+
+
+@pytest.mark.parametrize("kind", ["splade", "distil-splade"])
+def test_logits_are_finished_in_float32(tiny_models, kind):
+    """In bfloat16 the low 16 bits of a float32 are zero."""
+    import torch
+
+    encoder = SparseTextEncoder(tiny_models[kind], {}, "cpu", "bfloat16", BUDGET)
+    logits = []
+    encoder.transformer.get_output_embeddings().register_forward_hook(lambda *call: logits.append(call[2].clone()))
+    encoder.encode_documents(_texts(5))
+    assert ((torch.cat([part.flatten() for part in logits]).numpy().view(np.uint32) & 0xFFFF) == 0).mean() < 0.1
+    assert torch.get_float32_matmul_precision() == "highest"  # as before: other products are not rounded
 
 
 def _random(rows: int, seed: int, terms: int = 60) -> scipy.sparse.csr_matrix:
@@ -122,6 +176,25 @@ def test_nan_weights_are_named(tiny_models, tmp_path):
         check_finite(encoder.encode_documents(["ab", "cd"]), ["document 'd1'", "document 'd2'"])
 
 
-def test_a_dense_checkpoint_is_no_splade(tiny_models):
+@pytest.mark.parametrize("kind", ["dense", "sparta", "older"])
+def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
+    """sentence-transformers would put a layer of random weights on it."""
+    if kind == "older":  # most on the hub do not say which class saved them
+        saved = shutil.copytree(tiny_models["dense"], tmp_path / "older") / "config_sentence_transformers.json"
+        config = json.loads(saved.read_text())
+        saved.write_text(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
     with pytest.raises(DataError, match="holds a dense model"):
-        SparseTextEncoder(tiny_models["dense"], {}, "cpu", "float32", BUDGET)
+        SparseTextEncoder(tiny_models.get(kind, tmp_path / "older"), {}, "cpu", "float32", BUDGET)
+
+
+def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+
+    model = SparseEncoder(str(tiny_models["splade"]), device="cpu")
+    queries = SparseStaticEmbedding(tokenizer=model.tokenizer)
+    router = Router.for_query_document(query_modules=[queries], document_modules=list(model))
+    SparseEncoder(modules=[router], device="cpu").save_pretrained(str(tmp_path))
+    with pytest.raises(DataError, match="starts with a Router"):
+        SparseTextEncoder(tmp_path, {}, "cpu", "float32", BUDGET)

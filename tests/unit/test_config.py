@@ -76,6 +76,10 @@ MISTAKES = {
         "models.x.revision: 'main' does not match",
     ),
     "no similarity": ({"models/x": {"family": "dense", "path": "/x"}}, "models.x: a dense model needs its similarity"),
+    "similarity of a sparse model": (
+        {"models/x": {"family": "sparse", "path": "/x", "similarity": "cosine"}},
+        "models.x: sparse models compare by dot product",
+    ),
     "similarity of a cross-encoder": (
         {"models/x": {"family": "cross-encoder", "path": "/x", "similarity": "dot"}},
         "models.x: a cross-encoder has no similarity",
@@ -502,3 +506,9 @@ def test_every_object_of_the_schema_says_what_else_it_may_hold():
         return missing + ([path] if node.get("type") == "object" and node.get("additionalProperties") is None else [])
 
     assert walk(schema, "top") == []  # every object says what else it may hold
+
+
+@pytest.mark.parametrize(("pooling", "megabytes"), [("splade", 5000), ("sparta", 16000)])
+def test_a_shard_of_postings_has_the_memory_that_it_takes(raw, pooling, megabytes):
+    raw["models"]["x"] = {"family": "sparse", "path": "/x", "pooling": pooling}
+    assert Grid(config.load(raw), raw).postings_mb("x", "msmarco") == megabytes

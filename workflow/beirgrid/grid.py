@@ -494,6 +494,14 @@ class Grid:
         millions = self.documents(corpus) / 1_000_000
         return int((base + per_million_documents * millions) * 2 ** (attempt - 1))
 
+    def postings_mb(self, model: str, corpus: str) -> int:
+        """Return the memory of a shard's sparse vectors, twice: of the rows, and of what is made from them.
+
+        8 bytes a term: of SPARTA 2,000 terms a document, of SPLADE at most some 600.
+        """
+        sparta = self.config.models[model].spec.get("pooling") == "sparta"
+        return self.shard_documents(corpus) * (32 if sparta else 10) // 1000
+
     def shard_documents(self, corpus: str) -> int:
         """Return the documents of a corpus's largest shard."""
         return min(self.documents(corpus), int(self.config.encode["shard"]))

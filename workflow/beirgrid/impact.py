@@ -28,8 +28,8 @@ def write_index(weights: scipy.sparse.csr_matrix, folder: Path) -> None:
     postings.sort_indices()
     np.save(folder / "shape.npy", np.array(weights.shape, np.int64))
     np.save(folder / "starts.npy", postings.indptr.astype(np.int64))
-    np.save(folder / "documents.npy", postings.indices.astype(np.int32))
-    np.save(folder / "impacts.npy", postings.data.astype(np.float32))
+    np.save(folder / "documents.npy", postings.indices.astype(np.int32, copy=False))
+    np.save(folder / "impacts.npy", postings.data.astype(np.float32, copy=False))
 
 
 def search_shards(

@@ -58,7 +58,7 @@ rule encode_sparse:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: (6000 + grid.shard_documents(w.corpus) // 100) * attempt,
+        mem_mb=lambda w, attempt: (6000 + grid.postings_mb(w.model, w.corpus)) * attempt,
         runtime=lambda w, attempt: 240 * attempt,
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:

@@ -77,7 +77,7 @@ rule index_impact:
         "../../envs/neural.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: (1000 + grid.shard_documents(w.corpus) // 100) * attempt,
+        mem_mb=lambda w, attempt: (1000 + grid.postings_mb(w.model, w.corpus)) * attempt,
         runtime=lambda w, attempt: 30 * attempt,
     shell:
         "python -m beirgrid index impact --embeddings {input.embeddings}"

@@ -136,10 +136,9 @@ class Encoder:
 
         transformer = self.transformer
         if self.precision != "float32":
-            embeddings = transformer.get_input_embeddings()
+            head = transformer.get_output_embeddings()  # a language model's: its weights are the input embeddings'
             for layer in transformer.modules():  # once, instead of by autocast in each batch
-                tied = getattr(layer, "weight", None) is embeddings.weight  # a language model's head
-                if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and not tied:
+                if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head:
                     layer.to(getattr(torch, self.precision))
             if self.device == "cpu":
                 attention.use(transformer)
