@@ -42,7 +42,13 @@ class Site:
         command = [*before, sys.executable, "-m", "snakemake", "--profile", "slurm", "--configfile", self.configfile]
         command += ["--directory", self.folder, "--slurm-init-seconds-before-status-checks", "2", *arguments]
         process = subprocess.Popen(
-            list(map(str, command)), cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            list(map(str, command)),
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # As in a terminal, even where these tests run in the background of a shell, which ignores it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.started.append(process)
         return process

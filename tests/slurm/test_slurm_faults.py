@@ -53,11 +53,9 @@ def test_a_job_cancelled_by_hand_is_submitted_again(site, expected):
 
 
 def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
-    """On a CPU node, where ``device: cpu`` sends it."""
     memory = "encode:mem_mb=600 * 4**(attempt - 1)"
     output = _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", memory))
     assert site.states("encode") == ["FAILED", "COMPLETED"]
-    assert {job["Partition"] for job in site.jobs()} == {"cpu"}
     log = site.jobs("encode")[0]["StdOut"]
     assert log in output  # Snakemake names the file, SLURM says in it why
     assert "exceeded memory limit" in Path(log).read_text()
@@ -69,7 +67,9 @@ def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good
     assert site.states("encode") == ["FAILED", "FAILED"]
     assert "device is cuda, but no GPU can be used here" in failed.stdout
     assert "Traceback" not in failed.stdout
-    _finishes(site, expected)
+    _finishes(site, expected, site.start("--config", "device=cpu"))
+    assert [job["Partition"] for job in site.jobs("encode")] == ["gpu", "gpu", "cpu"]
+    assert "TresPerJob" not in site.jobs("encode")[-1]
 
 
 # A node
