@@ -25,6 +25,9 @@ BLOCK = 4 * collection.ROW_GROUP
 # The same for a vector per token: 300 MB in float32, if each document has 300 tokens of 128 dimensions.
 TOKENS_BLOCK = collection.ROW_GROUP // 4
 
+# What a writer tells of its artifact, for the record.
+Facts = dict[str, int]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid encode``."""
@@ -51,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
         progress = Progress(f"encode shard {args.shard}", stop - start, "documents")
         write, is_folder = WRITERS[args.model["family"]]
         with files.atomic(args.output, directory=is_folder) as temporary:
-            write(encoder, args.corpus, start, stop, temporary, progress)
+            facts.update(write(encoder, args.corpus, start, stop, temporary, progress))
         facts.update(
             encoder.facts(),
             documents=stop - start,
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         )
 
 
-def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress) -> None:
+def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress) -> Facts:
     """Write float32 [stop - start, dimension] to ``output``; refuse vectors that are not finite."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (stop - start, encoder.dimension)}
     with output.open("wb") as stream:
@@ -70,11 +73,12 @@ def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, out
             vectors = encoder.encode_documents([document.join(separator) for document in documents], progress)
             check_finite(vectors, [f"document {document.id!r}" for document in documents])
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
+    return {}
 
 
 def _write_sparse(
     encoder: SparseTextEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress
-) -> None:
+) -> Facts:
     """Write a float32 CSR matrix [stop - start, vocabulary] to ``output``; refuse weights that are not finite."""
     import scipy.sparse
 
@@ -85,11 +89,12 @@ def _write_sparse(
         blocks.append(weights)
     with output.open("wb") as stream:
         scipy.sparse.save_npz(stream, scipy.sparse.vstack(blocks, format="csr"), compressed=False)
+    return {"weights": sum(block.nnz for block in blocks)}
 
 
 def _write_tokens(
     encoder: LateInteractionEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress
-) -> None:
+) -> Facts:
     """Write the vectors of all tokens to the folder ``output``, block by block; refuse those that are not finite."""
 
     def blocks() -> Iterator[maxsim.TokenVectors]:
@@ -98,7 +103,7 @@ def _write_tokens(
             check_finite(found.sums(), [f"document {document.id!r}" for document in documents])
             yield found
 
-    maxsim.write(output, blocks(), encoder.dimension)
+    return {"tokens": maxsim.write(output, blocks(), encoder.dimension)}
 
 
 def _blocks(corpus: Path, start: int, stop: int, size: int) -> Iterator[list[collection.Document]]:
@@ -109,7 +114,7 @@ def _blocks(corpus: Path, start: int, stop: int, size: int) -> Iterator[list[col
 
 
 # How each family's vectors are written, and whether as a folder.
-WRITERS: dict[str, tuple[Callable[..., None], bool]] = {
+WRITERS: dict[str, tuple[Callable[..., Facts], bool]] = {
     "dense": (_write_dense, False),
     "sparse": (_write_sparse, False),
     "late-interaction": (_write_tokens, True),
