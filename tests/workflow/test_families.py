@@ -55,7 +55,7 @@ def test_every_family_runs_on_the_embedded_collection(tiny_models, tmp_path):
         "models": _models(tiny_models),
         "systems": SYSTEMS,
         "grid": {"systems": list(SYSTEMS), "datasets": ["demo"]},
-        "encode": {"precision": "float32", "shard": 200},
+        "encode": {"precision": "float32"},
         "metrics": ["ndcg@10", "recall@100"],
     }
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
