@@ -32,7 +32,7 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
                 "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
                 "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
             },
-            "systems": SYSTEMS,
+            "systems": {name: SYSTEMS[name] for name in ("bm25-flat", "tiny", "bm25+ce", "fused")},
             "grid": {"systems": systems, "datasets": ["small"]},
             "encode": {**ENCODE, "shard": 60},
             "metrics": ["ndcg@10", "recall@100"],
