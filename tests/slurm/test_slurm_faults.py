@@ -61,6 +61,7 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     assert "exceeded memory limit" in Path(log).read_text()
 
 
+@full
 def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good(site, expected):
     failed = site.run("--config", "device=cuda", "--retries", "1")
     assert failed.returncode != 0
