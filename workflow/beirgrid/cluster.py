@@ -42,9 +42,7 @@ def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
     """Count the jobs per (run, user) among those that work in ``folder``."""
     rows = (line.split("|", 2) for line in listing.splitlines())
     here = folder.resolve()
-    return Counter(
-        (name, user) for name, user, place in rows if _RUN.fullmatch(name) and Path(place).resolve() == here
-    )
+    return Counter((name, user) for name, user, place in rows if _RUN.fullmatch(name) and Path(place).resolve() == here)
 
 
 def _explain(name: str, user: str, jobs: int) -> str:
