@@ -113,11 +113,21 @@ start_slurmd() {
   slurmd -N "$1"
 }
 
+# Make the folder; who finds it made must neither start nor stop the cluster in it.
+claim() {
+  mkdir "$folder" 2> /dev/null || { say "$folder exists: a cluster runs, or was not stopped (cluster.sh stop)"; exit 1; }
+}
+
 start() {
-  local reason node
+  local reason
   reason=$(missing)
   [ -z "$reason" ] || { say "$reason"; exit 1; }
-  [ ! -e "$folder" ] || { say "$folder exists: a cluster runs, or was not stopped (cluster.sh stop)"; exit 1; }
+  claim
+  launch
+}
+
+launch() {
+  local node
   configure
   start_munge
   slurmctld
@@ -169,8 +179,9 @@ run() {
     say "skipped: $reason"
     exit 0
   fi
+  claim
   trap stop EXIT
-  start
+  launch
   "$@"
 }
 

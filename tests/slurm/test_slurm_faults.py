@@ -61,6 +61,7 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     assert "exceeded memory limit" in Path(log).read_text()
 
 
+@full
 def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good(site, expected):
     failed = site.run("--config", "device=cuda", "--retries", "1")
     assert failed.returncode != 0
@@ -80,7 +81,9 @@ def test_a_job_on_a_node_that_goes_down_starts_again(site, expected):
     site.hang("encode")
     subprocess.run(["scontrol", "update", "NodeName=gpu1", "State=DOWN", "Reason=test"], check=True)
     wait_for(lambda: site.states("encode") == ["PENDING"])
-    subprocess.run(["scontrol", "update", "NodeName=gpu1", "State=RESUME"], check=True)
+    # Refused while the node still ends the job.
+    resume = ["scontrol", "update", "NodeName=gpu1", "State=RESUME"]
+    wait_for(lambda: subprocess.run(resume, check=False).returncode == 0 or _state("gpu1") == "idle")
     _finishes(site, expected, run)
     assert [job["Restarts"] for job in site.jobs("encode")] == ["1"]
 
@@ -98,6 +101,12 @@ def test_a_job_on_a_node_that_dies_starts_again_when_the_node_is_back(site, expe
     wait_for(lambda: site.states("encode") == ["PENDING"])
     subprocess.run([CLUSTER, "slurmd", "gpu1"], check=True)
     _finishes(site, expected, run)
+
+
+def _state(node: str) -> str:
+    """Return a node's state, as sinfo has it."""
+    command = ["sinfo", "--noheader", f"--nodes={node}", "--format=%T"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _slurm_steps(job: str) -> list[int]:
