@@ -323,9 +323,10 @@ def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
         yield f"mirror: there is no folder {resolve_path(mirror)} (a URL starts with https://)"
 
 
-# What each source of a corpus needs to know, and which keys mean nothing to it.
-_SOURCE_KEYS = {
-    "local": ({"path"}, {"id", "revision"}),
+# What each source of a corpus needs to know, and which keys mean nothing to it. (A copy at hand that is put in
+# place of a registered corpus keeps the keys of its entry.)
+_SOURCE_KEYS: dict[str, tuple[set[str], set[str]]] = {
+    "local": ({"path"}, set()),
     "ir_datasets": ({"id"}, {"path", "supplied", "revision"}),
     "huggingface": ({"id", "revision"}, {"path", "supplied"}),
 }
