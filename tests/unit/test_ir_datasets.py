@@ -222,10 +222,10 @@ def the_error(done: tuple[int, str]) -> str:
     status, stderr = done
     assert status == 1, stderr
     assert "Traceback" not in stderr
-    lines = stderr.replace("\x1b[A", "").splitlines()  # a log line may come after its progress bar's "one line up"
+    lines = stderr.replace("\x1b[A", "\n").splitlines()  # a progress bar may end in "one line up"
     errors = [line for line in lines if "error: " in line and not line.startswith("[")]
     assert len(errors) == 1, stderr
-    assert errors[0] == stderr.splitlines()[-1]
+    assert errors[0] == lines[-1]
     return errors[0].removeprefix("beirgrid fetch: error: ")
 
 
