@@ -6,7 +6,7 @@ SNAKEMAKE := $(BIN)/snakemake --profile profiles/local
 # torch's CPU build where the package index has it and there is no GPU, else the CUDA build.
 TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 
-.PHONY: help setup demo test test-slurm test-slurm-full lint bench lock
+.PHONY: help setup demo plan test test-slurm test-slurm-full lint bench lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -28,6 +28,9 @@ demo: .venv/ready ## run every kind of stage on the embedded collection and name
 	@$(SNAKEMAKE) --configfile config/grids/demo.yaml
 	@cat results/tables/ndcg@10.md
 	@echo "Report: $(CURDIR)/results/report/index.html"
+
+plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
+	@$(BIN)/python -m beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready ## run the tests
 	$(BIN)/pytest

@@ -506,9 +506,3 @@ def test_every_object_of_the_schema_says_what_else_it_may_hold():
         return missing + ([path] if node.get("type") == "object" and node.get("additionalProperties") is None else [])
 
     assert walk(schema, "top") == []  # every object says what else it may hold
-
-
-@pytest.mark.parametrize(("pooling", "megabytes"), [("splade", 5000), ("sparta", 16000)])
-def test_a_shard_of_postings_has_the_memory_that_it_takes(raw, pooling, megabytes):
-    raw["models"]["x"] = {"family": "sparse", "path": "/x", "pooling": pooling}
-    assert Grid(config.load(raw), raw).postings_mb("x", "msmarco") == megabytes

@@ -28,6 +28,7 @@ _STAGES = {
     "fuse": ("fuse", "add_arguments", "fuse several runs into one"),
     "evaluate": ("evaluate", "add_arguments", "compute the metrics of a run"),
     "aggregate": ("aggregate", "add_arguments", "make the tables of a grid, with verdicts"),
+    "plan": ("plan", "add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
     "report": ("report", "add_arguments", "write the report of a grid"),
 }
 

@@ -23,6 +23,8 @@ SCHEMA = Path(__file__).parent.parent / "schemas" / "config.schema.yaml"
 CHECKOUT = Path(__file__).parent.parent.parent
 
 DEFAULTS: dict[str, dict[str, Any]] = {
+    # What a job may ask for, by the kind of node: memory in MB, time in minutes.
+    "nodes": {"cpu": {"mem_mb": 64_000, "runtime": 1440}, "gpu": {"mem_mb": 64_000, "runtime": 1440}},
     "retrieve": {"depth": 1000},
     "encode": {
         "precision": "auto",
@@ -164,6 +166,7 @@ class Config:
     metrics: tuple[str, ...]
     depth: int
     encode: dict[str, Any]
+    nodes: dict[str, dict[str, int]] = field(default_factory=dict)
     device: str = "auto"
     mirror: str = ""
     tolerances: dict[str, float] = field(default_factory=dict)
@@ -237,6 +240,7 @@ def _typed(raw: Mapping[str, Any]) -> Config:
         metrics=tuple(raw["metrics"]),
         depth={**DEFAULTS["retrieve"], **raw.get("retrieve", {})}["depth"],
         encode=encode,
+        nodes={kind: {**most, **raw.get("nodes", {}).get(kind, {})} for kind, most in DEFAULTS["nodes"].items()},
         device=raw.get("device", "auto"),
         mirror=_absolute_mirror(raw.get("mirror", "")),
         tolerances=raw.get("tolerances", {}),

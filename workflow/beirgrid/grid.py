@@ -28,9 +28,8 @@ from .config import (
     with_parts,
 )
 from .errors import ConfigError
+from .resources import Needs
 
-# Assumed for a corpus whose registry entry does not say how many documents it has.
-_UNKNOWN_DOCUMENTS = 100_000
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
 _EXPANSION_KEYS = ("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms")
 _MODEL_KEYS = (
@@ -72,16 +71,17 @@ class Grid:
         """Datasets with queries of their own that can be run: means are replaced by their parts."""
         names: dict[str, None] = {}
         for name in self.config.grid_datasets:
-            names.update(dict.fromkeys(self._parts(name)))
+            names.update(dict.fromkeys(self.parts(name)))
         return [name for name in names if name not in self.not_supplied]
 
-    def _parts(self, dataset: str) -> tuple[str, ...]:
+    def parts(self, dataset: str) -> tuple[str, ...]:
+        """Return the datasets that a row of the grid is the mean of: itself, mostly."""
         return self.config.datasets[dataset].mean_of or (dataset,)
 
     @cached_property
     def not_supplied(self) -> dict[str, Path]:
         """Datasets that nobody can download and whose folder is not there, with that folder."""
-        parts = [part for name in self.config.grid_datasets for part in self._parts(name)]
+        parts = [part for name in self.config.grid_datasets for part in self.parts(name)]
         folders = {part: self.config.corpora[self.config.datasets[part].corpus].missing for part in parts}
         return {part: folder for part, folder in folders.items() if folder}
 
@@ -123,6 +123,11 @@ class Grid:
 
     def _system(self, name: str) -> System:
         return self.config.systems[name]
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What each job needs."""
+        return Needs(self)
 
     # Fetch
 
@@ -198,10 +203,6 @@ class Grid:
         return {**entry, "path": str(resolve_path(entry["path"]))} if "path" in entry else entry
 
     # Shards
-
-    def documents(self, corpus: str) -> int:
-        """Return the registered number of documents, or a guess for a corpus that has none."""
-        return self.config.corpora[corpus].documents or _UNKNOWN_DOCUMENTS
 
     def shards(self, corpus: str) -> list[int]:
         """Return the numbers of a corpus's shards; a corpus of unknown size is one shard."""
@@ -404,14 +405,22 @@ class Grid:
 
     def made_files(self) -> list[str]:
         """Return the records of every step behind the grid's cells."""
-        made: dict[str, None] = {}
-        for dataset in self.datasets:
-            corpus = self.config.datasets[dataset].corpus
-            shards = len(self.shards(corpus))
-            for name in self.config.grid_systems:
-                for pattern in self._made_patterns(name):
-                    made.update(dict.fromkeys(paths.expand_made(pattern, dataset, corpus, shards)))
-        return list(made)
+        cells = [(system, dataset) for dataset in self.datasets for system in self.config.grid_systems]
+        return list(dict.fromkeys(made for cell in cells for made in self.made_for(*cell)))
+
+    def made_for(self, system: str, dataset: str) -> list[str]:
+        """Return the records of every step behind one cell."""
+        corpus = self.config.datasets[dataset].corpus
+        shards = len(self.shards(corpus))
+        return [
+            made
+            for pattern in self._made_patterns(system)
+            for made in paths.expand_made(pattern, dataset, corpus, shards)
+        ]
+
+    def files_of(self, system: str, dataset: str) -> list[str]:
+        """Return the records of every step behind one cell, and its metrics."""
+        return [*self.made_for(system, dataset), paths.METRICS.format(system=system, dataset=dataset)]
 
     def _made_patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, in the order in which they are made."""
@@ -456,7 +465,7 @@ class Grid:
     def summary(self) -> str:
         """Return as JSON what the aggregate and report commands need to know of the grid."""
         config = self.config
-        parts = [part for name in config.grid_datasets for part in self._parts(name)]
+        parts = [part for name in config.grid_datasets for part in self.parts(name)]
         shown = dict.fromkeys([*config.grid_datasets, *parts])
         used = {model for name in self.systems for model in models_of(config, self._system(name).spec)}
         return json.dumps(
@@ -478,7 +487,7 @@ class Grid:
     def _describe_dataset(self, name: str) -> dict[str, Any]:
         dataset = self.config.datasets[name]
         facts = {key: getattr(dataset, key) for key in ("task", "domain", "relevance", "statistics")}
-        if missing := [part for part in self._parts(name) if part in self.not_supplied]:
+        if missing := [part for part in self.parts(name) if part in self.not_supplied]:
             facts["not_supplied"] = [self.config.corpora[self.config.datasets[part].corpus].path for part in missing]
         if dataset.mean_of:
             return {**facts, "mean_of": list(dataset.mean_of)}
@@ -486,22 +495,3 @@ class Grid:
         source = dataset.id or f"{corpus.path or corpus.id}, {dataset.split}"
         facts |= {"corpus": dataset.corpus, "source": source, "licence": corpus.licence}
         return {**facts, "shards": len(self.shards(dataset.corpus))}
-
-    # Resources
-
-    def memory_mb(self, base: int, per_million_documents: int, corpus: str, attempt: int) -> int:
-        """Return the memory of a job that grows with its corpus, doubled at each further attempt."""
-        millions = self.documents(corpus) / 1_000_000
-        return int((base + per_million_documents * millions) * 2 ** (attempt - 1))
-
-    def postings_mb(self, model: str, corpus: str) -> int:
-        """Return the memory of a shard's sparse vectors, twice: of the rows, and of what is made from them.
-
-        8 bytes a term: of SPARTA 2,000 terms a document, of SPLADE at most some 600.
-        """
-        sparta = self.config.models[model].spec.get("pooling") == "sparta"
-        return self.shard_documents(corpus) * (32 if sparta else 10) // 1000
-
-    def shard_documents(self, corpus: str) -> int:
-        """Return the documents of a corpus's largest shard."""
-        return min(self.documents(corpus), int(self.config.encode["shard"]))

@@ -23,8 +23,8 @@ rule generate:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 480 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("generate", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("generate", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus} {params.generator}"
@@ -56,8 +56,8 @@ rule mine:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("mine", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("mine", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries}"
@@ -90,8 +90,8 @@ rule label:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 480 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("label", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("label", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher}"
@@ -121,8 +121,8 @@ rule adapt:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 960 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("adapt", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("adapt", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base} --examples {input.examples}"

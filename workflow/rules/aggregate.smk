@@ -22,8 +22,8 @@ rule aggregate:
         "../../envs/evaluate.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: 2000 * attempt,
-        runtime=15,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("aggregate", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("aggregate", w, attempt),
     shell:
         "python -m beirgrid aggregate --grid {params.grid:q} --published {input.published}"
         " --made {output.made} > {log} 2>&1"

@@ -23,8 +23,8 @@ rule encode:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 6000 * attempt,
-        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("encode", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("encode", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
@@ -58,8 +58,8 @@ rule encode_sparse:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: (6000 + grid.postings_mb(w.model, w.corpus)) * attempt,
-        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_sparse", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("encode_sparse", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
@@ -93,8 +93,8 @@ rule encode_late:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 6000 * attempt,
-        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_late", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("encode_late", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"

@@ -18,8 +18,8 @@ rule evaluate:
         "../../envs/evaluate.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: 4000 * attempt,
-        runtime=lambda w, attempt: 15 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("evaluate", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("evaluate", w, attempt),
     shell:
         "python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
         " --run {input.run} --qrels {input.qrels} --metrics {params.metrics}"

@@ -21,8 +21,8 @@ rule expand:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 6000 * attempt,
-        runtime=lambda w, attempt: 1440 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("expand", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("expand", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid expand --model {params.entry:q} --checkpoint {input.checkpoint}"

@@ -17,8 +17,8 @@ rule fetch_corpus:
         "../../envs/evaluate.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: grid.memory_mb(1500, 100, w.corpus, attempt),
-        runtime=lambda w, attempt: 60 * 2**attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_corpus", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("fetch_corpus", w, attempt),
         network=1,
     shell:
         "python -m beirgrid fetch corpus --name {wildcards.corpus} --corpus {params.entry:q}"
@@ -47,8 +47,8 @@ rule fetch_dataset:
         "../../envs/evaluate.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: 2000 * 2 ** (attempt - 1),
-        runtime=lambda w, attempt: 30 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_dataset", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("fetch_dataset", w, attempt),
         network=1,
     shell:
         "python -m beirgrid fetch dataset --name {wildcards.dataset} --dataset {params.entry:q}"
@@ -77,8 +77,8 @@ rule fetch_model:
         "../../envs/neural.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: 2000 * attempt,
-        runtime=lambda w, attempt: 60 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_model", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("fetch_model", w, attempt),
         network=1,
     shell:
         "python -m beirgrid fetch model --name {wildcards.model} --model {params.entry:q}"

@@ -20,8 +20,8 @@ rule fuse:
         "../../envs/evaluate.yaml"
     threads: 2
     resources:
-        mem_mb=lambda w, attempt: 6000 * attempt,
-        runtime=lambda w, attempt: 30 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("fuse", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("fuse", w, attempt),
     shell:
         "python -m beirgrid fuse --system {wildcards.system} --runs {input.runs} {params.fusion}"
         " --depth {params.depth} --output {output.run} --made {output.made} > {log} 2>&1"

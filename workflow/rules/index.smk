@@ -10,7 +10,7 @@ rule index_lucene:
     params:
         version=STAGE_VERSIONS["index"],
         language=lambda w: grid.language(w.corpus),
-        heap=lambda w, resources: int(resources.mem_mb * 0.75),
+        heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
     log:
         "logs/index/bm25-{fields}{expansion}/{corpus}.log",
     benchmark:
@@ -22,8 +22,8 @@ rule index_lucene:
         "../../envs/lexical.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: grid.memory_mb(2000, 500, w.corpus, attempt),
-        runtime=lambda w, attempt: 60 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_lucene", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("index_lucene", w, attempt),
     shell:
         "python -m beirgrid index lucene --corpus {input.corpus} --expansions {input.expansions} --fields {wildcards.fields}"
         " --language {params.language} --threads {threads} --memory {params.heap}"
@@ -50,8 +50,8 @@ rule index_faiss:
         "../../envs/neural.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: (1000 + grid.shard_documents(w.corpus) // 100) * attempt,
-        runtime=lambda w, attempt: 30 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_faiss", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("index_faiss", w, attempt),
     shell:
         "python -m beirgrid index faiss --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
@@ -77,8 +77,8 @@ rule index_impact:
         "../../envs/neural.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: (1000 + grid.postings_mb(w.model, w.corpus)) * attempt,
-        runtime=lambda w, attempt: 30 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_impact", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("index_impact", w, attempt),
     shell:
         "python -m beirgrid index impact --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
@@ -104,8 +104,8 @@ rule index_late:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: (2000 + grid.shard_documents(w.corpus) // 50) * attempt,
-        runtime=lambda w, attempt: 120 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_late", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("index_late", w, attempt),
     shell:
         "python -m beirgrid index late --tokens {input.tokens}"
         " --output {output.index} --made {output.made} > {log} 2>&1"

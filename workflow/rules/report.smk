@@ -19,8 +19,8 @@ rule report:
         "../../envs/evaluate.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: 2000 * attempt,
-        runtime=15,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("report", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("report", w, attempt),
     shell:
         "python -m beirgrid report --grid {params.grid:q} --output {output.report}"
         " --made {output.made} > {log} 2>&1"

@@ -22,8 +22,8 @@ rule score:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("score", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("score", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint}"
@@ -54,8 +54,8 @@ rule rerank:
         "../../envs/neural.yaml"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: 4000 * attempt,
-        runtime=lambda w, attempt: 30 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("rerank", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("rerank", w, attempt),
     shell:
         "python -m beirgrid rerank --system {wildcards.system} --first-stage {input.run}"
         " --scores {input.scores} --depth {params.depth}"

@@ -13,7 +13,7 @@ rule retrieve_lucene:
         language=lambda w: grid.language(grid.config.datasets[w.dataset].corpus),
         bm25=lambda w: grid.bm25(w.system),
         depth=grid.config.depth,
-        heap=lambda w, resources: int(resources.mem_mb * 0.75),
+        heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -24,8 +24,8 @@ rule retrieve_lucene:
         "../../envs/lexical.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 4000 * attempt,
-        runtime=lambda w, attempt: 60 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_lucene", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("retrieve_lucene", w, attempt),
     shell:
         "python -m beirgrid retrieve lucene --system {wildcards.system} --index {input.index}"
         " --fields {params.fields} --language {params.language} {params.bm25}"
@@ -59,8 +59,8 @@ rule retrieve_faiss:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 120 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_faiss", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("retrieve_faiss", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
@@ -95,8 +95,8 @@ rule retrieve_impact:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 120 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_impact", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("retrieve_impact", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid retrieve impact --system {wildcards.system} --model {params.entry:q}"
@@ -133,8 +133,8 @@ rule retrieve_late:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_late", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("retrieve_late", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid retrieve late --system {wildcards.system} --model {params.entry:q}"

@@ -20,8 +20,8 @@ rule train:
         "../../envs/neural.yaml"
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: 8000 * attempt,
-        runtime=lambda w, attempt: 120 * attempt,
+        mem_mb=lambda w, attempt: grid.needs.mem_mb("train", w, attempt),
+        runtime=lambda w, attempt: grid.needs.runtime("train", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid train --train {params.entry:q} --base {input.base}"

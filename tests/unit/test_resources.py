@@ -1,0 +1,172 @@
+"""What jobs ask for: it grows with the work, stays within a node, and follows the shard where the stage does."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from beirgrid import config
+from beirgrid.errors import ConfigError
+from beirgrid.grid import Grid
+from beirgrid.resources import Needs
+
+
+@pytest.fixture
+def make(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that gives the needs of a grid, with some corpora's documents and settings changed."""
+    monkeypatch.chdir(tmp_path)  # where nothing was calibrated or fetched
+    merged: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config", "grids/paper"):
+        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+
+    def needs(documents: dict[str, int | None] | None = None, **settings: Any) -> Needs:
+        raw = copy.deepcopy(merged) | settings
+        for corpus, number in (documents or {}).items():
+            raw["corpora"][corpus]["documents"] = number
+            if number is None:
+                del raw["corpora"][corpus]["documents"]
+        return Grid(config.load(raw), raw).needs
+
+    return needs
+
+
+CORPUS_JOBS = {
+    "fetch_corpus": {"corpus": "scifact"},
+    "index_lucene": {"fields": "flat", "expansion": "", "corpus": "scifact"},
+    "encode": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
+    "encode_sparse": {"model": "sparta", "corpus": "scifact", "shard": "0"},
+    "encode_late": {"model": "colbert", "corpus": "scifact", "shard": "0"},
+    "expand": {"model": "doct5query", "corpus": "scifact", "shard": "0"},
+    "index_faiss": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
+    "index_impact": {"model": "sparta", "corpus": "scifact", "shard": "0"},
+    "index_late": {"model": "colbert", "corpus": "scifact", "shard": "0"},
+    "retrieve_lucene": {"system": "bm25", "dataset": "scifact"},
+    "retrieve_faiss": {"system": "tas-b", "dataset": "scifact"},
+    "retrieve_impact": {"system": "sparta", "dataset": "scifact"},
+    "generate": {"model": "genq@scifact"},
+    "adapt": {"model": "genq@scifact"},
+}
+
+
+def test_every_rule_asks_for_memory_and_time_by_its_own_name(root):
+    text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
+    rules = re.findall(r"^rule (\w+):\n(.*?)(?=^rule |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(rules) > 20
+    for name, body in rules:
+        assert f'mem_mb=lambda w, attempt: grid.needs.mem_mb("{name}", w, attempt)' in body, name
+        assert f'runtime=lambda w, attempt: grid.needs.runtime("{name}", w, attempt)' in body, name
+        assert hasattr(Needs, f"_of_{name}"), name
+
+
+@pytest.mark.parametrize("rule", CORPUS_JOBS)
+def test_more_documents_take_longer(make, rule):
+    small, large = (make({"scifact": documents}).of(rule, **CORPUS_JOBS[rule]) for documents in (5_000, 50_000))
+    assert large.seconds > small.seconds
+    assert large.memory >= small.memory
+    assert large.kept + large.temporary >= small.kept + small.temporary
+
+
+@pytest.mark.parametrize("rule", ["encode", "encode_sparse", "index_faiss", "index_impact", "index_late"])
+def test_memory_follows_the_shard_and_not_the_corpus(make, rule):
+    one, many = (make({"scifact": documents}).of(rule, **CORPUS_JOBS[rule]) for documents in (500_000, 5_000_000))
+    assert one == many
+
+
+def test_a_search_grows_by_the_document_ids_alone(make):
+    for rule in ("retrieve_faiss", "retrieve_impact"):
+        one, many = (make({"scifact": n}).of(rule, **CORPUS_JOBS[rule]).memory for n in (500_000, 10_500_000))
+        assert many - one == pytest.approx(400)  # MB for ten million ids
+
+
+def test_the_last_shard_is_as_small_as_it_is(make):
+    needs = make()
+    shards = needs.grid.shards("msmarco")
+    assert len(shards) == 18
+    assert sum(needs.documents("msmarco", shard) for shard in shards) == 8_841_823
+    assert needs.documents("msmarco", 17) == 341_823
+
+
+def test_attempts_ask_for_more_until_the_node_ends(make):
+    needs = make(nodes={"gpu": {"mem_mb": 20_000, "runtime": 100}})
+    job = CORPUS_JOBS["encode"]
+    memory = [needs.mem_mb("encode", job, attempt) for attempt in (1, 2, 3)]
+    assert memory[1] == pytest.approx(2 * memory[0], abs=100)
+    assert memory[2] == 20_000
+    times = [needs.runtime("encode", job, attempt) for attempt in (1, 2, 9)]
+    assert times[0] < times[1] < times[2] == 100
+    assert needs.limit("index_lucene", "mem_mb") == 64_000
+    assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").limit("encode", "mem_mb") == 64_000
+
+
+def test_a_larger_model_takes_longer_and_more_memory(make):
+    needs = make()
+    small, base, large = (
+        needs.of("encode", model=model, corpus="scifact", shard="0")
+        for model in ("minilm", "contriever", "qwen3-embedding")
+    )
+    assert small.seconds < base.seconds < large.seconds
+    assert small.memory < base.memory < large.memory
+    assert small.temporary == 5183 * 384 * 4 / 1e6
+
+
+def test_kept_embeddings_count_as_kept(make):
+    job = CORPUS_JOBS["encode"]
+    dropped, kept = make().of("encode", **job), make(encode={"keep": True}).of("encode", **job)
+    assert (dropped.kept, kept.temporary) == (0, 0)
+    assert dropped.temporary == kept.kept > 0
+
+
+def test_the_forums_of_cqadupstack_are_one_download(make):
+    needs = make()
+    forums = [name for name in needs.config.corpora if name.startswith("cqadupstack-")]
+    assert len(forums) == 12
+    assert sum(needs.of("fetch_corpus", corpus=forum).download for forum in forums) == pytest.approx(5343.728)
+    assert needs.of("fetch_corpus", corpus="scifact").download == pytest.approx(2.816, abs=0.001)
+    assert needs.of("fetch_corpus", corpus="webis-touche2020").download == pytest.approx(227.1, abs=0.1)
+    assert needs.of("fetch_corpus", corpus="bioasq").download == 0
+
+
+def test_a_model_of_ones_own_is_as_large_as_its_files(make, root, tiny_models):
+    raw = yaml.safe_load((root / "config/systems.yaml").read_text())["models"]
+    tiny = {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"}
+    needs = make(models={**raw, "tiny": tiny})
+    size = needs.size("tiny")
+    assert size["dimensions"] == 32
+    assert 0 < size["embeddings"] < size["parameters"] < 0.1
+    assert needs.size("genq@scifact") == needs.size("tas-b")
+
+
+def test_a_corpus_of_unknown_size_is_guessed_until_it_is_fetched(make, root, tmp_path):
+    unknown = {"demo": None}
+    size = (root / "workflow/resources/demo/corpus.jsonl").stat().st_size
+    assert make(unknown).documents("demo") == int(size / 900)  # 150 words of 6 bytes each
+    made = tmp_path / "results/corpora/demo/corpus.json"
+    made.parent.mkdir(parents=True)
+    made.write_text(json.dumps({"facts": {"documents": 77}}))
+    assert make(unknown).documents("demo") == 77
+    assert make().documents("demo") == 336
+
+
+def test_a_calibration_sets_rates_and_device(make, tmp_path):
+    job = CORPUS_JOBS["encode"]
+    assert make().device == "cuda"
+    assert make(device="cpu").device == "cpu"
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/calibration.json").write_text(json.dumps({"rates": {"model_flops": 1e9}, "device": "cpu"}))
+    slow = make()
+    assert slow.device == "cpu"
+    assert slow.of("encode", **job).seconds == pytest.approx(8 + 5183 * 2e6 * 43.0 * (213.63 * 1.35 + 2) / 1e9)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"rates": {"flops": 1}}', '{"rates": {"model_flops": 0}}'])
+def test_a_broken_calibration_is_refused(make, tmp_path, text):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/calibration.json").write_text(text)
+    with pytest.raises(ConfigError, match="calibrate again"):
+        _ = make().device

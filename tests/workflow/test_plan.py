@@ -1,0 +1,86 @@
+"""The plan of a grid before it runs, and beside what it took."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from helpers import ROOT, beirgrid
+from small import SYSTEMS, run
+
+
+def _plan(configfile: Path, folder: Path, *options: str) -> dict[str, Any]:
+    done = beirgrid("plan", "--configfile", configfile, "--directory", folder, "--format", "json", *options)
+    assert done.returncode == 0, done.stderr
+    plan: dict[str, Any] = json.loads(done.stdout)
+    return plan
+
+
+def test_it_counts_the_jobs_that_snakemake_would_run(small_grid, tmp_path):
+    configfile = small_grid(tmp_path)
+    dry = run(configfile, tmp_path, "--dry-run").stdout
+    told = dict(re.findall(r"^(\w+) +(\d+)$", dry, re.MULTILINE))
+    plan = _plan(configfile, tmp_path)
+    assert {rule: sums["jobs"] for rule, sums in plan["rules"].items()} == {
+        rule: int(jobs) for rule, jobs in told.items() if rule not in ("all", "total")
+    }
+    assert plan["total"]["jobs"] == plan["jobs_in_all"] == int(told["total"]) - 1
+    assert not plan["actual"]
+    assert [(cell["system"], cell["dataset"]) for cell in plan["cells"]] == [(system, "small") for system in SYSTEMS]
+    jobs = {cell["system"]: cell["jobs"] for cell in plan["cells"]}
+    # corpus, dataset, index, retrieve, evaluate; then pairs, rerank, the reranker and its own evaluation
+    assert (jobs["bm25-flat"], jobs["bm25+ce"]) == (5, 8)
+    for sums in plan["rules"].values():
+        assert sums["mem_mb"] > 600
+        assert sums["runtime"] >= 20
+
+
+def test_what_is_done_is_not_planned_and_stands_beside_its_plan(finished):
+    plan = _plan(finished / "grid.yaml", finished)
+    assert plan["total"]["jobs"] == 0
+    compared = {row["rule"]: row for row in plan["actual"]}
+    assert sum(row["jobs"] for row in compared.values()) == plan["jobs_in_all"]
+    for rule, row in compared.items():
+        assert row["seconds"] > 0, rule
+        assert row["peak_mb"] < row["asked_mb"], f"{rule} took more memory than it asks for"
+    done = beirgrid("plan", "--configfile", finished / "grid.yaml", "--directory", finished)
+    assert "To run: 0 jobs of" in done.stdout
+    assert "actual/planned" in done.stdout
+
+
+def test_the_papers_grid_is_planned_at_its_size(tmp_path):
+    plan = _plan(ROOT / "config/grids/paper.yaml", tmp_path)
+    assert sorted(plan["not_supplied"]) == ["bioasq", "robust04", "signal1m", "trec-news"]
+    assert 1900 < plan["total"]["jobs"] < 2100
+    assert 10e3 < plan["rules"]["fetch_corpus"]["download_mb"] < 13e3  # CQADupStack's archive, of 5.3 GB, once
+    cells = {(cell["system"], cell["dataset"]): cell for cell in plan["cells"]}
+    assert len(cells) == 190
+    assert not cells["bm25", "bioasq"]["supplied"]
+    # 18 shards to encode and to index; fetch corpus, dataset and model; retrieve; evaluate
+    assert cells["tas-b", "msmarco"]["jobs"] == 2 * 18 + 5
+    assert cells["tas-b", "msmarco"]["kept_mb"] > 8_841_823 * 768 * 4 / 1e6
+    assert cells["bm25", "cqadupstack"]["jobs"] == 12 * 5
+    assert plan["peak_mb"] > plan["total"]["kept_mb"]
+    assert not plan["too_large"]
+
+
+def test_a_job_that_no_node_takes_is_named(tmp_path):
+    small = tmp_path / "nodes.yaml"
+    small.write_text("nodes: {cpu: {mem_mb: 2000}}\n")
+    done = beirgrid("plan", "--configfile", ROOT / "config/grids/paper.yaml", small, "--directory", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Too large: index_impact sparta msmarco 0:" in done.stdout
+    assert "nodes.cpu.mem_mb is 2,000" in done.stdout
+
+
+def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("grid: {systems: [bm52], datasets: [scifact]}\n")
+    done = beirgrid("plan", "--configfile", wrong, "--directory", tmp_path)
+    assert done.returncode == 1
+    assert "no system is named 'bm52'; did you mean 'bm25'?" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = beirgrid("plan", "--configfile", tmp_path / "none.yaml", "--directory", tmp_path)
+    assert "there is no configfile" in done.stderr
