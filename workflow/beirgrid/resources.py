@@ -100,7 +100,7 @@ class Needs:
     def mem_mb(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
         """Return the memory to ask for, in MB: doubled at each further attempt, never more than a node has."""
         expected: float = self.of(rule, **dict(wildcards.items())).memory
-        wanted = (expected * MEMORY_MARGIN + SNAKEMAKE_MB) * 2 ** (attempt - 1)
+        wanted = (expected * MEMORY_MARGIN + SNAKEMAKE_MB) * (1 << attempt - 1)
         return min(math.ceil(wanted / 100) * 100, self.limit(rule, "mem_mb"))
 
     def runtime(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
