@@ -29,6 +29,7 @@ _STAGES = {
     "evaluate": ("evaluate", "add_arguments", "compute the metrics of a run"),
     "aggregate": ("aggregate", "add_arguments", "make the tables of a grid, with verdicts"),
     "plan": ("plan", "add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
+    "status": ("status", "add_arguments", "show what a grid is doing, or what became of it"),
     "report": ("report", "add_arguments", "write the report of a grid"),
 }
 

@@ -1,7 +1,7 @@
 # Configuration, checked, and the plan of the grid.
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from beirgrid import cluster, config as configuration, environment, paths
+from beirgrid import cluster, config as configuration, environment, paths, status
 from beirgrid.errors import ConfigError
 from beirgrid.grid import Grid
 from beirgrid.provenance import STAGE_VERSIONS
@@ -20,6 +20,10 @@ if workflow.is_main_process and grid.notice():
     logger.warning(grid.notice())
 
 
+if workflow.is_main_process:
+    recorder = status.Recorder(logger, config)
+
+
 wildcard_constraints:
     corpus="[^/]+",
     dataset="[^/]+",
@@ -36,3 +40,12 @@ onstart:
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
     except cluster.OrphanError as error:
         raise WorkflowError(str(error)) from None
+    recorder.start(status.EVENTS)
+
+
+onsuccess:
+    recorder.end(succeeded=True)
+
+
+onerror:
+    recorder.end(succeeded=False)

@@ -1,0 +1,82 @@
+"""The screen of a grid: while it runs, after it ended, after it was killed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from helpers import ROOT, beirgrid
+from small import SYSTEMS, run
+
+
+def _screen(folder) -> str:
+    done = beirgrid("status", "--directory", folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _row(screen: str, name: str) -> list[str]:
+    return next(line for line in screen.splitlines() if line.startswith(f"{name} ")).split()
+
+
+def test_a_finished_grid(finished):
+    screen = _screen(finished)
+    assert screen.startswith("finished after 0:")
+    assert _row(screen, "small")[1:] == ["#"] * len(SYSTEMS)
+    done, of = _row(screen, "total")[1:]
+    assert done == of
+    assert int(of) > 30
+    assert "Failed" not in screen
+    assert "Running" not in screen
+
+
+def test_what_failed_is_shown_with_its_log_and_the_rest_goes_on(small_grid, finished, tmp_path):
+    configfile = small_grid(tmp_path, grid={"systems": ["bm25-flat", "tiny", "fused"], "datasets": ["small"]})
+    broken = tmp_path / "results/datasets/small/queries.parquet"
+    failed = run(configfile, tmp_path, "--keep-going", "--until", "index_lucene", "fetch_dataset", "index_faiss")
+    assert failed.returncode == 0, failed.stdout
+    index = tmp_path / "results/indexes/bm25-flat/small/lucene"
+    for path in index.iterdir():
+        path.write_bytes(b"")
+    failed = run(configfile, tmp_path, "--keep-going")
+    assert failed.returncode != 0
+    assert broken.is_file()
+    screen = _screen(tmp_path)
+    assert screen.startswith("ended, not everything is done, after")
+    assert _row(screen, "small")[1:] == ["x", "#", "x"]
+    told = screen[screen.index("Failed, 1:") :].splitlines()
+    assert told[1].strip() == "retrieve_lucene bm25-flat small: logs/retrieve/bm25-flat/small.log"
+    assert len(told) > 2
+    assert told[-1].strip() == (tmp_path / "logs/retrieve/bm25-flat/small.log").read_text().splitlines()[-1].strip()
+
+
+def test_a_killed_grid_is_said_to_have_died_and_its_rerun_begins_anew(small_grid, tmp_path):
+    configfile = small_grid(tmp_path, grid={"systems": ["tiny"], "datasets": ["small"]})
+    command = [sys.executable, "-m", "snakemake", "--configfile", configfile, "--directory", tmp_path, "--cores", "1"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "results/corpora/small/corpus.json").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    screen = _screen(tmp_path)
+    assert screen.startswith("running since 0:00:")
+    assert re.search(r"^  (fetch|encode)\S* .*, 0:00:\d\d: ", screen, re.MULTILINE)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    screen = _screen(tmp_path)
+    assert screen.startswith("died after 0:00:")
+    assert _row(screen, "small")[1:] != ["#"]
+    run(configfile, tmp_path, "--unlock")
+    assert _screen(tmp_path).startswith("died")
+    again = run(configfile, tmp_path, "--rerun-incomplete")
+    assert again.returncode == 0, again.stdout
+    assert _screen(tmp_path).startswith("finished")
+
+
+def test_a_dry_run_is_no_run(small_grid, tmp_path):
+    assert run(small_grid(tmp_path), tmp_path, "--dry-run").returncode == 0
+    done = beirgrid("status", "--directory", tmp_path)
+    assert done.returncode == 1
+    assert "no grid was run in this folder" in done.stderr
