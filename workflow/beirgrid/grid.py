@@ -494,6 +494,10 @@ class Grid:
 
     # Resources
 
+    def gpus(self, models: Any) -> int:
+        """Return the GPUs of a job: one if it runs ``models`` and they are not kept to the CPU."""
+        return int(bool(models) and self.config.device != "cpu")
+
     def memory_mb(self, base: int, per_million_documents: int, corpus: str, attempt: int) -> int:
         """Return the memory of a job that grows with its corpus, doubled at each further attempt."""
         millions = self.documents(corpus) / 1_000_000
