@@ -73,6 +73,7 @@ class Corpus:
     source: str
     id: str | None = None
     revision: str | None = None
+    split: str | None = None
     path: str | None = None
     supplied: str = ""
     documents: int | None = None
@@ -332,7 +333,7 @@ def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
 # place of a registered corpus keeps the keys of its entry.)
 _SOURCE_KEYS: dict[str, tuple[set[str], set[str]]] = {
     "local": ({"path"}, set()),
-    "ir_datasets": ({"id"}, {"path", "supplied", "revision"}),
+    "ir_datasets": ({"id"}, {"path", "supplied", "revision", "split"}),
     "huggingface": ({"id", "revision"}, {"path", "supplied"}),
 }
 

@@ -38,7 +38,7 @@ _MODEL_KEYS = (
     *_EXPANSION_KEYS,
 )
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
-_CORPUS_KEYS = ("source", "id", "revision", "path", "documents", "allow")
+_CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
 # What of a recipe each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
