@@ -7,8 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
 
 ROOT = Path(__file__).parent.parent
+Rows = list[dict[str, Any]]
 
 
 def write_collection(folder: Path, documents: list[dict], queries: list[dict], qrels: dict[str, list[tuple]]) -> Path:
@@ -36,3 +42,21 @@ def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedPr
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     command = [sys.executable, "-m", "beirgrid", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
+
+
+def hub(folder: Path, configurations: dict[str, dict[str, Rows]], suffix: str = "parquet") -> str:
+    """Write a dataset repository: data files, and a card that says which configuration and split each is."""
+    card = []
+    for name, splits in configurations.items():
+        files = []
+        for split, rows in splits.items():
+            path = folder / name / f"{split}-00000-of-00001.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if suffix == "parquet":
+                pq.write_table(pa.Table.from_pylist(rows), path)
+            else:
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            files.append({"split": split, "path": f"{name}/{path.name}"})
+        card.append({"config_name": name, "data_files": files})
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': card})}---\n")
+    return str(folder)

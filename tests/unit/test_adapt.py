@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from safetensors.numpy import load_file
 
 from beirgrid import collection, generate
 from beirgrid.__main__ import main
+from beirgrid.adapt import _last_state
 
 DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
 GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "learning_rate": 3e-4}
@@ -199,6 +204,73 @@ def test_the_weights_follow_the_seed(corpus, queries, margins, tiny_models, tmp_
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+SHORT = {"genq": {**GENQ, "epochs": 3}, "gpl": {**GPL, "steps": 40, "epochs": 2}, "tsdae": {**TSDAE, "epochs": 3}}
+# The command line with a state written every 9 steps, killed as its 23rd step begins.
+KILLED = """
+import os, signal, sys
+from transformers import trainer_callback
+from beirgrid import __main__, adapt
+
+def die(self, args, state, control, **_):
+    if state.global_step == 22:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+adapt.SAVED_STEPS = 9
+trainer_callback.DefaultFlowCallback.on_step_begin = die
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+def killed(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
+    """Start a training that dies of SIGKILL after it has written its second state."""
+    arguments = ["adapt", "--recipe", json.dumps(recipe), "--output", str(folder / "model"), "--device", "cpu"]
+    arguments += ["--made", str(folder / "model.json"), "--precision", "float32"]
+    for option, path in paths.items():
+        arguments += [f"--{option}", str(path)]
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (folder / "model").exists()
+    assert list(folder.glob(".model-state-*/checkpoint-18"))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_killed_training_goes_on_to_the_same_weights(corpus, queries, margins, tiny_models, tmp_path, name):
+    inputs = {"base": tiny_models["dense"], "examples": {"genq": queries, "gpl": margins, "tsdae": corpus}[name]}
+    undisturbed = stage("adapt", tmp_path / "undisturbed", "model", SHORT[name], **inputs)
+    killed(tmp_path, SHORT[name], **inputs)
+    resumed = stage("adapt", tmp_path, "model", SHORT[name], **inputs)
+    assert facts(resumed)["resumed_from_step"] == 18
+    assert facts(resumed)["steps"] == facts(undisturbed)["steps"]
+    assert facts(resumed)["losses"] == facts(undisturbed)["losses"]
+    assert np.array_equal(weights(resumed), weights(undisturbed))
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "model.json", "undisturbed"}  # the state is gone
+
+
+@pytest.mark.parametrize("change", ["recipe", "examples", "base"])
+def test_another_training_does_not_go_on_from_it(corpus, queries, tiny_models, tmp_path, change):
+    inputs = {"base": tiny_models["dense"], "examples": queries}
+    killed(tmp_path, SHORT["genq"], **inputs)
+    recipe = {**SHORT["genq"], "seed": 2} if change == "recipe" else SHORT["genq"]
+    if change == "examples":
+        inputs["examples"] = tmp_path / "fewer.parquet"
+        pq.write_table(pq.read_table(queries).slice(3), inputs["examples"])
+    if change == "base":
+        inputs["base"] = tmp_path / "base"
+        shutil.copytree(tiny_models["dense"], inputs["base"])
+        (inputs["base"] / "README.md").write_text("another commit")
+    assert facts(stage("adapt", tmp_path, "model", recipe, **inputs))["resumed_from_step"] == 0
+    assert not list(tmp_path.glob(".model-state-*"))
+
+
+def test_a_half_written_state_is_passed_over(tmp_path):
+    for step, written in ((900, '{"epoch": 1}'), (1000, '{"epoch": 1}'), (1100, '{"ep'), (1200, None)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if written:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(written)
+    assert _last_state(tmp_path) == tmp_path / "checkpoint-1000"
+    assert _last_state(tmp_path / "nowhere") is None
 
 
 def test_no_batch_has_a_query_or_a_document_twice(queries):

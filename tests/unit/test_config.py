@@ -82,7 +82,7 @@ MISTAKES = {
     ),
     "similarity of a cross-encoder": (
         {"models/x": {"family": "cross-encoder", "path": "/x", "similarity": "dot"}},
-        "models.x: a cross-encoder has no similarity",
+        "models.x: the key 'similarity' goes with dense and sparse models, not with cross-encoder ones",
     ),
     "unknown expansion": (
         {"systems/x": {"retriever": "bm25", "expansion": "doct5qery"}},
@@ -104,19 +104,19 @@ MISTAKES = {
     "an impossible nucleus": ({"models/doct5query/top_p": 0}, "models.doct5query.top_p: 0 is less than or equal to"),
     "a key of another family": (
         {"models/deepct/top_k": 5},
-        "models.deepct: the key 'top_k' goes with query-generator models, not with a term-weights model",
+        "models.deepct: the key 'top_k' goes with query-generator models, not with term-weights ones",
     ),
     "similarity of an expansion": (
         {"models/deepct/similarity": "dot"},
-        "models.deepct: a term-weights model has no similarity",
+        "models.deepct: the key 'similarity' goes with dense and sparse models, not with term-weights ones",
     ),
     "similarity of a seq2seq reranker": (
         {"models/x": {"family": "seq2seq-reranker", "path": "/x", "similarity": "dot"}},
-        "models.x: a seq2seq-reranker has no similarity",
+        "models.x: the key 'similarity' goes with dense and sparse models, not with seq2seq-reranker ones",
     ),
     "prompts of a cross-encoder": (
         {"models/ms-marco-minilm/prompts": {"query": "q: "}},
-        "models.ms-marco-minilm: a cross-encoder has no prompts",
+        "the key 'prompts' goes with dense, sparse and query-generator models, not with cross-encoder ones",
     ),
     "unknown family": ({"models/minilm/family": "dens"}, "'dens' is not one of dense, sparse, late-interaction"),
     "similarity that there is not": ({"models/minilm/similarity": "cos"}, "'cos' is not one of cosine, dot"),
@@ -150,15 +150,23 @@ MISTAKES = {
     ),
     "similarity of a late-interaction model": (
         {"models/x": {"family": "late-interaction", "path": "/x", "similarity": "cosine"}},
-        "models.x: a late-interaction model has no similarity (tokens are compared by dot product",
+        "goes with dense and sparse models, not with late-interaction ones (tokens are compared by dot product",
     ),
     "prompts of a late-interaction model": (
         {"models/colbertv2/prompts": {"query": "query: "}},
-        "models.colbertv2: a late-interaction model has no prompts (the markers",
+        "models, not with late-interaction ones (the markers",
     ),
     "query length of a dense model": (
         {"models/minilm/query_length": 32},
-        "models.minilm: the key 'query_length' goes with a late-interaction model, not with a dense one",
+        "models.minilm: the key 'query_length' goes with late-interaction models, not with dense ones",
+    ),
+    "a query's prompt of a query generator": (
+        {"models/doct5query/prompts": {"query": "query: "}},
+        "models.doct5query.prompts: a query generator reads documents only",
+    ),
+    "query length for an unknown dataset": (
+        {"models/colbertv2/query_lengths": {"argana": 300}},
+        "models.colbertv2.query_lengths: no dataset is named 'argana'; did you mean 'arguana'?",
     ),
     "candidates of an exhaustive search": (
         {"systems/x": {"retriever": "colbertv2", "candidates": 10, "exhaustive": True}},
@@ -348,7 +356,9 @@ def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
     page = (root / "docs" / "datasets.md").read_text().replace("/data/mine", str(tmp_path))
     examples = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     grids = [example for example in examples if "grid" in example]
-    assert [set(example["datasets"]) for example in grids] == [{"mine"}, {"miracl-sw"}, {"nano-scifact"}]
+    assert [set(example["datasets"]) for example in grids] == [
+        {name} for name in ("mine", "miracl-sw", "nano-scifact", "bright-aops")
+    ]
     for example in grids:
         for name in {"miracl-sw", "nano-scifact"} & set(example["corpora"]):  # registered, with more said of them
             assert example["corpora"][name].items() <= raw["corpora"][name].items()
@@ -364,6 +374,57 @@ def test_each_mistake_is_named(raw, changes, message):
     with pytest.raises(ConfigError) as caught:
         config.load(raw)
     assert message in str(caught.value)
+
+
+FAMILIES = [*("dense", "sparse", "late-interaction", "cross-encoder", "seq2seq-reranker")]
+FAMILIES += ["query-generator", "term-weights"]
+# Keys, a value of each, and the families that read it.
+KEYS: dict[str, tuple[Any, list[str]]] = {
+    "similarity": ("dot", ["dense", "sparse"]),
+    "pooling": ("cls", ["dense", "sparse"]),
+    "separator": (" / ", ["dense"]),
+    "query_model": ("x", ["dense", "sparse", "late-interaction"]),
+    "prompts": ({"document": "d: "}, ["dense", "sparse", "query-generator"]),
+    "query_length": (32, ["late-interaction"]),
+    "query_lengths": ({"scifact": 48}, ["late-interaction"]),
+    "queries_per_document": (3, ["query-generator"]),
+    "seed": (1, ["query-generator"]),
+    "top_k": (5, ["query-generator"]),
+    "top_p": (0.9, ["query-generator"]),
+    "smoothing": ("sqrt", ["term-weights"]),
+    "keep_terms": (True, ["term-weights"]),
+    "train": ({"base": "minilm"}, ["dense", "cross-encoder"]),
+    "max_length": (64, FAMILIES),
+    "precision": ("float32", FAMILIES),
+    "trust_remote_code": (True, FAMILIES),
+    "note": ("…", FAMILIES),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_key_that_a_family_does_not_read_is_refused(raw, family):
+    """Each key on each family: refused with its name just where nothing reads it."""
+    for key, (value, read_by) in KEYS.items():
+        raw["models"]["x"] = {"family": family, "path": "/x", key: value}
+        try:
+            config.load(raw)
+            said = ""
+        except ConfigError as error:
+            said = str(error)
+        assert (f"models.x: the key {key!r} goes with " in said) == (family not in read_by), (key, said)
+
+
+def test_a_query_length_for_a_dataset_reruns_its_retrieval_alone(raw):
+    def entries(lengths: dict[str, int]) -> list[str]:
+        raw["models"]["colbertv2"]["query_lengths"] = lengths
+        plan = Grid(config.load(raw), raw)
+        encoding = [plan.model_entry("colbertv2")]
+        return encoding + [plan.query_entry("colbertv2", name) for name in ("arguana", "scifact", "cqadupstack-gis")]
+
+    before = entries({})
+    after = entries({"arguana": 300, "cqadupstack": 48})
+    assert (before[0], before[2]) == (after[0], after[2])
+    assert [json.loads(entry).get("query_length") for entry in after] == [None, 300, 32, 48]
 
 
 def test_all_mistakes_come_in_one_message(raw):

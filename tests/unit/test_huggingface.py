@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from helpers import Rows, hub
 
 from beirgrid import collection
 from beirgrid.__main__ import main
@@ -26,8 +25,6 @@ QRELS = [("q1", "d1", 1), ("q2", "d3", 2), ("q2", "d2", 0)]
 TRAIN = [("other", "d1", 1)]
 JUDGED = {"q2": {"d3": 2, "d2": 0}, "q1": {"d1": 1}}
 
-Rows = list[dict[str, Any]]
-
 
 def qrels(rows: list[tuple[str, str, Any]], score: bool = True) -> Rows:
     columns = ("query-id", "corpus-id", "score") if score else ("query-id", "corpus-id")
@@ -36,24 +33,6 @@ def qrels(rows: list[tuple[str, str, Any]], score: bool = True) -> Rows:
 
 def renamed(rows: Rows, **names: str) -> Rows:
     return [{names.get(key, key): value for key, value in row.items()} for row in rows]
-
-
-def hub(folder: Path, configurations: dict[str, dict[str, Rows]], suffix: str = "parquet") -> str:
-    """Write a dataset repository: data files, and a card that says which configuration and split each is."""
-    card = []
-    for name, splits in configurations.items():
-        files = []
-        for split, rows in splits.items():
-            path = folder / name / f"{split}-00000-of-00001.{suffix}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if suffix == "parquet":
-                pq.write_table(pa.Table.from_pylist(rows), path)
-            else:
-                path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-            files.append({"split": split, "path": f"{name}/{path.name}"})
-        card.append({"config_name": name, "data_files": files})
-    (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': card})}---\n")
-    return str(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +48,11 @@ def fetch(tmp_path, capsys):
     """Fetch corpus and dataset of a repository; return the status and standard error of the first that fails."""
     out = tmp_path / "out"
 
-    def call(identifier: str, **entry: Any) -> tuple[int, str]:
-        source = json.dumps({"source": "huggingface", "id": identifier, "revision": REVISION, "documents": 3})
+    def call(identifier: str, documents: str = "", **entry: Any) -> tuple[int, str]:
+        source = json.dumps(
+            {"source": "huggingface", "id": identifier, "revision": REVISION, "documents": 3}
+            | ({"split": documents} if documents else {})
+        )
         corpus = [*("--corpus", source, "--output", out / "corpus.parquet", "--made", out / "corpus.json")]
         dataset = [
             *("--dataset", json.dumps({"corpus": "tiny", **entry}), "--corpus", source),
@@ -140,6 +122,44 @@ def test_beir_layout(tmp_path, fetch):
     assert_whole(tmp_path / "out", JUDGED)
 
 
+def bright(excluded: tuple[list[str], list[str]]) -> dict[str, dict[str, Rows]]:
+    """Return the configurations of BRIGHT: a split per domain; documents without titles; queries with their qrels."""
+    first, second = ({"query": row["text"], "id": row["_id"], "gold_answer": "…"} for row in QUERIES[:2])
+    examples = [
+        {**first, "gold_ids": ["d3"], "gold_ids_long": ["N/A"], "excluded_ids": excluded[0]},
+        {**second, "gold_ids": ["d1"], "gold_ids_long": ["N/A"], "excluded_ids": excluded[1]},
+    ]
+    documents = [{"id": row["_id"], "content": row["text"]} for row in DOCUMENTS]
+    return {
+        "documents": {"biology": documents, "pony": documents[:1]},
+        "examples": {"biology": examples, "pony": examples[:1]},
+    }
+
+
+def test_bright_layout(tmp_path, fetch):
+    """What a query excludes stands beside the query, and in no qrels."""
+    identifier = hub(tmp_path / "hub", bright((["N/A"], ["d2", "d3"])))
+    assert fetch(identifier, documents="biology", split="biology")[0] == 0
+    out = tmp_path / "out"
+    assert pq.read_table(out / "corpus.parquet")["text"].to_pylist() == [row["text"] for row in DOCUMENTS]
+    assert collection.read_queries(out / "queries.parquet") == {"q2": "second", "q1": "première"}
+    assert collection.read_qrels(out / "qrels.tsv") == {"q2": {"d3": 1}, "q1": {"d1": 1}}
+    assert collection.read_excluded(out / "queries.parquet") == {"q1": {"d2", "d3"}}
+    assert json.loads((out / "dataset.json").read_text())["facts"]["excluded"] == 2
+
+
+def test_a_relevant_document_is_not_excluded(tmp_path, fetch):
+    identifier = hub(tmp_path / "hub", bright((["d2"], ["d1"])))
+    error = the_error(fetch(identifier, documents="biology", split="biology"))
+    assert error == "query 'q1' of dataset 'tiny' excludes the relevant document 'd1'"
+
+
+def test_a_split_of_bright_must_be_named(tmp_path, fetch):
+    identifier = hub(tmp_path / "hub", bright((["N/A"], ["N/A"])))
+    assert "'documents' has no split 'documents' (it has biology, pony)" in the_error(fetch(identifier))
+    assert "'examples' has no split 'test'" in the_error(fetch(identifier, documents="biology"))
+
+
 GOOD = {
     "default": {"test": qrels(QRELS)},
     "corpus": {"corpus": DOCUMENTS},
@@ -150,7 +170,9 @@ GOOD = {
 @pytest.mark.parametrize(
     ("changes", "entry", "message"),
     [
-        pytest.param({"corpus": None}, {}, "has no configuration corpus .it has default, queries.", id="no-corpus"),
+        pytest.param(
+            {"corpus": None}, {}, "configuration corpus or documents .it has default, queries.", id="no-corpus"
+        ),
         pytest.param({"default": None}, {}, "has no configuration qrels or default", id="no-qrels"),
         pytest.param({}, {"split": "dev"}, "'default' has no split 'dev' .it has test.", id="no-split"),
         pytest.param(

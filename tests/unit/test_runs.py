@@ -26,6 +26,11 @@ def test_the_querys_own_document_goes_before_the_cut():
     assert ranking.ids == ["a", "c"]
 
 
+def test_excluded_documents_go_before_the_cut():
+    ranking = runs.canonical("q", ["a", "b", "c", "d"], [4, 3, 2, 1], depth=2, excluded={"a", "c"})
+    assert ranking.ids == ["b", "d"]
+
+
 def test_nan_is_refused_with_query_and_document():
     with pytest.raises(DataError, match=r"query 'q'.*document 'b' is NaN"):
         runs.canonical("q", ["a", "b"], [1.0, float("nan")])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from helpers import ROOT, snakemake
 from small import ENCODE, collection, run
 
 _TRAIN = {"base": "tiny-dense", "derive": ["sentences"], "queries_per_document": 2, "documents": 30, "batch": 8}
@@ -66,6 +68,34 @@ def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):
     }
     trained = set(re.findall(r"^Job \d+: Training (\S+)$", done.stdout, re.MULTILINE))
     assert trained == {f"{model}@{corpus}" for model in MODELS for corpus in ("one", "two")}
+
+
+@pytest.mark.parametrize("neural", [False, True], ids=["derived and bm25", "generated and dense"])
+def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neural):
+    """On the cluster: a job that runs no model goes where the jobs without a GPU go."""
+    settings = yaml.safe_load(grid.read_text())
+    train = {**MODELS["taught"], "base": "tiny-dense", "retrievers": ["bm25"]}
+    if neural:
+        train |= {"generator": "writer", "retrievers": ["bm25", "tiny-dense"]}
+        del train["derive"]
+    settings["models"]["taught"]["train"] = train
+    settings["models"]["writer"] = {"family": "query-generator", "path": str(tiny_models["query-generator"])}
+    settings["grid"] = {"systems": ["taught"], "datasets": ["one"]}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
+    # A dry run shows a rule's message in place of its resources, where it has one.
+    unnamed = tmp_path / "checkout"
+    shutil.copytree(ROOT, unnamed, symlinks=True, ignore=shutil.ignore_patterns(".*", "results", "logs", "tests"))
+    for rules in (unnamed / "workflow/rules").glob("*.smk"):
+        rules.write_text(re.sub(r"    message:\n.*\n", "", rules.read_text()))
+    arguments = ["-n", "--profile", "slurm", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml"]
+    done = snakemake(*arguments, cwd=unnamed)
+    assert done.returncode == 0, done.stdout
+    jobs = dict(re.findall(r"^rule (\w+):\n.*?^    resources: ([^\n]*)$", done.stdout, re.MULTILINE | re.DOTALL))
+    for name in ("generate", "mine"):
+        partition, gpus = ("gpu", 1) if neural else ("cpu", 0)
+        assert f"slurm_partition={partition}" in jobs[name]
+        assert f"gpu={gpus}" in jobs[name]
+    assert "slurm_partition=gpu" in jobs["adapt"]
 
 
 def test_gpl_after_tsdae_runs_and_shows_what_it_cost(grid, tmp_path):

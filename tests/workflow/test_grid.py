@@ -190,6 +190,11 @@ MODEL_CHANGES = {
         {"query_length": 12},
         {"retrieve_late": 1, "evaluate": 1, **_TABLES},
     ),
+    "length of a dataset's queries": (
+        "tiny-colbert",
+        {"query_lengths": {"small": 12}},
+        {"retrieve_late": 1, "evaluate": 1, **_TABLES},
+    ),
     "length of a retriever": ("tiny-dense", {"max_length": 16}, _DENSE),
     "note on a retriever": ("tiny-dense", {"note": "small"}, _TABLES),
     "revision of a reranker": ("tiny-ce", _REVISION, {"fetch_model": 1, **_RERANKED}),

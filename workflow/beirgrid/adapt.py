@@ -8,8 +8,11 @@ the vector of what is left of them when most words are deleted, as a pre-trainin
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 SCALE = {"cosine": 20.0, "dot": 1.0}
 # Share of the words that TSDAE deletes.
 DELETED = 0.6
+# Steps after which the state of a training is written (weights, and twice as much of the optimizer's), for one that is
+# killed to go on from.
+SAVED_STEPS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,17 +58,79 @@ def run(args: argparse.Namespace) -> None:
         # On a CPU in float32 unless the entry says otherwise: only some multiply bfloat16.
         wanted = recipe.get("precision", args.precision if device == "cuda" else "float32")
         precision = pick_precision(wanted, device)
+        state = _state_folder(args, precision)
         with files.atomic(args.output, directory=True) as temporary, files.scratch(f"{args.output}-cache") as cache:
-            facts.update(_train(recipe, args, device, precision, cache, temporary))
+            facts.update(_train(recipe, args, device, precision, cache, state, temporary))
             facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
+        shutil.rmtree(state)
         facts.update(device=device, precision=precision, bytes=files.size(args.output))
 
 
+def _state_folder(args: argparse.Namespace, precision: str) -> Path:
+    """Return the folder beside the output that holds the state of just this training; those of others are deleted.
+
+    Its name follows from all that decides on the weights, so that nothing else goes on from that state.
+    """
+    made_from = {
+        "version": provenance.STAGE_VERSIONS["adapt"],
+        "recipe": args.recipe,
+        "precision": precision,
+        "base": checkpoints.verify(args.output.parent.name, {}, args.base),
+        "examples": files.sha256(args.examples),
+    }
+    fingerprint = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+    folder: Path = args.output.parent / f".{args.output.name}-state-{fingerprint}"
+    for other in args.output.parent.glob(f".{args.output.name}-state-*"):
+        if other != folder:
+            shutil.rmtree(other)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _last_state(folder: Path) -> Path | None:
+    """Return the last state that was written whole, if there is one: its trainer_state.json is written last."""
+
+    def whole(path: Path) -> bool:
+        try:
+            return bool(files.read_json(path))
+        except ValueError:
+            return False
+
+    states = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json") if whole(path)]
+    return max(states, key=lambda path: int(path.name.split("-")[1]), default=None)
+
+
+def _trainer(**options: Any) -> Any:
+    """Return a trainer that saves and restores the loss with all of its weights: TSDAE's has a decoder."""
+    from safetensors.torch import load_model, save_model
+    from sentence_transformers import SentenceTransformerTrainer
+
+    class Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
+        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+            folder = Path(output_dir or self.args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            save_model(self.loss, str(folder / "loss.safetensors"))
+
+        def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+            load_model(self.loss, Path(checkpoint_path) / "loss.safetensors")
+
+    return Trainer(**options)
+
+
 def _train(
-    recipe: dict[str, Any], args: argparse.Namespace, device: str, precision: str, cache: Path, output: Path
+    recipe: dict[str, Any],
+    args: argparse.Namespace,
+    device: str,
+    precision: str,
+    cache: Path,
+    state: Path,
+    output: Path,
 ) -> dict[str, Any]:
-    """Train with the settings of the recipe, save to ``output`` and return steps, seconds and losses."""
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    """Train with the settings of the recipe, save to ``output`` and return steps, seconds and losses.
+
+    A training that was killed goes on from the last of its states in ``state``, to the same weights.
+    """
+    from sentence_transformers import SentenceTransformerTrainingArguments
     from transformers import set_seed
 
     set_seed(recipe["seed"])
@@ -70,7 +138,7 @@ def _train(
     examples = _examples(recipe, args.examples, cache)
     tsdae = recipe["recipe"] == "tsdae"
     settings = SentenceTransformerTrainingArguments(
-        output_dir=str(cache),
+        output_dir=str(state),
         num_train_epochs=recipe.get("epochs", 1),
         max_steps=recipe.get("steps", -1),
         per_device_train_batch_size=recipe["batch"],
@@ -79,26 +147,30 @@ def _train(
         lr_scheduler_type="constant_with_warmup" if tsdae else "linear",
         weight_decay=0.0 if tsdae else 0.01,
         prompts=_prompts(recipe, examples.column_names),
-        batch_sampler=_distinct(examples) if recipe["recipe"] == "genq" else "batch_sampler",
+        batch_sampler=_distinct(examples) if recipe["recipe"] == "genq" else _shuffled,
         seed=recipe["seed"],
         bf16=precision == "bfloat16",
         fp16=precision == "float16",
         use_cpu=device == "cpu",
-        save_strategy="no",
+        save_strategy="steps",
+        save_steps=SAVED_STEPS,
+        save_total_limit=1,
         logging_steps=0.01,  # of all steps
         report_to="none",
         disable_tqdm=True,
     )
     shown = examples.select_columns([name for name in examples.column_names if name != "document"])
-    trainer = SentenceTransformerTrainer(
-        model=model, args=settings, train_dataset=shown, loss=_loss(model, recipe, args.base)
-    )
-    trained = trainer.train()
+    trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=_loss(model, recipe, args.base))
+    last = _last_state(state)
+    if last:
+        print(f"going on from {last}", file=sys.stderr)
+    trained = trainer.train(resume_from_checkpoint=str(last) if last else None)
     model.save_pretrained(str(output), create_model_card=False)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return {
         "examples": len(examples),
         "steps": trained.global_step,
+        "resumed_from_step": int(last.name.split("-")[1]) if last else 0,
         "training_seconds": round(trained.metrics["train_runtime"], 1),
         "losses": losses,
     }
@@ -138,6 +210,19 @@ def _prompts(recipe: dict[str, Any], columns: list[str]) -> dict[str, str] | Non
     roles = {"query": "query", "positive": "document", "negative": "document", "damaged": "document"}
     prompts = recipe.get("prompts", {})
     return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None
+
+
+def _shuffled(dataset: Dataset, generator: torch.Generator, **options: Any) -> Any:
+    """Return a batch sampler whose order follows from seed and epoch, so that it is the same after a resume."""
+    from sentence_transformers.base.sampler import DefaultBatchSampler
+    from torch.utils.data import RandomSampler
+
+    class Sampler(DefaultBatchSampler):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[list[int]]:
+            self.generator.manual_seed(self.seed + self.epoch)
+            yield from super().__iter__()
+
+    return Sampler(RandomSampler(dataset, generator=generator), generator=generator, **options)
 
 
 def _distinct(examples: Dataset) -> Callable[..., Any]:

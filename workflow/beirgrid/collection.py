@@ -15,6 +15,8 @@ from .errors import DataError
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
+# A column of queries.parquet where the dataset excludes documents: ids that are not ranked for the query.
+EXCLUDED = pa.field("excluded", pa.list_(pa.string()))
 ROW_GROUP = 8192
 # What expansion makes of a document, by family of model: queries to append, or terms to index instead.
 EXPANSION_SCHEMAS = {
@@ -113,8 +115,16 @@ def pick_documents(corpus: str | Path, ids: set[str]) -> dict[str, Document]:
 
 def read_queries(path: str | Path) -> dict[str, str]:
     """Return query id to text, in file order."""
-    table = pq.read_table(path)
+    table = pq.read_table(path, columns=["_id", "text"])
     return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+def read_excluded(path: str | Path) -> dict[str, set[str]]:
+    """Return query id to the documents that are not ranked for it, of the queries that have such."""
+    if "excluded" not in pq.read_schema(path).names:
+        return {}
+    rows = pq.read_table(path, columns=["_id", "excluded"]).to_pylist()
+    return {row["_id"]: set(row["excluded"]) for row in rows if row["excluded"]}
 
 
 def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:

@@ -75,6 +75,7 @@ class Corpus:
     source: str
     id: str | None = None
     revision: str | None = None
+    split: str | None = None
     path: str | None = None
     supplied: str = ""
     documents: int | None = None
@@ -299,6 +300,11 @@ def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}: {error.message}"
 
 
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def _unknown(where: str, kind: str, name: str, known: Iterable[str]) -> Iterator[str]:
     if name not in (known := list(known)):
         yield f"{where}: no {kind} is named {name!r}{nearest(name, known)}"
@@ -331,7 +337,7 @@ def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
 # place of a registered corpus keeps the keys of its entry.)
 _SOURCE_KEYS: dict[str, tuple[set[str], set[str]]] = {
     "local": ({"path"}, set()),
-    "ir_datasets": ({"id"}, {"path", "supplied", "revision"}),
+    "ir_datasets": ({"id"}, {"path", "supplied", "revision", "split"}),
     "huggingface": ({"id", "revision"}, {"path", "supplied"}),
 }
 
@@ -457,8 +463,9 @@ def _leakage_problems(config: Config, model: str) -> Iterator[str]:
 
 def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
     origins = [key for key in ("path", "package", "train") if key in model]
-    if "train" in model and len(origins) > 1:
-        yield f"{where}: a model is either trained or has {origins[0]}, not both"
+    for key in ("path", "package", "checkpoint", "revision", "files") if "train" in model else ():
+        if key in model:
+            yield f"{where}: a model is either trained or has {key}, not both"
     if not origins and "checkpoint" not in model:
         yield f"{where}: needs a checkpoint with its revision, or a path, package or train"
     if not origins and "checkpoint" in model and "revision" not in model:
@@ -469,31 +476,20 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
         yield f"{where}: a dense model needs its similarity (cosine or dot)"
     if model["family"] == "sparse" and model.get("similarity", "dot") != "dot":
         yield f"{where}: sparse models compare by dot product"
-    if model["family"] in _RERANKERS:
-        for key in sorted({"similarity", "pooling", "prompts", "separator", "query_model"} & set(model)):
-            yield f"{where}: a {model['family']} has no {key}"
-    if model["family"] == "late-interaction":
-        for key, reason in _NOT_LATE.items():
-            if key in model:
-                yield f"{where}: a late-interaction model has no {key} ({reason})"
-    elif "query_length" in model:
-        yield f"{where}: the key 'query_length' goes with a late-interaction model, not with a {model['family']} one"
-    if model["family"] in _EXPANDERS and "similarity" in model:
-        yield f"{where}: a {model['family']} model has no similarity"
-    for family, keys in _EXPANDERS.items():
-        for key in sorted(keys & set(model)) if model["family"] != family else ():
-            yield f"{where}: the key {key!r} goes with {family} models, not with a {model['family']} model"
+    for key, families in _KEY_FAMILIES.items():
+        if key in model and model["family"] not in families:
+            why = f" ({_NOT_LATE[key]})" if model["family"] == "late-interaction" and key in _NOT_LATE else ""
+            yield f"{where}: the key {key!r} goes with {_listed(families)} models, not with {model['family']} ones{why}"
+    if model["family"] == "query-generator" and {"query", "datasets"} & set(model.get("prompts", {})):
+        yield f"{where}.prompts: a query generator reads documents only"
     yield from _pooling_problems(where, model)
     yield from _query_side_problems(where, model, raw)
-    if "train" in model:
+    if "train" in model and model["family"] in _KEY_FAMILIES["train"]:
         yield from _train_problems(where, model, raw)
 
 
 def _train_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
     train, models, family = model["train"], raw["models"], model["family"]
-    if family not in ("dense", "cross-encoder"):
-        yield f"{where}.train: only dense models and cross-encoders can be trained"
-        return
     if family == "dense" and "recipe" not in train:
         yield f"{where}.train: a dense model needs its recipe ({', '.join(RECIPES)})"
         return
@@ -565,17 +561,17 @@ def _pooling_problems(where: str, model: Mapping[str, Any]) -> Iterator[str]:
         yield f"{where}.pooling: a {model['family']} model pools as {', '.join(known)}, not {model['pooling']!r}"
 
 
-# Families whose models expand documents for BM25, and the keys that only their entries have.
-_EXPANDERS = {
-    "query-generator": {"queries_per_document", "seed", "top_k", "top_p"},
-    "term-weights": {"smoothing", "keep_terms"},
-}
+# Families whose models expand documents for BM25.
+_EXPANDERS = ("query-generator", "term-weights")
 
 
 def _query_side_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with how a model encodes queries: its prompts per dataset, its second tower."""
-    for dataset in model.get("prompts", {}).get("datasets", {}):
-        yield from _unknown(f"{where}.prompts.datasets", "dataset", dataset, raw["datasets"])
+    of_datasets = {"prompts.datasets": model.get("prompts", {}).get("datasets", {})}
+    of_datasets["query_lengths"] = model.get("query_lengths", {})
+    for key, values in of_datasets.items():
+        for dataset in values:
+            yield from _unknown(f"{where}.{key}", "dataset", dataset, raw["datasets"])
     if "query_model" in model:
         at = f"{where}.query_model"
         yield from _model_use_problems(at, model["query_model"], model["family"], raw)
@@ -587,7 +583,19 @@ def _query_side_problems(where: str, model: Mapping[str, Any], raw: Mapping[str,
 
 
 _RERANKERS = ("cross-encoder", "seq2seq-reranker")
-# What an entry of a late-interaction model cannot say, and why.
+# The families that read a key; a key that is not here is read by all.
+_KEY_FAMILIES: dict[str, tuple[str, ...]] = {
+    "similarity": ("dense", "sparse"),
+    "pooling": tuple(_POOLINGS),
+    "separator": ("dense",),
+    "query_model": ("dense", "sparse", "late-interaction"),
+    "prompts": ("dense", "sparse", "query-generator"),
+    **dict.fromkeys(("query_length", "query_lengths"), ("late-interaction",)),
+    **dict.fromkeys(("queries_per_document", "seed", "top_k", "top_p"), ("query-generator",)),
+    **dict.fromkeys(("smoothing", "keep_terms"), ("term-weights",)),
+    "train": ("dense", "cross-encoder"),
+}
+# Why an entry of a late-interaction model cannot say this.
 _NOT_LATE = {
     "similarity": "tokens are compared by dot product, documents by MaxSim",
     "prompts": "the markers before queries and documents come with its checkpoint",

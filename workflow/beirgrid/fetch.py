@@ -21,7 +21,7 @@ from . import checkpoints, collection, files, provenance
 from .config import Corpus, Dataset
 from .errors import DataError
 from .progress import Progress
-from .sources import Document, Judgement, Query, Source, open_source
+from .sources import Document, Exclusion, Judgement, Query, Source, open_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -176,14 +176,16 @@ def fetch_dataset(
     corpus = Corpus(dataset.corpus, **corpus_entry)
     source = open_source(corpus)
     with provenance.record("fetch", made, {**entry, "source": corpus_entry}) as facts:
-        grades, overruled = _grades(dataset, source.judgements(dataset))
+        grades, excluded, overruled = _grades(dataset, source.judgements(dataset))
         texts, dropped = _judged_queries(dataset, corpus, source.queries(dataset), grades)
         judged = {document for query in grades.values() for document in query}
         missing = judged - _known(documents, judged)
         # Both are whole before either gets its name, so that queries never stand beside older qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
-            columns = [list(texts), list(texts.values())]
-            pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), new_queries)
+            table = pa.table([list(texts), list(texts.values())], schema=collection.QUERIES_SCHEMA)
+            if excluded:
+                table = table.append_column(collection.EXCLUDED, [[excluded.get(query, []) for query in texts]])
+            pq.write_table(table, new_queries)
             with new_qrels.open("w", encoding="utf-8") as stream:
                 stream.write("query-id\tcorpus-id\tscore\n")
                 for query in texts:
@@ -202,25 +204,36 @@ def fetch_dataset(
             duplicates_dropped=dropped,
             unknown_documents=len(missing),
             overruled_judgements=overruled,
+            excluded=sum(map(len, excluded.values())),
             sha256={path.name: files.sha256(path) for path in (queries, qrels)},
         )
 
 
-def _grades(dataset: Dataset, judgements: Iterator[Judgement]) -> tuple[dict[str, dict[str, int]], int]:
-    """Return the qrels and how many judgements were overruled by a later, different one."""
+def _grades(
+    dataset: Dataset, judgements: Iterator[Judgement | Exclusion]
+) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], int]:
+    """Return the qrels, the documents not ranked per query, and how many judgements were overruled by a later one."""
     grades: dict[str, dict[str, int]] = {}
+    excluded: dict[str, list[str]] = {}
     overruled = 0
-    for query, document, grade, place in judgements:
+    for item in judgements:
+        _check_id(item.query, item.place)
+        _check_id(item.document, item.place)
+        if isinstance(item, Exclusion):
+            excluded.setdefault(item.query, []).append(item.document)
+            continue
+        query, document, grade, place = item
         if abs(grade) > 100:
             raise DataError(f"{place}: {grade} is no relevance grade (at most 100)")
-        _check_id(query, place)
-        _check_id(document, place)
         of_query = grades.setdefault(query, {})
         overruled += of_query.get(document, grade) != grade
         of_query[document] = grade
     if not grades:
         raise DataError(f"dataset {dataset.name!r} has no qrels (split {dataset.split!r} is empty)")
-    return grades, overruled
+    for query, documents in excluded.items():
+        if both := [document for document in documents if grades.get(query, {}).get(document, 0) > 0]:
+            raise DataError(f"query {query!r} of dataset {dataset.name!r} excludes the relevant document {both[0]!r}")
+    return grades, excluded, overruled
 
 
 def _judged_queries(

@@ -37,7 +37,7 @@ _MODEL_KEYS = (
     *_EXPANSION_KEYS,
 )
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
-_CORPUS_KEYS = ("source", "id", "revision", "path", "documents", "allow")
+_CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
 # What of a recipe each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
@@ -169,11 +169,16 @@ class Grid:
     def query_entry(self, system: str, dataset: str) -> str:
         """Return the JSON of the model entry with which a system encodes the queries of a dataset."""
         model = self.query_model(system)
-        prompts = self._prompts(model)
+        spec, prompts = self.config.models[model].spec, self._prompts(model)
+        own = self._of_dataset(prompts.get("datasets", {}), dataset) or {}
+        entry = json.loads(self._entry(model, _MODEL_KEYS, query=own.get("query", prompts.get("query"))))
+        length = self._of_dataset(spec.get("query_lengths", {}), dataset) or spec.get("query_length")
+        return json.dumps(entry | ({"query_length": length} if length else {}), ensure_ascii=False)
+
+    def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
+        """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
         means = [name for name, entry in self.config.datasets.items() if dataset in entry.mean_of]
-        own = (prompts.get("datasets", {}).get(name, {}).get("query") for name in (dataset, *means))
-        prompt = next((prompt for prompt in own if prompt is not None), prompts.get("query"))
-        return self._entry(model, (*_MODEL_KEYS, "query_length"), query=prompt)
+        return next((values[name] for name in (dataset, *means) if name in values), None)
 
     def query_model(self, system: str) -> str:
         """Return the model that encodes the queries of a system: its retriever, or the retriever's query_model."""
@@ -495,3 +500,9 @@ class Grid:
         source = dataset.id or f"{corpus.path or corpus.id}, {dataset.split}"
         facts |= {"corpus": dataset.corpus, "source": source, "licence": corpus.licence}
         return {**facts, "shards": len(self.shards(dataset.corpus))}
+
+    # Resources
+
+    def gpus(self, models: Any) -> int:
+        """Return the GPUs of a job: one if it runs ``models`` and they are not kept to the CPU."""
+        return int(bool(models) and self.config.device != "cpu")

@@ -25,7 +25,7 @@ STAGE_VERSIONS = {
     "generate": 1,
     "mine": 1,
     "label": 1,
-    "adapt": 1,
+    "adapt": 2,
     "encode": 2,
     "expand": 1,
     "index": 1,

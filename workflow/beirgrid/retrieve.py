@@ -63,7 +63,7 @@ def run_lucene(args: argparse.Namespace) -> None:
     """Search all queries with BM25 and write the canonical run."""
     settings = {"fields": args.fields, "language": args.language, "k1": args.k1, "b": args.b, "depth": args.depth}
     with provenance.record("retrieve", args.made, settings) as facts:
-        queries = collection.read_queries(args.queries)
+        queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
             started = time.monotonic()
             hits = lucene.search(
@@ -74,12 +74,12 @@ def run_lucene(args: argparse.Namespace) -> None:
                 language=args.language,
                 k1=args.k1,
                 b=args.b,
-                depth=args.depth + 1,  # the query's own document may be among them
+                depth=_searched(args.depth, excluded),
                 threads=args.threads,
                 memory_mb=args.memory,
             )
             facts["search_seconds"] = round(time.monotonic() - started, 3)
-        found = {query: runs.canonical(query, *hits[query], args.depth) for query in queries}
+        found = {query: runs.canonical(query, *hits[query], args.depth, excluded.get(query, ())) for query in queries}
         runs.write(args.output, found, args.system)
         facts.update(_run_facts(found, len(queries)), device="cpu")
 
@@ -88,15 +88,15 @@ def run_shards(args: argparse.Namespace) -> None:
     """Encode the queries, search every shard exactly and write the canonical run."""
     settings = {**args.model, "depth": args.depth}
     with provenance.record("retrieve", args.made, settings) as facts:
-        queries = collection.read_queries(args.queries)
+        queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         vectors = encoder.encode_queries(list(queries.values()))
         check_finite(vectors, [f"query {query!r}" for query in queries])
         started = time.monotonic()
-        scores, rows = args.search(args, vectors, args.depth + 1)
+        scores, rows = args.search(args, vectors, _searched(args.depth, excluded))
         facts["search_seconds"] = round(time.monotonic() - started, 3)
         ids = collection.read_ids(args.corpus)
-        found = dict(_rankings(queries, ids, scores, rows, args.depth))
+        found = dict(_rankings(queries, excluded, ids, scores, rows, args.depth))
         runs.write(args.output, found, args.system)
         facts.update(encoder.facts(), **_run_facts(found, len(queries)))
 
@@ -113,7 +113,7 @@ def run_late(args: argparse.Namespace) -> None:
     """Encode the queries, score the candidates (or every document) by MaxSim and write the canonical run."""
     search = {"candidates": args.candidates} if args.indexes else {"exhaustive": True}
     with provenance.record("retrieve", args.made, {**args.model, **search, "depth": args.depth}) as facts:
-        queries = collection.read_queries(args.queries)
+        queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         found = encoder.encode_queries(list(queries.values()))
         check_finite(found.sums(), [f"query {query!r}" for query in queries])
@@ -124,11 +124,17 @@ def run_late(args: argparse.Namespace) -> None:
             scores, rows = maxsim.search(shards, args.indexes, found, args.candidates, progress)
             facts["candidates_per_query"] = round(float(np.mean([len(row) for row in rows])), 1)
         else:
-            scores, rows = maxsim.search_exhaustively(shards, found, args.depth + 1, progress)
+            depth = _searched(args.depth, excluded)
+            scores, rows = maxsim.search_exhaustively(shards, found, depth, progress)
         facts["search_seconds"] = round(time.monotonic() - started, 3)
-        run = dict(_rankings(queries, collection.read_ids(args.corpus), scores, rows, args.depth))
+        run = dict(_rankings(queries, excluded, collection.read_ids(args.corpus), scores, rows, args.depth))
         runs.write(args.output, run, args.system)
         facts.update(encoder.facts(), **_run_facts(run, len(queries)))
+
+
+def _searched(depth: int, excluded: dict[str, set[str]]) -> int:
+    """Return how many documents to search for: those that are dropped, the query's own among them, may be the best."""
+    return depth + 1 + max(map(len, excluded.values()), default=0)
 
 
 def _run_facts(run: runs.Run, queries: int) -> dict[str, int]:
@@ -170,6 +176,7 @@ def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tu
 
 def _rankings(
     queries: dict[str, str],
+    excluded: dict[str, set[str]],
     ids: pa.Array,
     scores: Sequence[np.ndarray] | np.ndarray,
     rows: Sequence[np.ndarray] | np.ndarray,
@@ -178,4 +185,4 @@ def _rankings(
     for number, query in enumerate(queries):
         found = rows[number] >= 0
         documents = ids.take(rows[number][found]).to_pylist()
-        yield query, runs.canonical(query, documents, scores[number][found], depth)
+        yield query, runs.canonical(query, documents, scores[number][found], depth, excluded.get(query, ()))

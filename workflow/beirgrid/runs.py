@@ -7,7 +7,7 @@ larger document id (as a string) first. Files hold scores with nine digits, whic
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +27,14 @@ class Ranking(NamedTuple):
 Run = dict[str, Ranking]
 
 
-def canonical(query: str, ids: Iterable[str], scores: np.ndarray | list[float], depth: int | None = None) -> Ranking:
-    """Return a ranking in canonical order without the query's own document, cut at ``depth``.
+def canonical(
+    query: str,
+    ids: Iterable[str],
+    scores: np.ndarray | list[float],
+    depth: int | None = None,
+    excluded: Collection[str] = (),
+) -> Ranking:
+    """Return a ranking in canonical order without the query's own document and ``excluded`` ones, cut at ``depth``.
 
     Raises:
         DataError: a score is NaN.
@@ -39,8 +45,8 @@ def canonical(query: str, ids: Iterable[str], scores: np.ndarray | list[float], 
         raise DataError(f"query {query!r}: the score of document {ids[int(np.isnan(values).argmax())]!r} is NaN")
     # Python's sort is stable: sorting by id and then by score leaves ties in id order.
     by_id = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)
-    order = [by_id[i] for i in np.argsort(-values[by_id], kind="stable") if ids[by_id[i]] != query]
-    order = order[:depth]
+    order = [by_id[i] for i in np.argsort(-values[by_id], kind="stable")]
+    order = [i for i in order if ids[i] != query and ids[i] not in excluded][:depth]
     return Ranking([ids[i] for i in order], values[order])
 
 

@@ -53,6 +53,14 @@ class Judgement(NamedTuple):
     place: str
 
 
+class Exclusion(NamedTuple):
+    """A document that the benchmark does not let be ranked for a query (BRIGHT)."""
+
+    query: str
+    document: str
+    place: str
+
+
 class Source(Protocol):
     """A provider of one collection."""
 
@@ -64,8 +72,8 @@ class Source(Protocol):
         """Yield the queries of a dataset, judged or not."""
         ...
 
-    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
-        """Yield the qrels of a dataset."""
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
+        """Yield the qrels of a dataset, and the documents that are not ranked for a query."""
         ...
 
 
@@ -195,17 +203,23 @@ class IrDatasetsSource:
         with _download_errors(dataset.id):
             for query in _load(dataset.id).queries_iter():
                 place = f"{dataset.id} query {query.query_id!r}"
-                yield Query(query.query_id, query.default_text(), place)
+                text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
+                yield Query(query.query_id, text, place)
 
-    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         assert dataset.id is not None
         with _download_errors(dataset.id):
             loaded = _load(dataset.id)
             if not loaded.has_qrels():
                 raise DataError(f"{dataset.id} has no qrels in ir_datasets; a part of it may have ({dataset.id}/test?)")
+            # In BRIGHT's qrels a grade, -100, means that a document is excluded.
+            excluded = {grade for grade, meaning in loaded.qrels_defs().items() if meaning.startswith("Excluded")}
             for judgement in loaded.qrels_iter():
                 place = f"{dataset.id} qrels of query {judgement.query_id!r}"
-                yield Judgement(judgement.query_id, judgement.doc_id, judgement.relevance, place)
+                if judgement.relevance in excluded:
+                    yield Exclusion(judgement.query_id, judgement.doc_id, place)
+                else:
+                    yield Judgement(judgement.query_id, judgement.doc_id, judgement.relevance, place)
 
 
 def _body(document: Any) -> str:
@@ -250,32 +264,49 @@ def _download_errors(identifier: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class HuggingFaceSource:
-    """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR or MTEB layout.
+    """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR, MTEB or BRIGHT layout.
 
-    All three have the configurations ``corpus`` and ``queries``. The qrels are a configuration too, or a
-    dataset of their own (BeIR/scifact-qrels), which the dataset's entry then names. Only data files are
-    read: the library runs no code of a dataset.
+    The first three have the configurations ``corpus`` and ``queries``. The qrels are a configuration too, or a
+    dataset of their own (BeIR/scifact-qrels), which the dataset's entry then names. BRIGHT has ``documents`` and
+    ``examples``, a split per corpus, where an example is a query with the documents that are relevant and those
+    that are not ranked. Only data files are read: the library runs no code of a dataset.
     """
 
     corpus: Corpus
 
     def documents(self) -> Iterator[Document]:
-        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, ("corpus",)):
-            yield Document(_id(row, place), _text(row, "title", place), _text(row, "text", place), place)
+        name, split = ("corpus", "documents"), self.corpus.split or ""
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, split):
+            text = _text(row, "content" if "content" in row else "text", place)
+            yield Document(_id(row, place), _text(row, "title", place), text, place)
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
-        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, ("queries",), dataset.split):
-            yield Query(_id(row, place), _text(row, "text", place, required=True), place)
+        name = ("queries", "examples")
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, dataset.split):
+            yield Query(_id(row, place), _text(row, "query" if "query" in row else "text", place, required=True), place)
 
-    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         identifier, revision = self.corpus.id, self.corpus.revision
         if dataset.id:
             identifier, revision = dataset.id, dataset.revision
-        for row, place in _hub_rows(identifier, revision, ("qrels", "default"), dataset.split):
+        for row, place in _hub_rows(identifier, revision, ("qrels", "default", "examples"), dataset.split):
+            if "gold_ids" in row:
+                yield from _example(row, place)
+                continue
             grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
             if not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise DataError(f"{place}: the score {grade!r} is not a whole number")
             yield Judgement(_id(row, place, "query-id"), _id(row, place, "corpus-id"), int(grade), place)
+
+
+def _example(row: dict[str, Any], place: str) -> Iterator[Judgement | Exclusion]:
+    """Yield the relevant documents of one of BRIGHT's examples, and those not ranked (["N/A"] where there are none)."""
+    query = _id(row, place)
+    for document in row["gold_ids"]:
+        yield Judgement(query, document, 1, place)
+    for document in row["excluded_ids"]:
+        if document != "N/A":
+            yield Exclusion(query, document, place)
 
 
 def _hub_rows(
@@ -296,12 +327,12 @@ def _hub_rows(
         if name is None:
             raise DataError(
                 f"{identifier} has no configuration {' or '.join(configurations)} (it has {', '.join(have)}), "
-                "so it is not in BEIR, NanoBEIR or MTEB layout"
+                "so it is not in BEIR, NanoBEIR, MTEB or BRIGHT layout"
             )
         splits = datasets.load_dataset(identifier, name, revision=revision)
         wanted = next((key for key in (split, name) if key in splits), None)
         # Queries and documents often have one split, whatever its name; qrels must have the one asked for.
-        if wanted is None and (len(splits) > 1 or name in ("qrels", "default")):
+        if wanted is None and (len(splits) > 1 or name in ("qrels", "default", "examples")):
             raise DataError(
                 f"{identifier}: its configuration {name!r} has no split {split or name!r} (it has {', '.join(splits)})"
             )

@@ -25,7 +25,7 @@ rule generate:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("generate", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("generate", w, attempt),
-        gpu=0 if grid.config.device == "cpu" else 1,
+        gpu=lambda w: grid.gpus("generator" in grid.generation_inputs(w.model)),
     shell:
         "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus} {params.generator}"
         " --precision {params.precision}"
@@ -58,7 +58,7 @@ rule mine:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("mine", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("mine", w, attempt),
-        gpu=0 if grid.config.device == "cpu" else 1,
+        gpu=lambda w: grid.gpus(grid.mining_inputs(w.model)["checkpoints"]),
     shell:
         "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries}"
         " --corpus {input.corpus} {params.retrievers}"
