@@ -20,7 +20,7 @@ rule generate:
     wildcard_constraints:
         model=grid.models_of("genq", "gpl"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("generate", w, attempt),
@@ -53,7 +53,7 @@ rule mine:
     wildcard_constraints:
         model=grid.models_of("gpl"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("mine", w, attempt),
@@ -87,7 +87,7 @@ rule label:
     wildcard_constraints:
         model=grid.models_of("gpl"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("label", w, attempt),
@@ -118,7 +118,7 @@ rule adapt:
     wildcard_constraints:
         model=grid.models_of("genq", "gpl", "tsdae"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("adapt", w, attempt),

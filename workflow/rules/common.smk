@@ -14,6 +14,9 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 
+# The environment of what runs models: torch's CUDA build, which runs on a CPU too, is some GB larger.
+NEURAL = f"../../envs/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
+
 environment.prepare_jobs(grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror)
 
 if workflow.is_main_process and grid.notice():

@@ -20,7 +20,7 @@ rule encode:
     wildcard_constraints:
         model=grid.family("dense"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode", w, attempt),
@@ -55,7 +55,7 @@ rule encode_sparse:
     wildcard_constraints:
         model=grid.family("sparse"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_sparse", w, attempt),
@@ -90,7 +90,7 @@ rule encode_late:
     wildcard_constraints:
         model=grid.family("late-interaction"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_late", w, attempt),

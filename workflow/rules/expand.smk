@@ -18,7 +18,7 @@ rule expand:
     benchmark:
         "results/benchmarks/expand/{model}/{corpus}/{shard}.tsv"
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("expand", w, attempt),

@@ -74,7 +74,7 @@ rule fetch_model:
     wildcard_constraints:
         model=grid.models_of(None),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_model", w, attempt),

@@ -47,7 +47,7 @@ rule index_faiss:
     wildcard_constraints:
         model=grid.family("dense"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_faiss", w, attempt),
@@ -74,7 +74,7 @@ rule index_impact:
     wildcard_constraints:
         model=grid.family("sparse"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_impact", w, attempt),
@@ -101,7 +101,7 @@ rule index_late:
     wildcard_constraints:
         model=grid.family("late-interaction"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_late", w, attempt),

