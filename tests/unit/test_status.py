@@ -61,6 +61,14 @@ def test_jobs_are_followed_from_start_to_end(told):
     assert ended.alive is False
 
 
+def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    logger.info("job", extra=_info(1))
+    recorder.end(succeeded=False)
+    assert status.read(path).jobs[1].state == "failed"
+
+
 def test_a_line_that_is_cut_off_is_left_out(told):
     logger, recorder, path = told
     _begin(logger, recorder, path)

@@ -155,6 +155,8 @@ def _follow(run: Run, event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind == "over":
         run.over = event
+        for job in run.in_state("running"):  # Snakemake says nothing of a job that ends without its files
+            job.state, job.seconds = "failed", event["time"] - job.since
     elif kind == "started":
         log = event["log"][0] if event["log"] else ""
         facts = (event["rule"], event["wildcards"], log, event["outputs"])
@@ -196,7 +198,7 @@ def lines(current: Run, width: int) -> Iterator[str]:
     yield ""
     yield from _cells(current, width)
     if running := current.in_state("running"):
-        yield from ["", f"Running, {len(running)}:"]
+        yield from ["", f"{'Running' if current.alive is not False else 'Running when it died'}, {len(running)}:"]
         yield from (_describe(job, current) for job in running[:_JOBS])
     if failed := current.in_state("failed"):
         yield from ["", f"Failed, {len(failed)}:"]
