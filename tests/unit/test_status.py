@@ -46,11 +46,12 @@ def test_jobs_are_followed_from_start_to_end(told):
         logger.info("job", extra=_info(number))
     logger.info("something else")
     logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 1})
-    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2})
+    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": ["2.log", "slurm.log"]})
     run = status.read(path)
     assert run.facts["jobs"] == {"encode": 3}
     assert {number: job.state for number, job in run.jobs.items()} == {1: "done", 2: "failed"}
     assert run.alive
+    assert run.jobs[2].logs == ["2.log", "slurm.log"]
     assert run.jobs[1].name == "encode tiny 1"
     logger.info("again", extra=_info(2))  # a retry
     assert status.read(path).jobs[2].state == "running"
@@ -67,6 +68,16 @@ def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(tol
     logger.info("job", extra=_info(1))
     recorder.end(succeeded=False)
     assert status.read(path).jobs[1].state == "failed"
+
+
+def test_a_job_whose_end_was_not_told_is_done_once_its_record_is_there(told, tmp_path):
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    made = tmp_path / "made.json"
+    logger.info("job", extra=_info(1) | {"output": [str(made)]})
+    assert status.read(path).jobs[1].state == "running"
+    made.write_text("{}")
+    assert status.read(path).jobs[1].state == "done"
 
 
 def test_a_line_that_is_cut_off_is_left_out(told):
@@ -93,8 +104,9 @@ def test_a_process_that_is_gone_has_died_and_another_machines_cannot_be_asked(to
     logger, recorder, path = told
     _begin(logger, recorder, path)
     facts = json.loads(path.read_text())
-    gone = os.spawnlp(os.P_WAIT, "true", "true") or 2**22 + 1  # above the largest number of a process
-    path.write_text(json.dumps({**facts, "pid": gone}) + "\n")
+    path.write_text(json.dumps({**facts, "pid": 2**22 + 1}) + "\n")  # above the largest number of a process
+    assert status.read(path).alive is False
+    path.write_text(json.dumps({**facts, "pid": os.getppid()}) + "\n")  # a later process of its number
     assert status.read(path).alive is False
     path.write_text(json.dumps({**facts, "host": f"not-{socket.gethostname()}"}) + "\n")
     assert status.read(path).alive is None

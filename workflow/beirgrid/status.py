@@ -51,8 +51,8 @@ class Recorder:
         with contextlib.suppress(OSError):  # as below
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-        run = {"pid": os.getpid(), "host": socket.gethostname(), "command": sys.argv[1:], "config": self.raw}
-        self._write("run", jobs=self.stats, **run)
+        process = {"pid": os.getpid(), "began": _began(os.getpid()), "host": socket.gethostname()}
+        self._write("run", jobs=self.stats, command=sys.argv[1:], config=self.raw, **process)
 
     def end(self, succeeded: bool) -> None:
         """Say that the run is over."""
@@ -68,7 +68,7 @@ class Recorder:
         elif kind == "job_finished":
             self._write("finished", id=told["job_id"])
         elif kind == "job_error":
-            self._write("failed", id=told["jobid"])
+            self._write("failed", id=told["jobid"], log=list(told["log"]))  # with the cluster's own log
         return True
 
     def _write(self, event: str, **facts: Any) -> None:
@@ -86,7 +86,7 @@ class Job:
 
     rule: str
     wildcards: dict[str, str]
-    log: str
+    logs: list[str]
     outputs: list[str]
     state: str
     since: float
@@ -96,6 +96,10 @@ class Job:
     def name(self) -> str:
         """Rule and wildcards."""
         return " ".join([self.rule, *self.wildcards.values()])
+
+    def end(self, state: str, moment: float) -> None:
+        """Change the state of the job, which took until now."""
+        self.seconds, self.state, self.since = moment - self.since, state, moment
 
 
 @dataclass
@@ -122,13 +126,18 @@ class Run:
             return False
         if self.facts["host"] != socket.gethostname():
             return None
-        try:
-            os.kill(self.facts["pid"], 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:  # somebody else's
-            return True
-        return True
+        return bool(_began(self.facts["pid"]) == self.facts["began"])
+
+
+def _began(pid: int) -> float | None:
+    """Return when a process of this machine began (a later one may have its number), or None if it is gone."""
+    import psutil  # Snakemake brings it
+
+    try:
+        began: float = psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+    return began
 
 
 def read(path: Path) -> Run:
@@ -147,6 +156,7 @@ def read(path: Path) -> Run:
             _follow(run, event)
     if run is None:
         raise BeirgridError(f"{path} holds no run: it was cut off, by a full disk perhaps")
+    _complete(run)
     return run
 
 
@@ -155,15 +165,23 @@ def _follow(run: Run, event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind == "over":
         run.over = event
-        for job in run.in_state("running"):  # Snakemake says nothing of a job that ends without its files
-            job.state, job.seconds = "failed", event["time"] - job.since
     elif kind == "started":
-        log = event["log"][0] if event["log"] else ""
-        facts = (event["rule"], event["wildcards"], log, event["outputs"])
+        facts = (event["rule"], event["wildcards"], event["log"], event["outputs"])
         run.jobs[event["id"]] = Job(*facts, state="running", since=event["time"])
     elif (job := run.jobs.get(event.get("id", -1))) is not None:
-        job.seconds = event["time"] - job.since
-        job.state, job.since = {"finished": "done"}.get(kind, kind), event["time"]
+        job.logs = event.get("log", job.logs)
+        job.end({"finished": "done"}.get(kind, kind), event["time"])
+
+
+def _complete(run: Run) -> None:
+    """End the jobs whose end Snakemake did not tell: with --quiet it tells none, and never that files are missing."""
+    for job in run.in_state("running"):
+        records = [Path(path) for path in job.outputs if path.endswith(".json")]
+        times = [path.stat().st_mtime for path in records if path.is_file()]
+        if records and len(times) == len(records) and min(times) >= job.since:
+            job.end("done", max(times))
+        elif run.over:
+            job.end("failed", run.over["time"])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -199,12 +217,13 @@ def lines(current: Run, width: int) -> Iterator[str]:
     yield from _cells(current, width)
     if running := current.in_state("running"):
         yield from ["", f"{'Running' if current.alive is not False else 'Running when it died'}, {len(running)}:"]
-        yield from (_describe(job, current) for job in running[:_JOBS])
+        yield from (_describe(job) for job in running[:_JOBS])
     if failed := current.in_state("failed"):
         yield from ["", f"Failed, {len(failed)}:"]
         for job in failed[:_JOBS]:
-            yield f"  {job.name}: {job.log}"
-            yield from (f"    {line}" for line in _tail(Path(job.log), _LINES))
+            for log in job.logs:
+                yield f"  {job.name}: {log}"
+                yield from (f"    {line}" for line in _tail(Path(log), _LINES))
 
 
 def _headline(current: Run) -> str:
@@ -292,12 +311,12 @@ def _cell(grid: Grid, states: dict[str, str], system: str, dataset: str) -> str:
     return "done" if all(Path(file).is_file() for file in files) else "waiting"
 
 
-def _describe(job: Job, current: Run) -> str:
+def _describe(job: Job) -> str:
     """Return what a running job last said; a cluster may not have begun with it."""
-    said = list(_tail(Path(job.log), 1))
-    if not Path(job.log).is_file():
-        said = ["submitted, not begun"]
-    return f"  {job.name}, {_clock(max(0.0, time.time() - job.since))}: {said[0] if said else 'begun'}"
+    log = Path(job.logs[0])
+    begun = log.is_file() and log.stat().st_mtime >= job.since - 1  # else it is an earlier attempt's
+    said = [*_tail(log, 1), "begun"][0] if begun else "submitted, not begun"
+    return f"  {job.name}, {_clock(max(0.0, time.time() - job.since))}: {said}"
 
 
 def _tail(path: Path, count: int) -> Iterable[str]:
