@@ -57,6 +57,10 @@ def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
     return json.dumps({key: entry[key] for key in keys if key in entry}, ensure_ascii=False)
 
 
+def _without(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != key}
+
+
 class Grid:
     """Systems × datasets, and everything that they need."""
 
@@ -480,7 +484,8 @@ class Grid:
                 "rows": list(config.grid_datasets),
                 "metrics": list(config.metrics),
                 "tolerances": config.tolerances,
-                "models": {name: model.spec for name, model in config.models.items() if name in used},
+                # sizes change no number that a table shows
+                "models": {name: _without(config.models[name].spec, "size") for name in config.models if name in used},
             },
             ensure_ascii=False,
         )
