@@ -14,7 +14,9 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 
-environment.prepare_jobs(grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror)
+environment.prepare_jobs(
+    grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.beside_models()
+)
 
 if workflow.is_main_process and grid.notice():
     logger.warning(grid.notice())

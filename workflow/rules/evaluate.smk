@@ -20,6 +20,8 @@ rule evaluate:
     resources:
         mem_mb=lambda w, attempt: 4000 * attempt,
         runtime=lambda w, attempt: 15 * attempt,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
         " --run {input.run} --qrels {input.qrels} --metrics {params.metrics}"

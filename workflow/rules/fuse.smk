@@ -22,6 +22,8 @@ rule fuse:
     resources:
         mem_mb=lambda w, attempt: 6000 * attempt,
         runtime=lambda w, attempt: 30 * attempt,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid fuse --system {wildcards.system} --runs {input.runs} {params.fusion}"
         " --depth {params.depth} --output {output.run} --made {output.made} > {log} 2>&1"

@@ -52,6 +52,8 @@ rule index_faiss:
     resources:
         mem_mb=lambda w, attempt: (1000 + grid.shard_documents(w.corpus) // 100) * attempt,
         runtime=lambda w, attempt: 30 * attempt,
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid index faiss --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
@@ -79,6 +81,8 @@ rule index_impact:
     resources:
         mem_mb=lambda w, attempt: (1000 + grid.postings_mb(w.model, w.corpus)) * attempt,
         runtime=lambda w, attempt: 30 * attempt,
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid index impact --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
@@ -106,6 +110,8 @@ rule index_late:
     resources:
         mem_mb=lambda w, attempt: (2000 + grid.shard_documents(w.corpus) // 50) * attempt,
         runtime=lambda w, attempt: 120 * attempt,
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid index late --tokens {input.tokens}"
         " --output {output.index} --made {output.made} > {log} 2>&1"

@@ -56,6 +56,8 @@ rule rerank:
     resources:
         mem_mb=lambda w, attempt: 4000 * attempt,
         runtime=lambda w, attempt: 30 * attempt,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid rerank --system {wildcards.system} --first-stage {input.run}"
         " --scores {input.scores} --depth {params.depth}"

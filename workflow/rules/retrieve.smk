@@ -26,6 +26,8 @@ rule retrieve_lucene:
     resources:
         mem_mb=lambda w, attempt: 4000 * attempt,
         runtime=lambda w, attempt: 60 * attempt,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve lucene --system {wildcards.system} --index {input.index}"
         " --fields {params.fields} --language {params.language} {params.bm25}"
@@ -62,6 +64,8 @@ rule retrieve_faiss:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 120 * attempt,
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
@@ -98,6 +102,8 @@ rule retrieve_impact:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 120 * attempt,
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve impact --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
@@ -136,6 +142,8 @@ rule retrieve_late:
         mem_mb=lambda w, attempt: 8000 * attempt,
         runtime=lambda w, attempt: 240 * attempt,
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve late --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
