@@ -3,10 +3,10 @@
     bench/scale.py [corpus] [vectors] [--folder FOLDER] [--sizes SMALL LARGE]
 
 ``corpus`` runs a grid over synthetic documents (200,000 and 1,000,000) with random-weight models, in shards of
-100,000. ``vectors`` runs ``index faiss`` on random vectors (1,000,000 and 10,000,000 of 32 dimensions), a shard of
+100,000. ``vectors`` runs ``index faiss`` on random vectors (1,000,000 and 10,000,000 of 64 dimensions), a shard of
 500,000 after the other, then ``retrieve faiss`` on all. What is printed comes from the records beside the
 artifacts: the peak is the resident memory of the stage's process and of its largest child (Java); pages of mapped
-files count, though the system may take them back at any time. 2 GB on disk, deleted at the end.
+files count, though the system may take them back at any time. 3 GB on disk, deleted at the end.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def call(*arguments: str | Path) -> None:
 
 def texts(number: int, words: int, seed: int) -> Iterator[str]:
     """Yield random texts over a vocabulary of 5,000 words whose frequencies are as uneven as those of text."""
-    choose = random.Random(seed)
+    choose = random.Random(seed)  # noqa: S311
     vocabulary = ["".join(choose.choices("abcdefghij", k=4)) for _ in range(5000)]
-    weights = list(1 / rank for rank in range(10, 5010))
+    weights = [1 / rank for rank in range(10, 5010)]
     for start in range(0, number, 10_000):
         drawn = choose.choices(vocabulary, weights, k=min(10_000, number - start) * words)
         yield from (" ".join(drawn[at : at + words]) for at in range(0, len(drawn), words))
@@ -63,14 +63,15 @@ def corpus(folder: Path, documents: int) -> dict[str, list[dict[str, Any]]]:
     import checkpoints
 
     write_collection(folder / "data", documents)
+    dense, reranker = checkpoints.save_dense(folder / "dense"), checkpoints.save_cross_encoder(folder / "ce")
     models = {
-        "tiny": {"family": "dense", "path": str(checkpoints.save_dense(folder / "dense")), "similarity": "cosine"}
+        "tiny": {"family": "dense", "path": str(dense), "similarity": "cosine", "max_length": 32},
+        "ce": {"family": "cross-encoder", "path": str(reranker), "max_length": 32},
     }
-    models["ce"] = {"family": "cross-encoder", "path": str(checkpoints.save_cross_encoder(folder / "ce"))}
     settings = {
         "corpora": {"synthetic": {"source": "local", "path": str(folder / "data"), "documents": documents}},
         "datasets": {"synthetic": {"corpus": "synthetic", "queries": QUERIES}},
-        "models": {name: {**model, "max_length": 32} for name, model in models.items()},
+        "models": models,
         "systems": {
             "tiny": {"retriever": "tiny"},
             "tiny+ce": {"first_stage": "tiny", "reranker": "ce", "depth": 10},
@@ -80,7 +81,7 @@ def corpus(folder: Path, documents: int) -> dict[str, list[dict[str, Any]]]:
         "device": "cpu",
     }
     (folder / "grid.yaml").write_text(json.dumps(settings))  # JSON is YAML
-    call("snakemake", "--cores", "2", "--configfile", folder / "grid.yaml", "--directory", folder)
+    call("snakemake", "--cores", "1", "--configfile", folder / "grid.yaml", "--directory", folder)
     return records(folder / "results")
 
 
@@ -93,8 +94,8 @@ def vectors(folder: Path, number: int) -> dict[str, list[dict[str, Any]]]:
 
     from beirgrid import collection
 
-    dimension, generator = 32, np.random.default_rng(0)
-    checkpoint = checkpoints.save_dense(folder / "dense")
+    dimension, generator = 64, np.random.default_rng(0)
+    checkpoint = checkpoints.save_dense(folder / "dense", dimension=dimension)
     shards = []
     for start in range(0, number, SHARD["vectors"]):
         rows = generator.standard_normal((min(SHARD["vectors"], number - start), dimension), np.float32)

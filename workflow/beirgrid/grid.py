@@ -230,16 +230,12 @@ class Grid:
         short = small or self._system(system).kind in ("rerank", "fusion")
         return f"cell-{system}-{dataset}" if self.config.small_corpus and short else None
 
-    def beside_models(self) -> str:
-        """Return which index ({model}/{corpus}) and evaluation ({system}/{dataset}) share a job with a model's stage."""
-        found: dict[str, None] = {}
-        for dataset in self.datasets:
-            corpus = self.config.datasets[dataset].corpus
-            for system in self.systems if self.is_small(corpus) else ():
-                if self._system(system).kind in ("dense", "sparse", "late-interaction"):
-                    model = self.artifacts_of(self._system(system).spec["retriever"]).format(corpus=corpus)
-                    found.update(dict.fromkeys((f"{model}/{corpus}", f"{system}/{dataset}")))
-        return " ".join(found)
+    def small(self) -> str:
+        """Return corpus/{corpus} and dataset/{dataset} of all that are small, for the partitions in profiles/slurm."""
+        corpora = [f"corpus/{name}" for name in self.config.corpora if self.is_small(name)]
+        datasets = self.config.datasets.values()
+        over = [f"dataset/{entry.name}" for entry in datasets if not entry.mean_of and self.is_small(entry.corpus)]
+        return " ".join([*corpora, *over])
 
     # Inputs
 

@@ -15,7 +15,7 @@ except ConfigError as error:
 
 
 environment.prepare_jobs(
-    grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.beside_models()
+    grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.small()
 )
 
 if workflow.is_main_process and grid.notice():
