@@ -122,7 +122,7 @@ def save_seq2seq(folder: Path, seed: int = 4) -> Path:
     return folder
 
 
-def save_dense(folder: Path, seed: int = 0) -> Path:
+def save_dense(folder: Path, seed: int = 0, dimension: int = 32) -> Path:
     """Save a mean-pooling SentenceTransformer over a random BERT."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -131,10 +131,10 @@ def save_dense(folder: Path, seed: int = 0) -> Path:
 
     torch.manual_seed(seed)
     bert = folder.parent / f"{folder.name}-bert"
-    BertModel(_config(initializer_range=0.5)).save_pretrained(bert)
+    BertModel(_config(initializer_range=0.5, hidden_size=dimension)).save_pretrained(bert)
     _tokenizer().save_pretrained(bert)
-    transformer = Transformer(str(bert))
-    SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu").save_pretrained(str(folder))
+    modules = [Transformer(str(bert)), Pooling(dimension, "mean")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
     return folder
 
 

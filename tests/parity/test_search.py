@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 from helpers import beirgrid
 
-from beirgrid import collection, index, lucene, runs
+from beirgrid import collection, impact, index, lucene, runs
 from beirgrid.errors import DataError
 from beirgrid.retrieve import search_shards
 
@@ -41,6 +46,42 @@ def test_shards_merge_into_the_exact_ranking(tmp_path, depth):
     assert rows.shape == (7, min(depth, sum(sizes)))
     assert (rows == expected).all()
     np.testing.assert_allclose(scores, np.take_along_axis(exact, expected, 1), rtol=1e-4, atol=1e-4)
+
+
+def _one_at_a_time(shards: list[Path]) -> Iterator[Path]:
+    """Yield shards, each only while no other is mapped by this process."""
+    for shard in shards:
+        gc.collect()  # numba, where it had to compile, leaves what it was called with in cycles
+        mapped = Path("/proc/self/maps").read_text()
+        assert not [other for other in shards if str(other) in mapped]
+        yield shard
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc tells what is mapped")
+def test_only_one_shard_is_mapped_at_a_time(tmp_path):
+    rng = np.random.default_rng(0)
+    dense = [_index(tmp_path, rng.standard_normal((200, 8), np.float32), number) for number in range(3)]
+    search_shards(_one_at_a_time(dense), np.ones((2, 8), np.float32), 5)
+    sparse = [tmp_path / f"{number}.impact" for number in range(3)]
+    for folder in sparse:
+        folder.mkdir()
+        impact.write_index(scipy.sparse.csr_matrix(rng.random((200, 8), np.float32)), folder)
+    impact.search_shards(_one_at_a_time(sparse), scipy.sparse.csr_matrix(np.ones((2, 8), np.float32)), 5)
+
+
+def test_of_a_corpus_only_the_ids_that_were_found_are_kept(tmp_path):
+    names = [f"d{row}" for row in range(1000)]
+    with pq.ParquetWriter(tmp_path / "corpus.parquet", collection.CORPUS_SCHEMA) as writer:
+        for start in range(0, 1000, 300):
+            part = names[start : start + 300]
+            writer.write_table(pa.table([part, part, part], schema=collection.CORPUS_SCHEMA))
+    found = np.array([[999, 0, 300, -1], [300, 299, 1, -1]])
+    ids = collection.read_ids(tmp_path / "corpus.parquet", found)
+    assert ids.names.to_pylist() == ["d0", "d1", "d299", "d300", "d999"]
+    assert ids.take(found[0, :3]).to_pylist() == ["d999", "d0", "d300"]
+    nothing = collection.read_ids(tmp_path / "corpus.parquet", [np.zeros(0, np.int64)])
+    assert nothing.take(np.zeros(0, np.int64)).to_pylist() == []
+    assert collection.known_ids(tmp_path / "corpus.parquet", {"d999", "d1000", "d0"}) == {"d0", "d999"}
 
 
 def test_a_model_of_another_dimension_is_refused(tmp_path):

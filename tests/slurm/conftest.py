@@ -21,10 +21,10 @@ def _cluster() -> None:
 
 @pytest.fixture(scope="session")
 def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Callable[..., Path]:
-    """Return a function that writes a configfile of the small grid, with some of its systems."""
+    """Return a function that writes a configfile of the small grid, with some of its systems, a job per stage."""
     data = collection(tmp_path_factory.mktemp("data") / "small")
 
-    def write(systems: list[str]) -> Path:
+    def write(systems: list[str], small_corpus: int = 0) -> Path:
         settings = {
             "corpora": {"small": {"source": "local", "path": str(data), "documents": 60}},
             "datasets": {"small": {"corpus": "small", "queries": 11}},
@@ -36,6 +36,7 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
             "grid": {"systems": systems, "datasets": ["small"]},
             "encode": {**ENCODE, "shard": 60},
             "metrics": ["ndcg@10", "recall@100"],
+            "small_corpus": small_corpus,
         }
         path = tmp_path_factory.mktemp("config") / "grid.yaml"
         path.write_text(yaml.safe_dump(settings))
@@ -65,6 +66,12 @@ def expected(dense_grid: Path, fetched: Path, tmp_path_factory: pytest.TempPathF
     shutil.copytree(fetched, folder)
     undisturbed(dense_grid, folder)
     return (folder / TABLE).read_text()
+
+
+@pytest.fixture
+def small_corpus(write_config: Callable[..., Path]) -> Path:
+    """The configfile of the fault tests with a corpus that is small: two jobs for the cell in place of four."""
+    return write_config(["tiny"], 100)
 
 
 @pytest.fixture

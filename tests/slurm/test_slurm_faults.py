@@ -61,6 +61,44 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     assert "exceeded memory limit" in Path(log).read_text()
 
 
+# A job of two stages
+
+
+@full
+def test_a_cancelled_job_of_two_stages_is_run_again_whole_and_nothing_else_is(site, small_corpus, expected):
+    site.configfile = small_corpus
+    run = site.start("--retries", "0")
+    site.hang("evaluate")
+    subprocess.run(["scancel", site.live()[0]["JobId"]], check=True)
+    assert end(run).returncode != 0
+    # Snakemake takes the outputs of all stages of a failed job away, of those that had ended too.
+    assert not (site.folder / "results/runs/tiny/small.run.gz").exists()
+    assert (site.folder / "results/indexes/tiny-dense/small/0.faiss").exists()
+    _finishes(site, expected)
+    assert site.states("encode") == ["COMPLETED"]
+    assert site.states("cell") == ["CANCELLED", "COMPLETED"]
+
+
+@full
+def test_a_job_of_two_stages_has_more_memory_at_the_next_attempt(site, small_corpus, expected):
+    site.configfile = small_corpus
+    memory = [f"{rule}:mem_mb=600 * 4**(attempt - 1)" for rule in ("encode", "index_faiss")]
+    _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", *memory))
+    assert site.states("encode") == ["FAILED", "COMPLETED"]
+    assert [job["MinMemoryNode"] for job in site.jobs("encode")] == ["600M", "2400M"]
+
+
+@full
+def test_a_job_of_two_stages_has_the_time_of_both_and_more_at_the_next_attempt(site, small_corpus, expected):
+    site.configfile = small_corpus
+    limits = [f"{rule}:runtime=attempt" for rule in ("encode", "index_faiss")]
+    run = site.start("--config", "device=cpu", "--set-resources", *limits)
+    site.hang("encode")
+    _finishes(site, expected, run)
+    assert site.states("encode") == ["TIMEOUT", "COMPLETED"]
+    assert [job["TimeLimit"] for job in site.jobs("encode")] == ["00:02:00", "00:04:00"]
+
+
 @full
 def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good(site, expected):
     failed = site.run("--config", "device=cuda", "--retries", "1")

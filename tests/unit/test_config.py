@@ -7,6 +7,7 @@ import json
 import re
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -567,3 +568,23 @@ def test_every_object_of_the_schema_says_what_else_it_may_hold():
         return missing + ([path] if node.get("type") == "object" and node.get("additionalProperties") is None else [])
 
     assert walk(schema, "top") == []  # every object says what else it may hold
+
+
+def test_short_stages_of_a_small_corpus_share_a_job(raw):
+    raw["grid"] = {"systems": ["bm25", "minilm", "bm25+minilm"], "datasets": ["scifact", "trec-covid"]}
+    plan = Grid(config.load(raw), raw)
+
+    def shard(corpus):
+        return plan.shard_job(SimpleNamespace(model="minilm", corpus=corpus, shard="0"))
+
+    def cell(system, dataset):
+        return plan.cell_job(SimpleNamespace(system=system, dataset=dataset))
+
+    assert (shard("scifact"), shard("trec-covid")) == ("encode-minilm-scifact", None)
+    assert (cell("minilm", "scifact"), cell("minilm", "trec-covid")) == ("cell-minilm-scifact", None)
+    assert cell("bm25+minilm", "trec-covid") == "cell-bm25+minilm-trec-covid"  # fusing is short anywhere
+    assert {"corpus/scifact", "dataset/scifact"} < set(plan.small().split())
+    assert not {"corpus/trec-covid", "dataset/trec-covid", "dataset/cqadupstack"} & set(plan.small().split())
+    raw["small_corpus"] = 0
+    plan = Grid(config.load(raw), raw)
+    assert (shard("scifact"), cell("bm25+minilm", "scifact"), plan.small()) == (None, None, "")

@@ -154,6 +154,7 @@ CHANGES = {
         {"rerank": 1, "evaluate": 1, **_TABLES},
     ),
     "another device and batch": ({"device": "cpu", "encode": {**ENCODE, "batch_tokens": {"cpu": 99}}}, [], {}),
+    "other small corpora": ({"small_corpus": 0}, [], {}),
     "another metric": ({"metrics": ["ndcg@10", "recall@100", "p@5"]}, [], {"evaluate": len(SYSTEMS), **_TABLES}),
     "another precision of all": (
         {"encode": {**ENCODE, "precision": "bfloat16"}},

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -94,9 +95,48 @@ def _expanded(document: Document, row: dict[str, Any]) -> Document:
     return Document(document.id, "", " ".join(term for term, frequency in terms for _ in range(frequency)))
 
 
-def read_ids(corpus: str | Path) -> pa.Array:
-    """Return the document ids in row order, as Arrow strings (a few dozen bytes per document)."""
-    return pq.read_table(corpus, columns=["_id"])["_id"].combine_chunks()
+class Ids(NamedTuple):
+    """The ids of some rows of a corpus: ``rows`` int64, ascending, each once, and their ``names``."""
+
+    rows: np.ndarray
+    names: pa.Array
+
+    def take(self, rows: np.ndarray) -> pa.Array:
+        """Return the ids of rows that are among these."""
+        return self.names.take(np.searchsorted(self.rows, rows))
+
+
+def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Ids:
+    """Return the ids of the rows that searches found, at most one row group of the corpus in memory at a time.
+
+    Args:
+        corpus: corpus.parquet.
+        found: int64 rows per query; those below 0 are none.
+    """
+    rows = np.unique(np.concatenate(list(found)))
+    rows = rows[rows >= 0]
+    names = [pa.array([], pa.string())]
+    for first, ids in _id_groups(corpus):
+        low, high = np.searchsorted(rows, (first, first + len(ids)))
+        if low < high:
+            names.append(ids.take(rows[low:high] - first))
+    return Ids(rows, pa.concat_arrays(names))
+
+
+def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
+    """Return those of ``ids`` that the corpus has."""
+    wanted = pa.array(sorted(ids), pa.string())
+    return {found for _, group in _id_groups(corpus) for found in group.filter(pc.is_in(group, wanted)).to_pylist()}
+
+
+def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
+    """Yield the first row of each row group with the group's ids."""
+    first = 0
+    with pq.ParquetFile(corpus) as file:
+        for group in range(file.num_row_groups):
+            ids = file.read_row_group(group, columns=["_id"])["_id"].combine_chunks()
+            yield first, ids
+            first += len(ids)
 
 
 def pick_documents(corpus: str | Path, ids: set[str]) -> dict[str, Document]:

@@ -171,6 +171,7 @@ class Config:
     device: str = "auto"
     mirror: str = ""
     tolerances: dict[str, float] = field(default_factory=dict)
+    small_corpus: int = 0
 
 
 def load(raw: Mapping[str, Any]) -> Config:
@@ -245,6 +246,7 @@ def _typed(raw: Mapping[str, Any]) -> Config:
         device=raw.get("device", "auto"),
         mirror=_absolute_mirror(raw.get("mirror", "")),
         tolerances=raw.get("tolerances", {}),
+        small_corpus=raw.get("small_corpus", 0),
     )
 
 

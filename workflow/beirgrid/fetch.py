@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import checkpoints, collection, files, provenance
@@ -124,8 +123,9 @@ def _hash(identifier: str) -> int:
 
 def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
     """Return each id that occurs more than once, with its places; reads the source only if one does."""
-    values, counts = np.unique(np.frombuffer(hashes, np.uint64), return_counts=True)
-    suspects = set(values[counts > 1].tolist())
+    values = np.frombuffer(hashes, np.uint64)
+    values.sort()  # where they stand: a sorted copy, as np.unique makes, would double the memory
+    suspects = set(values[1:][values[1:] == values[:-1]].tolist())
     if not suspects:
         return {}
     places: dict[str, list[str]] = {}
@@ -179,7 +179,7 @@ def fetch_dataset(
         grades, excluded, overruled = _grades(dataset, source.judgements(dataset))
         texts, dropped = _judged_queries(dataset, corpus, source.queries(dataset), grades)
         judged = {document for query in grades.values() for document in query}
-        missing = judged - _known(documents, judged)
+        missing = judged - collection.known_ids(documents, judged)
         # Both are whole before either gets its name, so that queries never stand beside older qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
             table = pa.table([list(texts), list(texts.values())], schema=collection.QUERIES_SCHEMA)
@@ -271,13 +271,6 @@ def _judged_queries(
             f"dataset {dataset.name!r} has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
         )
     return texts, dropped
-
-
-def _known(corpus: Path, ids: set[str]) -> set[str]:
-    """Return those of ``ids`` that the corpus has."""
-    wanted = pa.array(sorted(ids), pa.string())
-    known = collection.read_ids(corpus)
-    return set(known.filter(pc.is_in(known, wanted)).to_pylist())
 
 
 def fetch_model(name: str, entry: dict[str, Any], output: Path, made: Path) -> None:

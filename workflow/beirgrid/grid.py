@@ -222,6 +222,31 @@ class Grid:
         """Return the documents per shard."""
         return int(self.config.encode["shard"])
 
+    # Jobs of a cluster that are more than one stage
+
+    def is_small(self, corpus: str) -> bool:
+        """Tell whether a corpus is registered as small: one shard, and at most ``small_corpus`` documents."""
+        documents = self.config.corpora[corpus].documents
+        return documents is not None and documents <= min(self.config.small_corpus, self.shard_size())
+
+    def shard_job(self, wildcards: Any) -> str | None:
+        """Return the name of the job that encodes and indexes a small corpus; None for others, a job per stage."""
+        return f"encode-{wildcards.model}-{wildcards.corpus}" if self.is_small(wildcards.corpus) else None
+
+    def cell_job(self, wildcards: Any) -> str | None:
+        """Return the name of the job that makes a run and evaluates it, where making it is short; else None."""
+        system, dataset = wildcards.system, wildcards.dataset
+        small = self.is_small(self.config.datasets[dataset].corpus)
+        short = small or self._system(system).kind in ("rerank", "fusion")
+        return f"cell-{system}-{dataset}" if self.config.small_corpus and short else None
+
+    def small(self) -> str:
+        """Return corpus/{corpus} and dataset/{dataset} of all that are small, for the partitions in profiles/slurm."""
+        corpora = [f"corpus/{name}" for name in self.config.corpora if self.is_small(name)]
+        datasets = self.config.datasets.values()
+        over = [f"dataset/{entry.name}" for entry in datasets if not entry.mean_of and self.is_small(entry.corpus)]
+        return " ".join([*corpora, *over])
+
     # Inputs
 
     def corpus_of(self, dataset: str) -> str:

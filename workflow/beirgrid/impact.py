@@ -67,6 +67,7 @@ def search_shards(
         )
         best.add_result(scores, np.where(rows < 0, -1, rows + first))
         first += size
+        del starts, documents, impacts  # unmapped before the next shard is mapped
     best.finalize()
     return best.D, best.I
 

@@ -105,5 +105,5 @@ def _dense(args: argparse.Namespace, texts: list[str], model: str, checkpoint: s
     vectors = encoder.encode_queries(texts)
     check_finite(vectors, [f"query {text!r}" for text in texts])
     _, rows = search_shards(map(Path, shards), vectors, args.recipe["negative_depth"])
-    ids = collection.read_ids(args.corpus)
+    ids = collection.read_ids(args.corpus, rows)
     return lambda start, block: [ids.take(found).to_pylist() for found in rows[start : start + len(block)]]

@@ -336,9 +336,8 @@ class Needs:
 
     def _retrieving(self, system: str, dataset: str, search: float, shard: float) -> Need:
         model, queries = self.grid.query_model(system), self._queries(dataset)
-        ids = 40 * self.documents(self.config.datasets[dataset].corpus) / 1e6
         seconds = self._read(model, queries, self._query_words[dataset]) + search + queries / 500
-        memory = shard + ids + self._run_mb(dataset) + self._batch_mb / 4
+        memory = shard + self._run_mb(dataset) + self._batch_mb / 4
         return self._neural(model, seconds, memory, self._run_file_mb(dataset))
 
     def _run_file_mb(self, dataset: str) -> float:
@@ -406,8 +405,7 @@ class Needs:
         seconds += met_postings(queries, QUERY_WORDS, self.documents(corpus)) / 10 / self.rate("lucene_postings")
         vectors = min(self.documents(corpus), self.grid.shard_size()) * dimensions * 4 / 1e6
         held = queries * (dimensions * 4 + train["negative_depth"] * 12) / 1e6
-        ids = 40 * self.documents(corpus) / 1e6
-        return self._neural(model, seconds, 1500 + vectors + held + ids, queries * 1e-3)
+        return self._neural(model, seconds, 1500 + vectors + held, queries * 1e-3)
 
     def _of_label(self, model: str) -> Need:
         train = self._train(model)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from . import collection, impact, lucene, maxsim, provenance, runs
 from .encoders import add_compute_arguments, check_finite, open_encoder
@@ -95,7 +94,7 @@ def run_shards(args: argparse.Namespace) -> None:
         started = time.monotonic()
         scores, rows = args.search(args, vectors, _searched(args.depth, excluded))
         facts["search_seconds"] = round(time.monotonic() - started, 3)
-        ids = collection.read_ids(args.corpus)
+        ids = collection.read_ids(args.corpus, rows)
         found = dict(_rankings(queries, excluded, ids, scores, rows, args.depth))
         runs.write(args.output, found, args.system)
         facts.update(encoder.facts(), **_run_facts(found, len(queries)))
@@ -127,7 +126,7 @@ def run_late(args: argparse.Namespace) -> None:
             depth = _searched(args.depth, excluded)
             scores, rows = maxsim.search_exhaustively(shards, found, depth, progress)
         facts["search_seconds"] = round(time.monotonic() - started, 3)
-        run = dict(_rankings(queries, excluded, collection.read_ids(args.corpus), scores, rows, args.depth))
+        run = dict(_rankings(queries, excluded, collection.read_ids(args.corpus, rows), scores, rows, args.depth))
         runs.write(args.output, run, args.system)
         facts.update(encoder.facts(), **_run_facts(run, len(queries)))
 
@@ -169,6 +168,7 @@ def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tu
         scores, rows = index.search(queries, min(depth, index.ntotal))
         best.add_result(scores, rows + start)
         start += index.ntotal
+        del index  # unmapped before the next one is mapped
     best.finalize()
     kept = min(depth, start)
     return best.D[:, :kept], best.I[:, :kept]
@@ -177,7 +177,7 @@ def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tu
 def _rankings(
     queries: dict[str, str],
     excluded: dict[str, set[str]],
-    ids: pa.Array,
+    ids: collection.Ids,
     scores: Sequence[np.ndarray] | np.ndarray,
     rows: Sequence[np.ndarray] | np.ndarray,
     depth: int,

@@ -17,7 +17,9 @@ except ConfigError as error:
 # The environment of what runs models: torch's CUDA build, which runs on a CPU too, is some GB larger.
 NEURAL = f"../../envs/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
 
-environment.prepare_jobs(grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror)
+environment.prepare_jobs(
+    grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.small()
+)
 
 if workflow.is_main_process and grid.notice():
     logger.warning(grid.notice())

@@ -26,6 +26,8 @@ rule encode:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
         " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
@@ -61,6 +63,8 @@ rule encode_sparse:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_sparse", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode_sparse", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
         " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
@@ -96,6 +100,8 @@ rule encode_late:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_late", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode_late", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
         " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"

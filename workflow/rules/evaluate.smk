@@ -20,6 +20,8 @@ rule evaluate:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("evaluate", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("evaluate", w, attempt),
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
         " --run {input.run} --qrels {input.qrels} --metrics {params.metrics}"

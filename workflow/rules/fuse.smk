@@ -22,6 +22,8 @@ rule fuse:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fuse", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("fuse", w, attempt),
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid fuse --system {wildcards.system} --runs {input.runs} {params.fusion}"
         " --depth {params.depth} --output {output.run} --made {output.made} > {log} 2>&1"

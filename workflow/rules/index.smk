@@ -52,6 +52,8 @@ rule index_faiss:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_faiss", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_faiss", w, attempt),
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid index faiss --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
@@ -79,6 +81,8 @@ rule index_impact:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_impact", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_impact", w, attempt),
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid index impact --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
@@ -106,6 +110,8 @@ rule index_late:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_late", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_late", w, attempt),
+    group:
+        grid.shard_job
     shell:
         "python -m beirgrid index late --tokens {input.tokens}"
         " --output {output.index} --made {output.made} > {log} 2>&1"

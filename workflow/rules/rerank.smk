@@ -56,6 +56,8 @@ rule rerank:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("rerank", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("rerank", w, attempt),
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid rerank --system {wildcards.system} --first-stage {input.run}"
         " --scores {input.scores} --depth {params.depth}"

@@ -26,6 +26,8 @@ rule retrieve_lucene:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_lucene", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_lucene", w, attempt),
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve lucene --system {wildcards.system} --index {input.index}"
         " --fields {params.fields} --language {params.language} {params.bm25}"
@@ -62,6 +64,8 @@ rule retrieve_faiss:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_faiss", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_faiss", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
@@ -98,6 +102,8 @@ rule retrieve_impact:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_impact", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_impact", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve impact --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
@@ -136,6 +142,8 @@ rule retrieve_late:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_late", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_late", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
+    group:
+        grid.cell_job
     shell:
         "python -m beirgrid retrieve late --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"

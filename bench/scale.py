@@ -1,0 +1,177 @@
+"""Memory at two sizes of a corpus: each stage of a grid, and exact search of many vectors.
+
+    bench/scale.py [corpus] [vectors] [--folder FOLDER] [--sizes SMALL LARGE]
+
+``corpus`` runs a grid over synthetic documents (200,000 and 1,000,000) with random-weight models, in shards of
+100,000. ``vectors`` runs ``index faiss`` on random vectors (1,000,000 and 10,000,000 of 64 dimensions), a shard of
+500,000 after the other, then ``retrieve faiss`` on all. What is printed comes from the records beside the
+artifacts: the peak is the resident memory of the stage's process and of its largest child (Java); pages of mapped
+files count, though the system may take them back at any time. 3 GB on disk, deleted at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]  # the tests make the random models
+QUERIES, SHARD = 500, {"corpus": 100_000, "vectors": 500_000}
+
+
+def call(*arguments: str | Path) -> None:
+    """Run a Python module; end with its output if it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
+    if done.returncode:
+        sys.exit(f"failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
+
+
+def texts(number: int, words: int, seed: int) -> Iterator[str]:
+    """Yield random texts over a vocabulary of 5,000 words whose frequencies are as uneven as those of text."""
+    choose = random.Random(seed)  # noqa: S311
+    vocabulary = ["".join(choose.choices("abcdefghij", k=4)) for _ in range(5000)]
+    weights = [1 / rank for rank in range(10, 5010)]
+    for start in range(0, number, 10_000):
+        drawn = choose.choices(vocabulary, weights, k=min(10_000, number - start) * words)
+        yield from (" ".join(drawn[at : at + words]) for at in range(0, len(drawn), words))
+
+
+def write_collection(folder: Path, documents: int) -> None:
+    """Write documents, queries and qrels in BEIR layout."""
+    (folder / "qrels").mkdir(parents=True)
+    for name, number, words in (("corpus", documents, 3), ("queries", QUERIES, 3)):
+        with (folder / f"{name}.jsonl").open("w") as stream:
+            for row, text in enumerate(texts(number, words, seed=len(name))):
+                stream.write(json.dumps({"_id": f"{name[0]}{row}", "title": "", "text": text}) + "\n")
+    rows = "".join(f"q{query}\tc{query * 7 % documents}\t1\n" for query in range(QUERIES))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+
+
+def corpus(folder: Path, documents: int) -> dict[str, list[dict[str, Any]]]:
+    """Run a grid of BM25, a dense system and a reranker; return the records of each stage."""
+    import checkpoints
+
+    write_collection(folder / "data", documents)
+    dense, reranker = checkpoints.save_dense(folder / "dense"), checkpoints.save_cross_encoder(folder / "ce")
+    models = {
+        "tiny": {"family": "dense", "path": str(dense), "similarity": "cosine", "max_length": 32},
+        "ce": {"family": "cross-encoder", "path": str(reranker), "max_length": 32},
+    }
+    settings = {
+        "corpora": {"synthetic": {"source": "local", "path": str(folder / "data"), "documents": documents}},
+        "datasets": {"synthetic": {"corpus": "synthetic", "queries": QUERIES}},
+        "models": models,
+        "systems": {
+            "tiny": {"retriever": "tiny"},
+            "tiny+ce": {"first_stage": "tiny", "reranker": "ce", "depth": 10},
+        },
+        "grid": {"systems": ["bm25-flat", "tiny", "tiny+ce"], "datasets": ["synthetic"]},
+        "encode": {"shard": SHARD["corpus"]},
+        "device": "cpu",
+    }
+    (folder / "grid.yaml").write_text(json.dumps(settings))  # JSON is YAML
+    call("snakemake", "--cores", "1", "--configfile", folder / "grid.yaml", "--directory", folder)
+    return records(folder / "results")
+
+
+def vectors(folder: Path, number: int) -> dict[str, list[dict[str, Any]]]:
+    """Index and search random vectors, as the stages do; return their records."""
+    import checkpoints
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from beirgrid import collection
+
+    dimension, generator = 64, np.random.default_rng(0)
+    checkpoint = checkpoints.save_dense(folder / "dense", dimension=dimension)
+    shards = []
+    for start in range(0, number, SHARD["vectors"]):
+        rows = generator.standard_normal((min(SHARD["vectors"], number - start), dimension), np.float32)
+        np.save(folder / "shard.npy", rows)
+        shards.append(folder / f"results/{len(shards)}.faiss")
+        shards[-1].parent.mkdir(exist_ok=True)
+        made = shards[-1].with_suffix(".json")
+        call("beirgrid", "index", "faiss", "--embeddings", folder / "shard.npy", "--output", shards[-1], "--made", made)
+    (folder / "shard.npy").unlink()
+    with pq.ParquetWriter(folder / "corpus.parquet", collection.CORPUS_SCHEMA) as writer:
+        for start in range(0, number, collection.ROW_GROUP):
+            names = [f"d{row}" for row in range(start, min(start + collection.ROW_GROUP, number))]
+            writer.write_table(pa.table([names, [""] * len(names), names], schema=collection.CORPUS_SCHEMA))
+    columns = [[f"q{query}" for query in range(QUERIES)], list(texts(QUERIES, 3, seed=0))]
+    pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), folder / "queries.parquet")
+    call(
+        *("beirgrid", "retrieve", "faiss", "--system", "random"),
+        *("--model", json.dumps({"family": "dense", "similarity": "dot"}), "--checkpoint", checkpoint),
+        *("--corpus", folder / "corpus.parquet", "--queries", folder / "queries.parquet", "--shards", *shards),
+        *("--output", folder / "run.gz", "--made", folder / "results/run.json"),
+    )
+    return records(folder / "results")
+
+
+def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the records under a folder by stage, and by what it makes where a stage has several kinds."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.rglob("*.json")):
+        made = json.loads(path.read_text())
+        if "stage_version" not in made:
+            continue  # a checkpoint's own file
+        words = made["command"].split()[3:5]
+        found.setdefault(" ".join(word for word in words if not word.startswith("-")), []).append(made)
+    return found
+
+
+def show(sizes: list[int], results: list[dict[str, list[dict[str, Any]]]]) -> None:
+    """Print, per stage: jobs, peak memory of the largest, seconds of all, at each size."""
+    print(f"{'':20}" + "".join(f"{size:>18,}{'':14}" for size in sizes))
+    print(f"{'stage':20}" + f"{'jobs':>8}{'peak MB':>10}{'seconds':>10}    " * len(sizes))
+    for stage in results[-1]:
+        cells = ""
+        for result in results:
+            jobs = result[stage]
+            peak, seconds = max(job["peak_memory_mb"] for job in jobs), sum(job["seconds"] for job in jobs)
+            cells += f"{len(jobs):>8}{peak:>10.0f}{seconds:>10.1f}    "
+        searches = [result[stage][0]["facts"].get("search_seconds") for result in results]
+        rates = ", ".join(f"{QUERIES / seconds:.0f} queries/s" for seconds in searches if seconds)
+        print(f"{stage:20}{cells}{rates}", flush=True)
+
+
+PARTS: dict[str, tuple[Callable[..., dict[str, list[dict[str, Any]]]], list[int]]] = {
+    "corpus": (corpus, [200_000, 1_000_000]),
+    "vectors": (vectors, [1_000_000, 10_000_000]),
+}
+
+
+def main() -> None:
+    """Run the parts that are named, or both."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", nargs="*", default=list(PARTS), help=", ".join(PARTS))
+    parser.add_argument("--folder", help="where to put the files (the system's folder for temporaries)")
+    parser.add_argument("--sizes", nargs=2, type=int, help="documents or vectors, instead of the parts' own")
+    args = parser.parse_args()
+    for name in args.what:
+        run, sizes = PARTS[name][0], args.sizes or PARTS[name][1]
+        results = []
+        for size in sizes:
+            folder = Path(tempfile.mkdtemp(prefix="beirgrid-scale-", dir=args.folder))
+            try:
+                results.append(run(folder, size))
+            finally:
+                shutil.rmtree(folder)
+        print(f"{name}, shards of {SHARD[name]:,}, {QUERIES} queries")
+        show(sizes, results)
+
+
+if __name__ == "__main__":
+    main()
