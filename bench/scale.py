@@ -6,13 +6,15 @@
 100,000. ``vectors`` runs ``index faiss`` on random vectors (1,000,000 and 10,000,000 of 64 dimensions), a shard of
 500,000 after the other, then ``retrieve faiss`` on all. What is printed comes from the records beside the
 artifacts: the peak is the resident memory of the stage's process and of its largest child (Java); pages of mapped
-files count, though the system may take them back at any time. 3 GB on disk, deleted at the end.
+files count, though the system may take them back at any time, and Java takes the heap that it is given before it
+cleans up. 3 GB on disk, deleted at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -25,7 +27,9 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]  # the tests make the random models
-QUERIES, SHARD = 500, {"corpus": 100_000, "vectors": 500_000}
+QUERIES, DIMENSION, SHARD = 500, 64, {"corpus": 100_000, "vectors": 500_000}
+# By stage, what stands beside the artifacts that it left.
+Records = dict[str, list[dict[str, Any]]]
 
 
 def call(*arguments: str | Path) -> None:
@@ -58,7 +62,7 @@ def write_collection(folder: Path, documents: int) -> None:
     (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
 
 
-def corpus(folder: Path, documents: int) -> dict[str, list[dict[str, Any]]]:
+def corpus(folder: Path, documents: int) -> Records:
     """Run a grid of BM25, a dense system and a reranker; return the records of each stage."""
     import checkpoints
 
@@ -85,8 +89,8 @@ def corpus(folder: Path, documents: int) -> dict[str, list[dict[str, Any]]]:
     return records(folder / "results")
 
 
-def vectors(folder: Path, number: int) -> dict[str, list[dict[str, Any]]]:
-    """Index and search random vectors, as the stages do; return their records."""
+def write_vectors(folder: Path, number: int) -> None:
+    """Write random vectors by shard, an encoder of their dimension, and documents and queries for them."""
     import checkpoints
     import numpy as np
     import pyarrow as pa
@@ -94,35 +98,45 @@ def vectors(folder: Path, number: int) -> dict[str, list[dict[str, Any]]]:
 
     from beirgrid import collection
 
-    dimension, generator = 64, np.random.default_rng(0)
-    checkpoint = checkpoints.save_dense(folder / "dense", dimension=dimension)
-    shards = []
-    for start in range(0, number, SHARD["vectors"]):
-        rows = generator.standard_normal((min(SHARD["vectors"], number - start), dimension), np.float32)
-        np.save(folder / "shard.npy", rows)
-        shards.append(folder / f"results/{len(shards)}.faiss")
-        shards[-1].parent.mkdir(exist_ok=True)
-        made = shards[-1].with_suffix(".json")
-        call("beirgrid", "index", "faiss", "--embeddings", folder / "shard.npy", "--output", shards[-1], "--made", made)
-    (folder / "shard.npy").unlink()
+    generator = np.random.default_rng(0)
+    checkpoints.save_dense(folder / "dense", dimension=DIMENSION)
+    for shard, start in enumerate(range(0, number, SHARD["vectors"])):
+        rows = min(SHARD["vectors"], number - start)
+        np.save(folder / f"{shard}.npy", generator.standard_normal((rows, DIMENSION), np.float32))
     with pq.ParquetWriter(folder / "corpus.parquet", collection.CORPUS_SCHEMA) as writer:
         for start in range(0, number, collection.ROW_GROUP):
             names = [f"d{row}" for row in range(start, min(start + collection.ROW_GROUP, number))]
             writer.write_table(pa.table([names, [""] * len(names), names], schema=collection.CORPUS_SCHEMA))
     columns = [[f"q{query}" for query in range(QUERIES)], list(texts(QUERIES, 3, seed=0))]
     pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), folder / "queries.parquet")
+
+
+def vectors(folder: Path, number: int) -> Records:
+    """Index and search random vectors, as the stages do; return their records."""
+    # In a process of its own: what a process has in memory counts as the peak of those that it starts.
+    writer = multiprocessing.get_context("spawn").Process(target=write_vectors, args=(folder, number))
+    writer.start()
+    writer.join()
+    results = folder / "results"
+    results.mkdir()
+    shards = [results / f"{shard}.faiss" for shard in range(len(list(folder.glob("*.npy"))))]
+    for shard in shards:
+        embeddings = folder / f"{shard.stem}.npy"
+        made = shard.with_suffix(".json")
+        call("beirgrid", "index", "faiss", "--embeddings", embeddings, "--output", shard, "--made", made)
+        embeddings.unlink()
     call(
         *("beirgrid", "retrieve", "faiss", "--system", "random"),
-        *("--model", json.dumps({"family": "dense", "similarity": "dot"}), "--checkpoint", checkpoint),
+        *("--model", json.dumps({"family": "dense", "similarity": "dot"}), "--checkpoint", folder / "dense"),
         *("--corpus", folder / "corpus.parquet", "--queries", folder / "queries.parquet", "--shards", *shards),
-        *("--output", folder / "run.gz", "--made", folder / "results/run.json"),
+        *("--output", folder / "run.gz", "--made", results / "run.json"),
     )
-    return records(folder / "results")
+    return records(results)
 
 
-def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def records(folder: Path) -> Records:
     """Return the records under a folder by stage, and by what it makes where a stage has several kinds."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: Records = {}
     for path in sorted(folder.rglob("*.json")):
         made = json.loads(path.read_text())
         if "stage_version" not in made:
@@ -132,7 +146,7 @@ def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def show(sizes: list[int], results: list[dict[str, list[dict[str, Any]]]]) -> None:
+def show(sizes: list[int], results: list[Records]) -> None:
     """Print, per stage: jobs, peak memory of the largest, seconds of all, at each size."""
     print(f"{'':20}" + "".join(f"{size:>18,}{'':14}" for size in sizes))
     print(f"{'stage':20}" + f"{'jobs':>8}{'peak MB':>10}{'seconds':>10}    " * len(sizes))
@@ -147,7 +161,7 @@ def show(sizes: list[int], results: list[dict[str, list[dict[str, Any]]]]) -> No
         print(f"{stage:20}{cells}{rates}", flush=True)
 
 
-PARTS: dict[str, tuple[Callable[..., dict[str, list[dict[str, Any]]]], list[int]]] = {
+PARTS: dict[str, tuple[Callable[..., Records], list[int]]] = {
     "corpus": (corpus, [200_000, 1_000_000]),
     "vectors": (vectors, [1_000_000, 10_000_000]),
 }
