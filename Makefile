@@ -6,7 +6,7 @@ SNAKEMAKE := $(BIN)/snakemake --profile profiles/local
 # torch's CPU build where the package index has it and there is no GPU, else the CUDA build.
 TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 
-.PHONY: help setup demo plan test test-environments test-slurm test-slurm-full lint bench lock
+.PHONY: help setup demo plan test test-environments test-slurm test-slurm-full lint bench bench-scale lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -53,6 +53,9 @@ lint: .venv/ready ## check style, types and the workflow
 
 bench: .venv/ready ## measure speed against beir, pyserini and faiss, as ratios
 	$(BIN)/python bench/bench.py
+
+bench-scale: .venv/ready ## measure memory at a million documents and at ten million vectors
+	$(BIN)/python bench/scale.py
 
 lock: ## resolve requirements/lock.in anew (needs uv, and the SHA-256 of torch's CPU wheel as CPU_HASH)
 	uv pip compile --quiet requirements/lock.in --universal --python-version 3.11 --generate-hashes --no-annotate -o .venv/resolved.txt
