@@ -24,16 +24,17 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
     """Return a function that writes a configfile of the small grid, with some of its systems, a job per stage."""
     data = collection(tmp_path_factory.mktemp("data") / "small")
 
-    def write(systems: list[str], small_corpus: int = 0) -> Path:
+    def write(systems: list[str], small_corpus: int = 0, datasets: int = 1) -> Path:
+        names = ["small", "other"][:datasets]
         settings = {
-            "corpora": {"small": {"source": "local", "path": str(data), "documents": 60}},
-            "datasets": {"small": {"corpus": "small", "queries": 11}},
+            "corpora": {name: {"source": "local", "path": str(data), "documents": 60} for name in names},
+            "datasets": {name: {"corpus": name, "queries": 11} for name in names},
             "models": {
                 "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
                 "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
             },
             "systems": {name: SYSTEMS[name] for name in ("bm25-flat", "tiny", "bm25+ce", "fused")},
-            "grid": {"systems": systems, "datasets": ["small"]},
+            "grid": {"systems": systems, "datasets": names},
             "encode": {**ENCODE, "shard": 60},
             "metrics": ["ndcg@10", "recall@100"],
             "small_corpus": small_corpus,

@@ -9,19 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, beirgrid
 from sites import TABLE, slurm_jobs, undisturbed
 
 ON_GPU = {"encode", "retrieve_faiss", "score"}
 
 
-# What a small corpus has in one job, after the name of the job ({step}-{model or system}-{corpus or dataset}).
+# What small corpora have in one job, by the name of its group.
 TOGETHER = {
-    "encode-tiny-dense-small": "encode_index_faiss",
-    "cell-bm25-flat-small": "evaluate_retrieve_lucene",
-    "cell-tiny-small": "evaluate_retrieve_faiss",
-    "cell-bm25+ce-small": "evaluate_rerank",
-    "cell-fused-small": "evaluate_fuse",
+    "encode-0": "encode_index_faiss",
+    "retrieve-bm25": "evaluate_retrieve_lucene",
+    "retrieve-model": "evaluate_retrieve_faiss",
+    "combine-1": "evaluate_fuse_rerank",
 }
 
 
@@ -31,10 +30,17 @@ def _rule(job: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "small_corpus", [pytest.param(0, marks=pytest.mark.full), 100], ids=["a job per stage", "a small corpus"]
+    ("small_corpus", "datasets", "submitted"),
+    [
+        pytest.param(0, 1, 18, marks=pytest.mark.full, id="a job per stage"),
+        pytest.param(100, 1, 12, marks=pytest.mark.full, id="a small corpus"),
+        pytest.param(100, 2, 16, id="two small corpora"),
+    ],
 )
-def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to(write_config, tmp_path, small_corpus):
-    grid = write_config(["bm25-flat", "tiny", "bm25+ce", "fused"], small_corpus)
+def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to(
+    write_config, tmp_path, small_corpus, datasets, submitted
+):
+    grid = write_config(["bm25-flat", "tiny", "bm25+ce", "fused"], small_corpus, datasets)
     undisturbed(grid, tmp_path / "undisturbed")
     checkout = tmp_path / "checkout"
     made = shutil.ignore_patterns(".*", "results", "logs", "__pycache__", "*.egg-info")
@@ -48,7 +54,7 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
     assert {job["JobState"] for job in jobs} == {"COMPLETED"}
     rules = {_rule(job) for job in jobs}
     together = {f"{name}_{stages}" for name, stages in TOGETHER.items()}
-    assert len(jobs) == (13 if small_corpus else 18)
+    assert len(jobs) == submitted
     assert rules > (together if small_corpus else ON_GPU)
     for job in jobs:
         if ON_GPU & set(re.split(r"_(?!faiss)", _rule(job))):
@@ -57,3 +63,7 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
         else:
             assert job["NodeList"] in ("cpu1", "cpu2")
             assert "TresPerJob" not in job
+
+    shown = beirgrid("status", "--directory", checkout).stdout
+    assert shown.startswith("finished after 0:")
+    assert "small  " in shown

@@ -580,11 +580,32 @@ def test_short_stages_of_a_small_corpus_share_a_job(raw):
     def cell(system, dataset):
         return plan.cell_job(SimpleNamespace(system=system, dataset=dataset))
 
-    assert (shard("scifact"), shard("trec-covid")) == ("encode-minilm-scifact", None)
-    assert (cell("minilm", "scifact"), cell("minilm", "trec-covid")) == ("cell-minilm-scifact", None)
-    assert cell("bm25+minilm", "trec-covid") == "cell-bm25+minilm-trec-covid"  # fusing is short anywhere
+    assert (shard("scifact"), shard("trec-covid")) == ("encode-0", None)
+    assert (cell("minilm", "scifact"), cell("minilm", "trec-covid")) == ("retrieve-model", None)
+    assert cell("bm25+minilm", "trec-covid") == "combine-1"  # fusing is short anywhere
     assert {"corpus/scifact", "dataset/scifact"} < set(plan.small().split())
     assert not {"corpus/trec-covid", "dataset/trec-covid", "dataset/cqadupstack"} & set(plan.small().split())
     raw["small_corpus"] = 0
     plan = Grid(config.load(raw), raw)
     assert (shard("scifact"), cell("bm25+minilm", "scifact"), plan.small()) == (None, None, "")
+
+
+def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
+    raw["systems"] |= {
+        "rr": {"first_stage": "bm25+ce", "reranker": "monot5", "depth": 10},
+        "mixed": {"fusion": "rrf", "of": ["bm25+ce", "rr", "minilm"]},
+    }
+    raw["grid"] = {"systems": ["mixed", "minilm-tsdae-genq", "minilm-gpl"], "datasets": ["demo"]}
+    plan = Grid(config.load(raw), raw)
+
+    def group(system):
+        return plan.cell_job(SimpleNamespace(system=system, dataset="demo"))
+
+    systems = ("bm25", "minilm", "bm25+ce", "rr", "mixed")
+    assert list(map(group, systems)) == ["retrieve-bm25", "retrieve-model", "combine-1", "combine-2", "combine-3"]
+    models = ("minilm", "minilm-gpl@demo", "minilm-tsdae@demo", "minilm-tsdae-genq@demo")
+    jobs = [plan.shard_job(SimpleNamespace(model=model, corpus="demo", shard="0")) for model in models]
+    assert jobs == ["encode-0", "encode-1", "encode-1", "encode-2"]
+    profile = yaml.safe_load((root / "profiles/slurm/config.yaml").read_text())
+    together = {name.partition("=")[0] for name in profile["group-components"]}
+    assert {*jobs, *map(group, systems[:4])} == together

@@ -230,15 +230,33 @@ class Grid:
         return documents is not None and documents <= min(self.config.small_corpus, self.shard_size())
 
     def shard_job(self, wildcards: Any) -> str | None:
-        """Return the name of the job that encodes and indexes a small corpus; None for others, a job per stage."""
-        return f"encode-{wildcards.model}-{wildcards.corpus}" if self.is_small(wildcards.corpus) else None
+        """Return the group of jobs that encode and index small corpora, so many of which profiles/slurm puts together.
+
+        A model that is trained on what another one's index finds is of another group: none waits for itself.
+        """
+        return f"encode-{self._rounds(wildcards.model)}" if self.is_small(wildcards.corpus) else None
 
     def cell_job(self, wildcards: Any) -> str | None:
-        """Return the name of the job that makes a run and evaluates it, where making it is short; else None."""
-        system, dataset = wildcards.system, wildcards.dataset
-        small = self.is_small(self.config.datasets[dataset].corpus)
-        short = small or self._system(system).kind in ("rerank", "fusion")
-        return f"cell-{system}-{dataset}" if self.config.small_corpus and short else None
+        """Return the group of jobs that make runs and evaluate them, where making one is short."""
+        system = self._system(wildcards.system)
+        small = self.is_small(self.config.datasets[wildcards.dataset].corpus)
+        if not self.config.small_corpus or not (small or system.parts):
+            return None
+        if system.parts:
+            return f"combine-{self._layer(system.name)}"
+        return "retrieve-bm25" if system.kind == "lexical" else "retrieve-model"
+
+    def _rounds(self, model: str) -> int:
+        """Return how many trainings in the workflow lie before a model's encoding."""
+        train = self.config.models[model].train
+        if not train:
+            return 0
+        others = [name for name in train.get("retrievers", ()) if name in self.config.models]
+        return 1 + max(self._rounds(name) for name in (train["base"], *others))
+
+    def _layer(self, system: str) -> int:
+        """Return how many rerankings and fusions a system goes through."""
+        return max((1 + self._layer(part) for part in self._system(system).parts), default=0)
 
     def small(self) -> str:
         """Return corpus/{corpus} and dataset/{dataset} of all that are small, for the partitions in profiles/slurm."""
