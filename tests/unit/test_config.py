@@ -580,9 +580,10 @@ def test_short_stages_of_a_small_corpus_share_a_job(raw):
     def cell(system, dataset):
         return plan.cell_job(SimpleNamespace(system=system, dataset=dataset))
 
+    assert cell("bm25+minilm", "scifact") == "combine-1"
     assert (shard("scifact"), shard("trec-covid")) == ("encode-0", None)
     assert (cell("minilm", "scifact"), cell("minilm", "trec-covid")) == ("retrieve-model", None)
-    assert cell("bm25+minilm", "trec-covid") == "combine-1"  # fusing is short anywhere
+    assert cell("bm25+minilm", "trec-covid") == "combine-trec-covid-bm25+minilm"  # fusing is short anywhere
     assert {"corpus/scifact", "dataset/scifact"} < set(plan.small().split())
     assert not {"corpus/trec-covid", "dataset/trec-covid", "dataset/cqadupstack"} & set(plan.small().split())
     raw["small_corpus"] = 0

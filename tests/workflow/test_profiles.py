@@ -21,6 +21,9 @@ RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
         ("--profile", "profiles/slurm"),
         ("--profile", "profiles/local"),
         ("--cores", "1"),
+        ("--profile", "slurm", "--configfile", "config/grids/paper.yaml"),
+        ("--profile", "slurm", "--configfile", "config/grids/modern.yaml"),
+        ("--profile", "slurm", "--configfile", "config/grids/adapt-demo.yaml"),
     ],
     ids=" ".join,
 )

@@ -243,7 +243,7 @@ class Grid:
         if not self.config.small_corpus or not (small or system.parts):
             return None
         if system.parts:
-            return f"combine-{self._layer(system.name)}"
+            return f"combine-{self._layer(system.name)}" if small else f"combine-{wildcards.dataset}-{system.name}"
         return "retrieve-bm25" if system.kind == "lexical" else "retrieve-model"
 
     def _rounds(self, model: str) -> int:
