@@ -76,7 +76,7 @@ def test_a_cancelled_job_of_two_stages_is_run_again_whole_and_nothing_else_is(si
     assert (site.folder / "results/indexes/tiny-dense/small/0.faiss").exists()
     _finishes(site, expected)
     assert site.states("encode") == ["COMPLETED"]
-    assert site.states("cell") == ["CANCELLED", "COMPLETED"]
+    assert site.states("retrieve-model") == ["CANCELLED", "COMPLETED"]
 
 
 @full
