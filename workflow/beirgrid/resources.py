@@ -40,9 +40,9 @@ RATES: dict[str, dict[str, float]] = {
 # Assumed of corpora, datasets and models whose registry entries do not say: about the mean of BEIR, BERT-base.
 DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
 SIZE = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768}
-# Of English, about: bytes per word with its space, word pieces per word, words on a list of distinct ones.
+# Of English, about: bytes per word with its space, word pieces per word.
 WORD_BYTES, WORD_PIECES = 6.0, 1.35
-# Term weights of a document, by how a sparse model makes them: at most, as far as is known.
+# Term weights of a document, by how a sparse model makes them: SPARTA's are capped, SPLADE's were seen to be fewer.
 SPARSE_TERMS = {"sparta": 2000, "splade": 300}
 # Sampling a word piece does as much arithmetic as reading one, but one piece at a time.
 SAMPLING_COST, SAMPLED_PIECES = 10.0, 16
@@ -52,7 +52,7 @@ PLAIN, NEURAL = (1.0, 200.0), (8.0, 750.0)
 CUDA_MB = 4000.0
 # A job of a cluster is a Snakemake that starts the stage: 180 + 333 MB were measured.
 SNAKEMAKE_MB = 600
-# What is asked for above what is expected, and at least (minutes).
+# What is asked for, as a multiple of what is expected; minutes that every job gets beside.
 MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES = 1.4, 3.0, 20
 
 # The rules that run a model.
