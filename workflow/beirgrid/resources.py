@@ -42,7 +42,7 @@ DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
 SIZE = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768}
 # Of English, about: bytes per word with its space, word pieces per word.
 WORD_BYTES, WORD_PIECES = 6.0, 1.35
-# Term weights of a document, by how a sparse model makes them: SPARTA's are capped, SPLADE's were seen to be fewer.
+# Term weights of a document, by how a sparse model makes them: SPARTA's are capped, SPLADE's assumed.
 SPARSE_TERMS = {"sparta": 2000, "splade": 300}
 # Sampling a word piece does as much arithmetic as reading one, but one piece at a time.
 SAMPLING_COST, SAMPLED_PIECES = 10.0, 16
