@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,16 @@ def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedPr
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     command = [sys.executable, "-m", "beirgrid", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
+
+
+def rules() -> dict[str, str]:
+    """Return the text of each rule by name; of one that uses another, the other's text comes first."""
+    text = "\n".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
+    found: dict[str, str] = {}
+    one = re.compile(r"^(?:use rule (\w+) as|rule) (\w+)(?: with)?:\n((?: .*\n|\n)+)", re.MULTILINE)
+    for base, name, body in one.findall(text):
+        found[name] = found.get(base, "") + body
+    return found
 
 
 def hub(folder: Path, configurations: dict[str, dict[str, Rows]], suffix: str = "parquet") -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from helpers import rules
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -86,7 +87,6 @@ def test_the_cpu_environment_is_the_other_but_for_torch(root):
 
 # Imports
 
-_RULE = re.compile(r"^rule \w+:\n(.*?)(?=^rule |\Z)", re.MULTILINE | re.DOTALL)
 # Imported where it is used only: BM25 uses no torch, only evaluate computes metrics, a model needs no ir_datasets.
 _LAZY = {
     "lexical": ("torch", "transformers", "sentence_transformers", "faiss", "scipy", "numba", "filelock", "ranx"),
@@ -94,11 +94,10 @@ _LAZY = {
 }
 
 
-def _jobs(root: Path) -> set[tuple[str, str]]:
+def _jobs() -> set[tuple[str, str]]:
     """Return the pairs (environment, stage) that the rules have."""
-    text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
     pairs = set()
-    for body in _RULE.findall(text):
+    for body in rules().values():
         environment = re.search(r"conda:\n +(?:\"../../envs/(\w+).yaml\"|NEURAL)", body)
         pairs.add((environment[1] or "neural", re.search(r"python -m beirgrid (\w+)", body)[1]))
     return pairs
@@ -153,7 +152,7 @@ def _provided(path: Path) -> set[str]:
 def test_each_environment_has_what_its_stages_import(root):
     from beirgrid.__main__ import _STAGES
 
-    jobs = _jobs(root)
+    jobs = _jobs()
     assert {environment for environment, _ in jobs} == {"lexical", "neural", "evaluate"}
     provided = {name: _provided(root / f"envs/{name}.yaml") | set(sys.stdlib_module_names) for name, _ in jobs}
     for environment, stage in sorted(jobs):

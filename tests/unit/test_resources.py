@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from helpers import rules
 
 from beirgrid import config
 from beirgrid.errors import ConfigError
@@ -54,11 +54,9 @@ CORPUS_JOBS = {
 }
 
 
-def test_every_rule_asks_for_memory_and_time_by_its_own_name(root):
-    text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
-    rules = re.findall(r"^rule (\w+):\n(.*?)(?=^rule |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert len(rules) > 20
-    for name, body in rules:
+def test_every_rule_asks_for_memory_and_time_by_its_own_name():
+    assert len(rules()) > 20
+    for name, body in rules().items():
         assert f'mem_mb=lambda w, attempt: grid.needs.mem_mb("{name}", w, attempt)' in body, name
         assert f'runtime=lambda w, attempt: grid.needs.runtime("{name}", w, attempt)' in body, name
         assert hasattr(Needs, f"_of_{name}"), name

@@ -8,9 +8,7 @@ import sys
 
 import pytest
 import yaml
-from helpers import ROOT, snakemake
-
-RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
+from helpers import ROOT, rules, snakemake
 
 
 @pytest.mark.parametrize(
@@ -42,29 +40,26 @@ def test_the_slurm_profile_says_what_the_plugin_knows():
     options = set(re.findall(r"--([a-z][a-z-]+)", helped))
     assert {name for name in settings if name not in options} == set()
     assert settings["slurm-status-command"] == "squeue"  # sacct hangs where accounting is off
-    names = {rule for path in RULES for rule in re.findall(r"^rule (\w+):", path.read_text(), re.MULTILINE)}
-    assert set(settings["set-resources"]) <= names
-    rules = [rule for path in RULES for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]]
-    models = {rule.split(":")[0] for rule in rules if " gpu=" in rule}
-    grouped = {rule.split(":")[0] for rule in rules if "    group:" in rule}
+    assert set(settings["set-resources"]) <= set(rules())
+    models = {rule for rule, body in rules().items() if " gpu=" in body}
+    grouped = {rule for rule, body in rules().items() if "    group:" in body}
     alone = {"retrieve_lucene", "rerank", "fuse"}  # in jobs that run no model
     assert set(settings["set-resources"]) == models | (grouped - alone)
 
 
 def test_only_one_kind_of_gpu_request_is_made():
     """gres and gpu together conflict in the plugin."""
-    assert not any("gres" in path.read_text() for path in RULES)
+    assert not any("gres" in body for body in rules().values())
 
 
-@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
-def test_rules_have_all_directives_in_one_order(path):
+@pytest.mark.parametrize("rule", sorted(rules()))
+def test_rules_have_all_directives_in_one_order(rule):
     order = ["message", "input", "output", "params", "log", "benchmark", "wildcard_constraints"]
     order += ["conda", "threads", "resources", "group", "shell"]
     optional = {"input", "wildcard_constraints", "group"}
-    for body in re.split(r"^rule \w+:", path.read_text(), flags=re.MULTILINE)[1:]:
-        found = re.findall(r"^    (\w+):", body, re.MULTILINE)
-        assert found == [name for name in order if name in found]
-        assert set(order) - optional <= set(found)
+    found = list(dict.fromkeys(re.findall(r"^    (\w+):", rules()[rule], re.MULTILINE)))
+    assert found == [name for name in order if name in found]
+    assert set(order) - optional <= set(found)
 
 
 def test_parsing_imports_nothing_heavy(tmp_path):

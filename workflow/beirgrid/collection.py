@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -61,6 +62,21 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
                 columns = [wanted[name].to_pylist() for name in CORPUS_SCHEMA.names]
                 yield [Document(*row) for row in zip(*columns, strict=True)]
             first += rows
+
+
+def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[list[Document]]:
+    """Yield documents ``start`` to ``stop`` (exclusive) in row order, ``size`` at a time."""
+    for first in range(start, stop, size):
+        groups = read_documents(corpus, first, min(first + size, stop))
+        yield [document for group in groups for document in group]
+
+
+def add_shard_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that name one shard of a corpus."""
+    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
+    parser.add_argument("--shard", default=0, type=int, help="number of this shard, from 0")
+    parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
+    parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
 
 
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:

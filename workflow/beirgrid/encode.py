@@ -33,10 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid encode``."""
     parser.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
     parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
-    parser.add_argument("--shard", default=0, type=int, help="number of this shard, from 0")
-    parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
-    parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
+    collection.add_shard_arguments(parser)
     parser.add_argument(
         "--output", required=True, type=Path, help="to write: .npy (dense), .npz (sparse), a folder (late interaction)"
     )
@@ -69,7 +66,7 @@ def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, out
     with output.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         separator = encoder.spec.get("separator", " ")
-        for documents in _blocks(corpus, start, stop, BLOCK):
+        for documents in collection.read_blocks(corpus, start, stop, BLOCK):
             vectors = encoder.encode_documents([document.join(separator) for document in documents], progress)
             check_finite(vectors, [f"document {document.id!r}" for document in documents])
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
@@ -83,7 +80,7 @@ def _write_sparse(
     import scipy.sparse
 
     blocks = []
-    for documents in _blocks(corpus, start, stop, BLOCK):
+    for documents in collection.read_blocks(corpus, start, stop, BLOCK):
         weights = encoder.encode_documents([document.joined for document in documents], progress)
         check_finite(weights, [f"document {document.id!r}" for document in documents])
         blocks.append(weights)
@@ -98,19 +95,12 @@ def _write_tokens(
     """Write the vectors of all tokens to the folder ``output``, block by block; refuse those that are not finite."""
 
     def blocks() -> Iterator[maxsim.TokenVectors]:
-        for documents in _blocks(corpus, start, stop, TOKENS_BLOCK):
+        for documents in collection.read_blocks(corpus, start, stop, TOKENS_BLOCK):
             found = encoder.encode_documents([document.joined for document in documents], progress)
             check_finite(found.sums(), [f"document {document.id!r}" for document in documents])
             yield found
 
     return {"tokens": maxsim.write(output, blocks(), encoder.dimension)}
-
-
-def _blocks(corpus: Path, start: int, stop: int, size: int) -> Iterator[list[collection.Document]]:
-    """Yield the documents that are encoded together."""
-    for block in range(start, stop, size):
-        groups = collection.read_documents(corpus, block, min(block + size, stop))
-        yield [document for group in groups for document in group]
 
 
 # How each family's vectors are written, and whether as a folder.

@@ -24,10 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid expand``."""
     parser.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
     parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
-    parser.add_argument("--shard", default=0, type=int, help="number of this shard, from 0")
-    parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
-    parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
+    collection.add_shard_arguments(parser)
     parser.add_argument("--output", required=True, type=Path, help=".parquet to write, a row per document")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
     add_compute_arguments(parser)
@@ -44,9 +41,8 @@ def run(args: argparse.Namespace) -> None:
         progress = Progress(f"expand shard {args.shard}", stop - start, "documents")
         schema = collection.EXPANSION_SCHEMAS[args.model["family"]]
         with files.atomic(args.output) as temporary, pq.ParquetWriter(temporary, schema) as writer:
-            for block in range(start, stop, BLOCK):
-                parts = collection.read_documents(args.corpus, block, min(block + BLOCK, stop))
-                texts = [document.joined for documents in parts for document in documents]
+            for documents in collection.read_blocks(args.corpus, start, stop, BLOCK):
+                texts = [document.joined for document in documents]
                 writer.write_table(pa.table(expand(model, args.model, texts, progress), schema))
         facts.update(
             model.facts(),

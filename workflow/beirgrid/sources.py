@@ -188,7 +188,7 @@ class IrDatasetsSource:
 
     def documents(self) -> Iterator[Document]:
         assert self.corpus.id is not None
-        with _download_errors(self.corpus.id):
+        with _errors_of_library(_ir_datasets_failed, self.corpus.id):
             loaded = _load(self.corpus.id)
             # The first document comes when all are downloaded and unpacked.
             with downloads.one_at_a_time(loaded.docs_namespace() or self.corpus.id):
@@ -200,7 +200,7 @@ class IrDatasetsSource:
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
         assert dataset.id is not None
-        with _download_errors(dataset.id):
+        with _errors_of_library(_ir_datasets_failed, dataset.id):
             for query in _load(dataset.id).queries_iter():
                 place = f"{dataset.id} query {query.query_id!r}"
                 text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
@@ -208,7 +208,7 @@ class IrDatasetsSource:
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         assert dataset.id is not None
-        with _download_errors(dataset.id):
+        with _errors_of_library(_ir_datasets_failed, dataset.id):
             loaded = _load(dataset.id)
             if not loaded.has_qrels():
                 raise DataError(f"{dataset.id} has no qrels in ir_datasets; a part of it may have ({dataset.id}/test?)")
@@ -240,26 +240,14 @@ def _load(identifier: str) -> Any:
         raise DataError(f"ir_datasets has no dataset {identifier!r}; see ir-datasets.com for the ids") from None
 
 
-@contextmanager
-def _download_errors(identifier: str) -> Iterator[None]:
-    """Turn what ir_datasets raises on a broken download or archive into one DataError.
-
-    What it raises on a broken archive can be of nearly every type: it trusts files whose MD5 it knows.
-    """
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
-            raise
-        if "disk space" in str(error):  # ir_datasets looks before it downloads
-            raise DataError(f"{identifier}: the disk is full: {error}") from error
-        raise DataError(
-            f"{identifier}: the download failed or is not the expected file ({type(error).__name__}: {error}). "
-            "Run again to fetch it; if the broken file is an older one, delete it first "
-            f"under {os.environ.get('IR_DATASETS_HOME', '~/.ir_datasets')}."
-        ) from error
+def _ir_datasets_failed(identifier: str, error: Exception) -> str:
+    if "disk space" in str(error):  # it looks before it downloads
+        return f"{identifier}: the disk is full: {error}"
+    return (
+        f"{identifier}: the download failed or is not the expected file ({type(error).__name__}: {error}). "
+        "Run again to fetch it; if the broken file is an older one, delete it first "
+        f"under {os.environ.get('IR_DATASETS_HOME', '~/.ir_datasets')}."
+    )
 
 
 @dataclass(frozen=True)
@@ -321,7 +309,7 @@ def _hub_rows(
     assert identifier is not None
     assert revision is not None
     datasets.disable_progress_bars()
-    with _hub_errors(f"{identifier} at {revision[:12]}"):
+    with _errors_of_library(_hub_failed, f"{identifier} at {revision[:12]}"):
         have = datasets.get_dataset_config_names(identifier, revision=revision)
         name = next((name for name in configurations if name in have), None)
         if name is None:
@@ -345,9 +333,17 @@ def _hub_rows(
                 yield {"_id": row.get("id"), **row}, f"{identifier} {name} row {number}"
 
 
+def _hub_failed(what: str, error: Exception) -> str:
+    return f"{what} cannot be read ({type(error).__name__}: {error})"
+
+
 @contextmanager
-def _hub_errors(what: str) -> Iterator[None]:
-    """Turn what the datasets library raises on a missing, unreachable or broken dataset into one DataError."""
+def _errors_of_library(explain: Callable[[str, Exception], str], what: str) -> Iterator[None]:
+    """Turn what a library raises on a missing, unreachable or broken dataset into one DataError.
+
+    It can be of nearly every type: ir_datasets, say, trusts archives whose MD5 it knows. A full disk and a missing
+    permission are raised as they are, for they are not the dataset's fault.
+    """
     try:
         yield
     except DataError:
@@ -355,4 +351,4 @@ def _hub_errors(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
             raise
-        raise DataError(f"{what} cannot be read ({type(error).__name__}: {error})") from error
+        raise DataError(explain(what, error)) from error

@@ -35,75 +35,26 @@ rule encode:
         " --output {output.embeddings} --made {output.made} > {log} 2>&1"
 
 
-rule encode_sparse:
-    message:
-        "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
-    input:
-        checkpoint=paths.CHECKPOINT,
-        corpus=paths.CORPUS,
+# The other families differ in what is written.
+use rule encode as encode_sparse with:
     output:
         embeddings=paths.SPARSE if grid.config.encode["keep"] else temp(paths.SPARSE),
         made=paths.EMBEDDINGS_MADE,
-    params:
-        version=STAGE_VERSIONS["encode"],
-        entry=lambda w: grid.model_entry(w.model),
-        size=grid.shard_size(),
-        last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
-        precision=grid.config.encode["precision"],
-    log:
-        "logs/encode/{model}/{corpus}/{shard}.log",
-    benchmark:
-        "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
     wildcard_constraints:
         model=grid.family("sparse"),
-    conda:
-        NEURAL
-    threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_sparse", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode_sparse", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
-    group:
-        grid.shard_job
-    shell:
-        "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
-        " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
-        " --precision {params.precision}"
-        " --output {output.embeddings} --made {output.made} > {log} 2>&1"
 
 
-rule encode_late:
-    message:
-        "Encoding the tokens of shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
-    input:
-        checkpoint=paths.CHECKPOINT,
-        corpus=paths.CORPUS,
+use rule encode as encode_late with:
     output:
-        tokens=directory(paths.TOKENS),
+        embeddings=directory(paths.TOKENS),
         made=paths.EMBEDDINGS_MADE,
-    params:
-        version=STAGE_VERSIONS["encode"],
-        entry=lambda w: grid.model_entry(w.model),
-        size=grid.shard_size(),
-        last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
-        precision=grid.config.encode["precision"],
-    log:
-        "logs/encode/{model}/{corpus}/{shard}.log",
-    benchmark:
-        "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
     wildcard_constraints:
         model=grid.family("late-interaction"),
-    conda:
-        NEURAL
-    threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_late", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode_late", w, attempt),
         gpu=0 if grid.config.device == "cpu" else 1,
-    group:
-        grid.shard_job
-    shell:
-        "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
-        " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
-        " --precision {params.precision}"
-        " --output {output.tokens} --made {output.made} > {log} 2>&1"
