@@ -1,10 +1,12 @@
 """Memory at two sizes of a corpus: each stage of a grid, and exact search of many vectors.
 
-    bench/scale.py [corpus] [vectors] [--folder FOLDER] [--sizes SMALL LARGE]
+    bench/scale.py [corpus] [vectors] [tokens] [--folder FOLDER] [--sizes SMALL LARGE]
 
 ``corpus`` runs a grid over synthetic documents (200,000 and 1,000,000) with random-weight models, in shards of
 100,000. ``vectors`` runs ``index faiss`` on random vectors (1,000,000 and 10,000,000 of 64 dimensions), a shard of
-500,000 after the other, then ``retrieve faiss`` on all. What is printed comes from the records beside the
+500,000 after the other, then ``retrieve faiss`` on all. ``tokens`` does the same with ``index late`` and ``retrieve
+late`` for documents (100,000 and 1,000,000) of 10 token vectors of 32 dimensions, a shard of 50,000 after the other.
+What is printed comes from the records beside the
 artifacts: the peak is the resident memory of the stage's process and of its largest child (Java); pages of mapped
 files count, though the system may take them back at any time, and Java takes the heap that it is given before it
 cleans up. 3 GB on disk, deleted at the end.
@@ -27,7 +29,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]  # the tests make the random models
-QUERIES, DIMENSION, SHARD = 500, 64, {"corpus": 100_000, "vectors": 500_000}
+QUERIES, SHARD = 500, {"corpus": 100_000, "vectors": 500_000, "tokens": 50_000}
+DIMENSION, TOKENS, TOKEN_DIMENSION = 64, 10, 32
 # By stage, what stands beside the artifacts that it left.
 Records = dict[str, list[dict[str, Any]]]
 
@@ -93,19 +96,43 @@ def write_vectors(folder: Path, number: int) -> None:
     """Write random vectors by shard, an encoder of their dimension, and documents and queries for them."""
     import checkpoints
     import numpy as np
+
+    generator = np.random.default_rng(0)
+    checkpoints.save_dense(folder / "checkpoint", dimension=DIMENSION)
+    for shard, start in enumerate(range(0, number, SHARD["vectors"])):
+        rows = min(SHARD["vectors"], number - start)
+        np.save(folder / f"{shard}.npy", generator.standard_normal((rows, DIMENSION), np.float32))
+    write_texts(folder, number)
+
+
+def write_tokens(folder: Path, number: int) -> None:
+    """Write random token vectors by shard, an encoder of their dimension, and documents and queries for them."""
+    import checkpoints
+    import numpy as np
+
+    from beirgrid import maxsim
+
+    generator = np.random.default_rng(0)
+    checkpoints.save_pylate(folder / "checkpoint", dimension=TOKEN_DIMENSION)
+    for shard, start in enumerate(range(0, number, SHARD["tokens"])):
+        counts = np.full(min(SHARD["tokens"], number - start), TOKENS)
+        vectors = generator.standard_normal((counts.sum(), TOKEN_DIMENSION), np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        (folder / f"{shard}.tokens").mkdir()
+        maxsim.write(folder / f"{shard}.tokens", [maxsim.TokenVectors(vectors, counts)], TOKEN_DIMENSION)
+    write_texts(folder, number)
+
+
+def write_texts(folder: Path, documents: int) -> None:
+    """Write as many documents, for their ids, and the queries."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from beirgrid import collection
 
-    generator = np.random.default_rng(0)
-    checkpoints.save_dense(folder / "dense", dimension=DIMENSION)
-    for shard, start in enumerate(range(0, number, SHARD["vectors"])):
-        rows = min(SHARD["vectors"], number - start)
-        np.save(folder / f"{shard}.npy", generator.standard_normal((rows, DIMENSION), np.float32))
     with pq.ParquetWriter(folder / "corpus.parquet", collection.CORPUS_SCHEMA) as writer:
-        for start in range(0, number, collection.ROW_GROUP):
-            names = [f"d{row}" for row in range(start, min(start + collection.ROW_GROUP, number))]
+        for start in range(0, documents, collection.ROW_GROUP):
+            names = [f"d{row}" for row in range(start, min(start + collection.ROW_GROUP, documents))]
             writer.write_table(pa.table([names, [""] * len(names), names], schema=collection.CORPUS_SCHEMA))
     columns = [[f"q{query}" for query in range(QUERIES)], list(texts(QUERIES, 3, seed=0))]
     pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), folder / "queries.parquet")
@@ -113,25 +140,46 @@ def write_vectors(folder: Path, number: int) -> None:
 
 def vectors(folder: Path, number: int) -> Records:
     """Index and search random vectors, as the stages do; return their records."""
-    # In a process of its own: what a process has in memory counts as the peak of those that it starts.
-    writer = multiprocessing.get_context("spawn").Process(target=write_vectors, args=(folder, number))
-    writer.start()
-    writer.join()
-    results = folder / "results"
-    results.mkdir()
+    results = prepare(folder, write_vectors, number)
     shards = [results / f"{shard}.faiss" for shard in range(len(list(folder.glob("*.npy"))))]
     for shard in shards:
         embeddings = folder / f"{shard.stem}.npy"
         made = shard.with_suffix(".json")
         call("beirgrid", "index", "faiss", "--embeddings", embeddings, "--output", shard, "--made", made)
         embeddings.unlink()
-    call(
-        *("beirgrid", "retrieve", "faiss", "--system", "random"),
-        *("--model", json.dumps({"family": "dense", "similarity": "dot"}), "--checkpoint", folder / "dense"),
-        *("--corpus", folder / "corpus.parquet", "--queries", folder / "queries.parquet", "--shards", *shards),
-        *("--output", folder / "run.gz", "--made", results / "run.json"),
-    )
+    retrieve(folder, "faiss", {"family": "dense", "similarity": "dot"}, "--shards", *shards)
     return records(results)
+
+
+def tokens(folder: Path, number: int) -> Records:
+    """Index random token vectors and search them by MaxSim, as the stages do; return their records."""
+    results = prepare(folder, write_tokens, number)
+    shards = [folder / f"{shard}.tokens" for shard in range(len(list(folder.glob("*.tokens"))))]
+    indexes = [results / f"{shard.stem}.faiss" for shard in shards]
+    for shard, index in zip(shards, indexes, strict=True):
+        made = index.with_suffix(".json")
+        call("beirgrid", "index", "late", "--tokens", shard, "--output", index, "--made", made)
+    retrieve(folder, "late", {"family": "late-interaction"}, "--shards", *shards, "--indexes", *indexes)
+    return records(results)
+
+
+def prepare(folder: Path, write: Callable[[Path, int], None], number: int) -> Path:
+    """Write vectors in a process of its own (what ours has in memory counts as its children's); make results/."""
+    writer = multiprocessing.get_context("spawn").Process(target=write, args=(folder, number))
+    writer.start()
+    writer.join()
+    (folder / "results").mkdir()
+    return folder / "results"
+
+
+def retrieve(folder: Path, kind: str, spec: dict[str, Any], *shards: str | Path) -> None:
+    """Run ``retrieve`` on what is in a folder."""
+    call(
+        *("beirgrid", "retrieve", kind, "--system", "random"),
+        *("--model", json.dumps(spec), "--checkpoint", folder / "checkpoint"),
+        *("--corpus", folder / "corpus.parquet", "--queries", folder / "queries.parquet", *shards),
+        *("--output", folder / "run.gz", "--made", folder / "results" / "run.json"),
+    )
 
 
 def records(folder: Path) -> Records:
@@ -164,11 +212,12 @@ def show(sizes: list[int], results: list[Records]) -> None:
 PARTS: dict[str, tuple[Callable[..., Records], list[int]]] = {
     "corpus": (corpus, [200_000, 1_000_000]),
     "vectors": (vectors, [1_000_000, 10_000_000]),
+    "tokens": (tokens, [100_000, 1_000_000]),
 }
 
 
 def main() -> None:
-    """Run the parts that are named, or both."""
+    """Run the parts that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     parser.add_argument("--folder", help="where to put the files (the system's folder for temporaries)")

@@ -19,7 +19,7 @@ from beirgrid import collection, maxsim, runs
 from beirgrid.__main__ import main
 from beirgrid.encoders import LateInteractionEncoder
 from beirgrid.errors import DataError
-from beirgrid.maxsim import TokenShards, TokenVectors
+from beirgrid.maxsim import TokenShard, TokenVectors
 
 BUDGET = {"cpu": 300, "cuda": 300}
 SPEC = {"family": "late-interaction", "max_length": 48, "query_length": 24}
@@ -143,7 +143,7 @@ def _queries(found: TokenVectors, number: int, tokens: int, seed: int = 5) -> To
     return TokenVectors(vectors.astype(np.float32), np.full(number, tokens))
 
 
-def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tuple[TokenShards, list[Path]]:
+def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tuple[list[Path], list[Path]]:
     """Write token vectors as so many shards, in blocks, with their indexes."""
     import faiss
 
@@ -160,10 +160,10 @@ def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tu
         ]
         maxsim.write(folder / f"{number}", blocks, found.vectors.shape[1])
         folders.append(folder / f"{number}")
-        index = maxsim.build_index(TokenShards(folders[-1:]).vectors[0])
+        index = maxsim.build_index(TokenShard(folders[-1]).vectors)
         faiss.write_index(index, str(folder / f"{number}.faiss"))
         indexes.append(folder / f"{number}.faiss")
-    return TokenShards(folders), indexes
+    return folders, indexes
 
 
 def _brute_force(found: TokenVectors, queries: TokenVectors) -> list[np.ndarray]:
@@ -177,7 +177,7 @@ def _brute_force(found: TokenVectors, queries: TokenVectors) -> list[np.ndarray]
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that a few documents fill one."""
-    for name, value in (("BLOCK", 100), ("QUERIES", 3), ("EXHAUSTIVE_QUERIES", 4)):
+    for name, value in (("BLOCK", 100), ("QUERY_TOKENS", 18), ("EXHAUSTIVE_QUERIES", 4)):
         monkeypatch.setattr(maxsim, name, value)
 
 
@@ -202,11 +202,12 @@ def test_candidates_are_the_documents_of_the_nearest_tokens_of_all_shards(tmp_pa
     owner = np.repeat(np.arange(120), found.counts)
     expected = _brute_force(found, queries)
     answers = []
+    stored = found.vectors.astype(np.float16).astype(np.float32)
     for shards in (1, 3):
         tokens, indexes = _store(tmp_path / str(shards), found, shards)
         scores, rows = maxsim.search(tokens, indexes, queries, candidates)
         for number, query in enumerate(np.split(queries.vectors, 8)):
-            nearest = np.argsort(-(query @ tokens._read(np.arange(len(owner))).T), axis=1)[:, :candidates]
+            nearest = np.argsort(-(query @ stored.T), axis=1)[:, :candidates]
             assert rows[number].tolist() == sorted(set(owner[nearest].ravel()))
             np.testing.assert_allclose(scores[number], expected[number][rows[number]], atol=1e-4)
         answers.append([row.tolist() for row in rows])
@@ -239,7 +240,7 @@ def test_rounding_to_float16_costs_two_thousandths_at_most(tmp_path):
     queries = _queries(found, 20, 32)
     tokens, _ = _store(tmp_path, found, 1)
     every = np.flatnonzero(found.counts)
-    (_, stored, first), *_ = tokens.blocks(every)
+    (_, stored, first), *_ = TokenShard(tokens[0]).blocks(every)
     worst = np.abs(maxsim.maxsim(queries, found.vectors, first) - maxsim.maxsim(queries, stored, first)).max()
     print(f"largest difference of a score of 32 tokens: {worst:.6f}")
     assert 0 < worst < 2e-3

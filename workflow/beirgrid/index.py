@@ -99,7 +99,7 @@ def run_late(args: argparse.Namespace) -> None:
     """Write the index that a late-interaction system finds its candidates in."""
     import faiss
 
-    vectors = maxsim.TokenShards([args.tokens]).vectors[0]
+    vectors = maxsim.TokenShard(args.tokens).vectors
     settings = {"index": maxsim.index_name(*vectors.shape), "metric": "inner product"}
     with provenance.record("index", args.made, settings) as facts:
         index = maxsim.build_index(vectors)

@@ -3,14 +3,13 @@
 A document's score is the sum over query tokens of the largest dot product with a token of the document
 (Khattab and Zaharia, 2020). The token vectors of a shard are a folder with ``vectors.npy`` (float16
 [tokens, dimension], documents one after another) and ``offsets.npy`` (int64 [documents + 1]: document i has
-the rows offsets[i] to offsets[i + 1]); both are mapped, so memory does not grow with the corpus.
+the rows offsets[i] to offsets[i + 1]). Searches map one shard after another, so memory follows the shard.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +24,10 @@ FLAT_TOKENS = 2**17
 # Lists of an inverted file that are read for a query token, and training points per list (faiss wants 39 to 256).
 PROBES = 32
 POINTS = 64
-# Token vectors in memory at a time (64 MB in float32 at 128 dimensions), and queries searched together.
+# Token vectors in memory at a time (64 MB in float32 at 128 dimensions).
 BLOCK = 2**17
-QUERIES = 256
+# Tokens of the queries that are searched together: with 100 candidates each, 79 MB of nearest tokens.
+QUERY_TOKENS = 2**15
 # Queries scored together against everything: their token scores with a block are 512 MB.
 EXHAUSTIVE_QUERIES = 32
 
@@ -100,16 +100,13 @@ def build_index(vectors: np.ndarray, seed: int = 0) -> Any:
     return index
 
 
-class TokenShards:
-    """The token vectors of a corpus, mapped: its documents and tokens are numbered through all shards."""
+class TokenShard:
+    """The token vectors of one shard, mapped: its documents and tokens are numbered from 0."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self.folders = list(folders)
-        self.vectors = [np.load(folder / "vectors.npy", mmap_mode="r") for folder in self.folders]
-        self.starts = np.cumsum([0, *map(len, self.vectors)])
-        offsets = [np.load(folder / "offsets.npy") for folder in self.folders]
-        within = [rows[:-1] + start for rows, start in zip(offsets, self.starts, strict=False)]
-        self.offsets = np.concatenate([*within, self.starts[-1:]])
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.vectors: np.ndarray = np.load(folder / "vectors.npy", mmap_mode="r")
+        self.offsets: np.ndarray = np.load(folder / "offsets.npy")
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -117,16 +114,16 @@ class TokenShards:
 
     def check_dimension(self, dimension: int) -> None:
         """Raise DataError if the model gives vectors of another dimension than those on disk."""
-        for folder, vectors in zip(self.folders, self.vectors, strict=True):
-            if vectors.shape[1] != dimension:
-                raise DataError(
-                    f"{folder} holds vectors of dimension {vectors.shape[1]}, but the model gives {dimension}: "
-                    "the checkpoint changed since the corpus was indexed"
-                )
+        if self.vectors.shape[1] != dimension:
+            raise DataError(
+                f"{self.folder} holds vectors of dimension {self.vectors.shape[1]}, but the model gives {dimension}: "
+                "the checkpoint changed since the corpus was indexed"
+            )
 
     def documents_of(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the documents that have the given tokens, ascending, each once; tokens below 0 are none."""
-        return np.unique(np.searchsorted(self.offsets, tokens[tokens >= 0], side="right") - 1)
+        """Return the documents that have the given tokens, ascending, each once; other shards' tokens are left out."""
+        within = tokens[(tokens >= 0) & (tokens < len(self.vectors))]
+        return np.unique(np.searchsorted(self.offsets, within, side="right") - 1)
 
     def blocks(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield ``documents`` (ascending), those without tokens left out, with their vectors, BLOCK tokens at a time.
@@ -141,14 +138,17 @@ class TokenShards:
             if len(part):
                 first = np.cumsum(sizes) - sizes
                 tokens = np.repeat(self.offsets[part] - first, sizes) + np.arange(sizes.sum())
-                yield part, self._read(tokens), first
+                yield part, self.vectors[tokens].astype(np.float32), first
 
-    def _read(self, tokens: np.ndarray) -> np.ndarray:
-        vectors = np.empty((len(tokens), self.vectors[0].shape[1]), np.float32)
-        for shard, (start, stop) in enumerate(pairwise(self.starts)):
-            low, high = np.searchsorted(tokens, (start, stop))
-            vectors[low:high] = self.vectors[shard][tokens[low:high] - start]
-        return vectors
+
+def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShard, int, int]]:
+    """Yield each shard with the numbers that its first document and its first token have in the corpus."""
+    document = token = 0
+    for folder in folders:
+        shard = TokenShard(folder)
+        shard.check_dimension(dimension)
+        yield shard, document, token
+        document, token = document + len(shard), token + len(shard.vectors)
 
 
 def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -171,79 +171,95 @@ def _batches(queries: TokenVectors, size: int) -> Iterator[TokenVectors]:
 
 
 def search(
-    shards: TokenShards, indexes: list[Path], queries: TokenVectors, candidates: int, progress: Progress | None = None
+    folders: Sequence[Path],
+    indexes: Sequence[Path],
+    queries: TokenVectors,
+    candidates: int,
+    progress: Progress | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Score the documents of the nearest tokens of each query token.
 
     Args:
-        shards: the corpus's token vectors.
+        folders: token vectors of each shard of the corpus.
         indexes: the faiss index of each shard.
         queries: token vectors of the queries.
         candidates: nearest tokens per query token, over all shards.
+        progress: counts a query in a shard as one.
 
     Returns:
         per query, float32 scores and int64 rows of its candidates, in the corpus's order.
     """
-    shards.check_dimension(queries.vectors.shape[1])
-    opened = [_open_index(path, vectors) for path, vectors in zip(indexes, shards.vectors, strict=True)]
-    scores, rows = [], []
-    for batch in _batches(queries, QUERIES):
-        nearest = _nearest_tokens(opened, batch.vectors, candidates)
-        for query, tokens in zip(_batches(batch, 1), np.split(nearest, np.cumsum(batch.counts)[:-1]), strict=True):
-            found = list(shards.blocks(shards.documents_of(tokens)))
-            rows.append(np.concatenate([np.zeros(0, np.int64), *(documents for documents, _, _ in found)]))
-            values = [maxsim(query, vectors, first)[0] for _, vectors, first in found]
-            scores.append(np.concatenate([np.zeros(0, np.float32), *values]))
-        if progress:
-            progress.add(len(batch.counts))
+    dimension = queries.vectors.shape[1]
+    scores: list[np.ndarray] = []
+    rows: list[np.ndarray] = []
+    for batch in _batches(queries, max(1, QUERY_TOKENS // max(queries.counts, default=1))):
+        nearest = _nearest_tokens(folders, indexes, batch.vectors, candidates)
+        tokens = np.split(nearest, np.cumsum(batch.counts)[:-1])
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in tokens]
+        for shard, first_document, first_token in _opened(folders, dimension):
+            for number, query in enumerate(_batches(batch, 1)):
+                for documents, vectors, first in shard.blocks(shard.documents_of(tokens[number] - first_token)):
+                    found[number].append((maxsim(query, vectors, first)[0], documents + first_document))
+                if progress:
+                    progress.add(1)
+        scores += [np.concatenate([np.zeros(0, np.float32), *(values for values, _ in parts)]) for parts in found]
+        rows += [np.concatenate([np.zeros(0, np.int64), *(documents for _, documents in parts)]) for parts in found]
     return scores, rows
 
 
-def _open_index(path: Path, vectors: np.ndarray) -> Any:
+def _open_index(path: Path, shard: TokenShard) -> Any:
     import faiss
 
     index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
-    if (index.ntotal, index.d) != vectors.shape:
-        shape = f"{len(vectors):,} of dimension {vectors.shape[1]}"
+    if (index.ntotal, index.d) != shard.vectors.shape:
+        shape = f"{len(shard.vectors):,} of dimension {shard.vectors.shape[1]}"
         raise DataError(f"{path} indexes {index.ntotal:,} token vectors of dimension {index.d}, its shard has {shape}")
     return index
 
 
-def _nearest_tokens(indexes: list[Any], vectors: np.ndarray, candidates: int) -> np.ndarray:
+def _nearest_tokens(
+    folders: Sequence[Path], indexes: Sequence[Path], vectors: np.ndarray, candidates: int
+) -> np.ndarray:
     """Return the tokens nearest to each query token: int64 [query tokens, candidates], -1 where there are fewer."""
     import faiss
 
     heap = faiss.ResultHeap(len(vectors), candidates, keep_max=True)
-    start = 0
-    for index in indexes:
+    for path, (shard, _, first) in zip(indexes, _opened(folders, vectors.shape[1]), strict=True):
+        index = _open_index(path, shard)
         if index.ntotal:
             scores, tokens = index.search(vectors, min(candidates, index.ntotal))
-            heap.add_result(scores, np.where(tokens < 0, -1, tokens + start))
-        start += index.ntotal
+            heap.add_result(scores, np.where(tokens < 0, -1, tokens + first))
+        del index  # unmapped before the next one is mapped
     heap.finalize()
     return np.asarray(heap.I)
 
 
 def search_exhaustively(
-    shards: TokenShards, queries: TokenVectors, depth: int, progress: Progress | None = None
+    folders: Sequence[Path], queries: TokenVectors, depth: int, progress: Progress | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Score every document of the corpus for each query.
+
+    Args:
+        folders: token vectors of each shard of the corpus.
+        queries: token vectors of the queries.
+        depth: documents per query.
+        progress: counts a query in a shard as one.
 
     Returns:
         per query, float32 scores and int64 rows of the best ``depth`` documents, best first.
     """
     import faiss
 
-    shards.check_dimension(queries.vectors.shape[1])
     scores, rows = [], []
     for batch in _batches(queries, EXHAUSTIVE_QUERIES):
         heap = faiss.ResultHeap(len(batch.counts), depth, keep_max=True)
-        for documents, vectors, first in shards.blocks(np.arange(len(shards))):
-            values = maxsim(batch, vectors, first)
-            heap.add_result(values, np.broadcast_to(documents, values.shape).copy())
+        for shard, first_document, _ in _opened(folders, queries.vectors.shape[1]):
+            for documents, vectors, first in shard.blocks(np.arange(len(shard))):
+                values = maxsim(batch, vectors, first)
+                heap.add_result(values, np.broadcast_to(documents + first_document, values.shape).copy())
+            if progress:
+                progress.add(len(batch.counts))
         heap.finalize()
         scores += [values[found >= 0] for values, found in zip(heap.D, heap.I, strict=True)]
         rows += [found[found >= 0] for found in heap.I]
-        if progress:
-            progress.add(len(batch.counts))
     return scores, rows

@@ -116,15 +116,14 @@ def run_late(args: argparse.Namespace) -> None:
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         found = encoder.encode_queries(list(queries.values()))
         check_finite(found.sums(), [f"query {query!r}" for query in queries])
-        shards = maxsim.TokenShards(args.shards)
-        progress = Progress("retrieve", len(queries), "queries")
+        progress = Progress(f"retrieve from {len(args.shards)} shards", len(queries) * len(args.shards), "searches")
         started = time.monotonic()
         if args.indexes:
-            scores, rows = maxsim.search(shards, args.indexes, found, args.candidates, progress)
+            scores, rows = maxsim.search(args.shards, args.indexes, found, args.candidates, progress)
             facts["candidates_per_query"] = round(float(np.mean([len(row) for row in rows])), 1)
         else:
             depth = _searched(args.depth, excluded)
-            scores, rows = maxsim.search_exhaustively(shards, found, depth, progress)
+            scores, rows = maxsim.search_exhaustively(args.shards, found, depth, progress)
         facts["search_seconds"] = round(time.monotonic() - started, 3)
         run = dict(_rankings(queries, excluded, collection.read_ids(args.corpus, rows), scores, rows, args.depth))
         runs.write(args.output, run, args.system)
