@@ -54,11 +54,12 @@ CORPUS_JOBS = {
 }
 
 
-def test_every_rule_asks_for_memory_and_time_by_its_own_name():
+def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name():
     assert len(rules()) > 20
     for name, body in rules().items():
         assert f'mem_mb=lambda w, attempt: grid.needs.mem_mb("{name}", w, attempt)' in body, name
         assert f'runtime=lambda w, attempt: grid.needs.runtime("{name}", w, attempt)' in body, name
+        assert f'disk_mb=lambda w: grid.needs.disk_mb("{name}", w)' in body, name
         assert hasattr(Needs, f"_of_{name}"), name
 
 
@@ -119,6 +120,15 @@ def test_kept_embeddings_count_as_kept(make):
     dropped, kept = make().of("encode", **job), make(encode={"keep": True}).of("encode", **job)
     assert (dropped.kept, kept.temporary) == (0, 0)
     assert dropped.temporary == kept.kept > 0
+
+
+def test_disk_is_what_a_job_writes(make):
+    needs = make()
+    vectors, postings = (500_000 * size / 1e6 for size in (384 * 4, 300 * 8))
+    for rule, model, written in (("encode", "minilm", vectors), ("index_impact", "splade-pp-ed", postings)):
+        asked = needs.disk_mb(rule, {"model": model, "corpus": "msmarco", "shard": "3"})
+        assert 1.4 * written < asked < 1.7 * written
+    assert needs.disk_mb("aggregate", {}) == 200
 
 
 def test_the_forums_of_cqadupstack_are_one_download(make):

@@ -53,7 +53,7 @@ CUDA_MB = 4000.0
 # A job of a cluster is a Snakemake that starts the stage: 180 + 333 MB were measured.
 SNAKEMAKE_MB = 600
 # What is asked for, as a multiple of what is expected; minutes that every job gets beside.
-MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES = 1.4, 3.0, 20
+MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 
 # The rules that run a model.
 ON_GPU = {
@@ -108,6 +108,11 @@ class Needs:
         expected = self.of(rule, **dict(wildcards.items())).seconds / 60
         wanted = (LEAST_MINUTES + expected * TIME_MARGIN) * attempt
         return min(math.ceil(wanted), self.limit(rule, "runtime"))
+
+    def disk_mb(self, rule: str, wildcards: Mapping[str, str]) -> int:
+        """Return the disk that a job writes to, in MB: what it keeps, and what goes when it or the next one ends."""
+        need = self.of(rule, **dict(wildcards.items()))
+        return math.ceil((need.kept + need.temporary) * DISK_MARGIN / 100 + 1) * 100
 
     def heap_mb(self, mem_mb: int) -> int:
         """Return the Java heap, in MB, of a job with so much memory: Snakemake, Java and Python take their part."""

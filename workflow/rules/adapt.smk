@@ -25,6 +25,7 @@ rule generate:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("generate", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("generate", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("generate", w),
         gpu=lambda w: grid.gpus("generator" in grid.generation_inputs(w.model)),
     shell:
         "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus} {params.generator}"
@@ -58,6 +59,7 @@ rule mine:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("mine", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("mine", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("mine", w),
         gpu=lambda w: grid.gpus(grid.mining_inputs(w.model)["checkpoints"]),
     shell:
         "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries}"
@@ -92,6 +94,7 @@ rule label:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("label", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("label", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("label", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher}"
@@ -123,6 +126,7 @@ rule adapt:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("adapt", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("adapt", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("adapt", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base} --examples {input.examples}"

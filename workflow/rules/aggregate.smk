@@ -24,6 +24,7 @@ rule aggregate:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("aggregate", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("aggregate", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("aggregate", w),
     shell:
         "python -m beirgrid aggregate --grid {params.grid:q} --published {input.published}"
         " --made {output.made} > {log} 2>&1"

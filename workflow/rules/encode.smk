@@ -25,6 +25,7 @@ rule encode:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("encode", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     group:
         grid.shard_job
@@ -45,6 +46,7 @@ use rule encode as encode_sparse with:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_sparse", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode_sparse", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("encode_sparse", w),
         gpu=0 if grid.config.device == "cpu" else 1,
 
 
@@ -57,4 +59,5 @@ use rule encode as encode_late with:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("encode_late", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("encode_late", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("encode_late", w),
         gpu=0 if grid.config.device == "cpu" else 1,

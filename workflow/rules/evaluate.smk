@@ -20,6 +20,7 @@ rule evaluate:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("evaluate", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("evaluate", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("evaluate", w),
     group:
         grid.cell_job
     shell:

@@ -23,6 +23,7 @@ rule expand:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("expand", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("expand", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("expand", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid expand --model {params.entry:q} --checkpoint {input.checkpoint}"

@@ -19,6 +19,7 @@ rule fetch_corpus:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_corpus", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("fetch_corpus", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("fetch_corpus", w),
         network=1,
     shell:
         "python -m beirgrid fetch corpus --name {wildcards.corpus} --corpus {params.entry:q}"
@@ -49,6 +50,7 @@ rule fetch_dataset:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_dataset", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("fetch_dataset", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("fetch_dataset", w),
         network=1,
     shell:
         "python -m beirgrid fetch dataset --name {wildcards.dataset} --dataset {params.entry:q}"
@@ -79,6 +81,7 @@ rule fetch_model:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_model", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("fetch_model", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("fetch_model", w),
         network=1,
     shell:
         "python -m beirgrid fetch model --name {wildcards.model} --model {params.entry:q}"

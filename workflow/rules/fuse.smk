@@ -22,6 +22,7 @@ rule fuse:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fuse", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("fuse", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("fuse", w),
     group:
         grid.cell_job
     shell:

@@ -24,6 +24,7 @@ rule index_lucene:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_lucene", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_lucene", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("index_lucene", w),
     shell:
         "python -m beirgrid index lucene --corpus {input.corpus} --expansions {input.expansions} --fields {wildcards.fields}"
         " --language {params.language} --threads {threads} --memory {params.heap}"
@@ -52,6 +53,7 @@ rule index_faiss:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_faiss", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_faiss", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("index_faiss", w),
     group:
         grid.shard_job
     shell:
@@ -81,6 +83,7 @@ rule index_impact:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_impact", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_impact", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("index_impact", w),
     group:
         grid.shard_job
     shell:
@@ -110,6 +113,7 @@ rule index_late:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_late", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_late", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("index_late", w),
     group:
         grid.shard_job
     shell:

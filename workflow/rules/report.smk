@@ -21,6 +21,7 @@ rule report:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("report", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("report", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("report", w),
     shell:
         "python -m beirgrid report --grid {params.grid:q} --output {output.report}"
         " --made {output.made} > {log} 2>&1"

@@ -24,6 +24,7 @@ rule score:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("score", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("score", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("score", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint}"
@@ -56,6 +57,7 @@ rule rerank:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("rerank", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("rerank", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("rerank", w),
     group:
         grid.cell_job
     shell:

@@ -26,6 +26,7 @@ rule retrieve_lucene:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_lucene", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_lucene", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("retrieve_lucene", w),
     group:
         grid.cell_job
     shell:
@@ -63,6 +64,7 @@ rule retrieve_faiss:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_faiss", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_faiss", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("retrieve_faiss", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     group:
         grid.cell_job
@@ -101,6 +103,7 @@ rule retrieve_impact:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_impact", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_impact", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("retrieve_impact", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     group:
         grid.cell_job
@@ -141,6 +144,7 @@ rule retrieve_late:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_late", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("retrieve_late", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("retrieve_late", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     group:
         grid.cell_job

@@ -22,6 +22,7 @@ rule train:
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("train", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("train", w, attempt),
+        disk_mb=lambda w: grid.needs.disk_mb("train", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
         "python -m beirgrid train --train {params.entry:q} --base {input.base}"
