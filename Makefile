@@ -57,6 +57,7 @@ bench: .venv/ready ## measure speed against beir, pyserini and faiss, as ratios
 bench-scale: .venv/ready ## measure memory at a million documents and at ten million vectors
 	$(BIN)/python bench/scale.py
 
-lock: ## resolve requirements/lock.in anew (needs uv, and the SHA-256 of torch's CPU wheel as CPU_HASH)
+lock: ## resolve requirements/lock.in and envs/ anew (needs uv, and the SHA-256 of torch's CPU wheel as CPU_HASH)
 	uv pip compile --quiet requirements/lock.in --universal --python-version 3.11 --generate-hashes --no-annotate -o .venv/resolved.txt
 	$(PYTHON) requirements/split.py .venv/resolved.txt $(CPU_HASH)
+	$(PYTHON) requirements/environments.py
