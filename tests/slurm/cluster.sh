@@ -157,6 +157,15 @@ end() {
   kill -KILL "$pid" 2> /dev/null || true
 }
 
+# What jobs left running when their node was killed.
+strays() {
+  local environment
+  for environment in $(grep -lsz '^SLURM_CLUSTER_NAME=beirgrid$' /proc/[0-9]*/environ); do
+    environment=${environment#/proc/}
+    kill -KILL "${environment%/environ}" 2> /dev/null || true
+  done
+}
+
 stop() {
   [ -e "$folder" ] || return 0
   local node
@@ -167,6 +176,7 @@ stop() {
   done
   for node in "${nodes[@]}"; do end "$folder/pid/$node.pid"; done
   end "$folder/pid/slurmctld.pid"
+  strays
   end "$folder/munge/pid"
   (cd /etc/slurm && rm -f "${configuration[@]}")
   rm -rf "$folder"

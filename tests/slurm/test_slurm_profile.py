@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers import ROOT, beirgrid
-from sites import TABLE, slurm_jobs, undisturbed
+from sites import TABLE, slurm_jobs, undisturbed, wait_for
 
 ON_GPU = {"encode", "retrieve_faiss", "score"}
 
@@ -46,8 +46,13 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
     made = shutil.ignore_patterns(".*", "results", "logs", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT, checkout, symlinks=True, ignore=made)
     command = [Path(sys.executable).parent / "snakemake", "--profile", "slurm", "--configfile", grid]
-    done = subprocess.run(command, cwd=checkout, text=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    with (tmp_path / "told").open("w+") as told, (tmp_path / "screens").open("w+") as screens:
+        process = subprocess.Popen(command, cwd=checkout, stdout=told, stderr=subprocess.STDOUT)
+        wait_for((checkout / "results/status.jsonl").exists)
+        watch = [sys.executable, "-m", "beirgrid", "status", "--directory", checkout, "--watch", "1"]
+        watcher = subprocess.Popen(watch, stdout=screens)
+        assert process.wait() == 0, (tmp_path / "told").read_text()
+        assert watcher.wait(timeout=30) == 0
     assert (checkout / TABLE).read_text() == (tmp_path / "undisturbed" / TABLE).read_text()
 
     jobs = slurm_jobs(checkout)
@@ -64,6 +69,11 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
             assert job["NodeList"] in ("cpu1", "cpu2")
             assert "TresPerJob" not in job
 
-    shown = beirgrid("status", "--directory", checkout).stdout
-    assert shown.startswith("finished after 0:")
-    assert "small  " in shown
+    shown = (tmp_path / "screens").read_text()
+    assert shown.startswith("running since 0:00:")
+    assert re.search(r"^Running, \d+:$", shown, re.MULTILINE)
+    assert re.search(r"^  fetch_corpus small, 0:\d\d:\d\d: submitted, not begun$", shown, re.MULTILINE)
+    assert re.search(r"^[\d.]+ jobs a minute; left: about 0:", shown, re.MULTILINE)
+    last = shown[shown.rindex("finished after 0:") :]
+    assert beirgrid("status", "--directory", checkout).stdout.strip() == last.strip()
+    assert re.search(r"^small .*#", last, re.MULTILINE)

@@ -272,7 +272,8 @@ def _left(current: Run) -> str:
     at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
     unknown = sum(jobs for rule, jobs in waiting.items() if rule not in seconds)
     beside = f", and {unknown} jobs of stages of which none has ended yet" if unknown else ""
-    return f"{rate}; left: about {_clock(known / at_once)}{beside}"
+    failed = " (what needs a failed job counts, but will not run)" if current.in_state("failed") else ""
+    return f"{rate}; left: about {_clock(known / at_once)}{beside}{failed}"
 
 
 def _cells(current: Run, width: int) -> Iterator[str]:
