@@ -42,9 +42,9 @@ def _install(name: str, folder: Path) -> Path:
     assert done.returncode == 0, done.stderr
     listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], capture_output=True, check=True)
     installed = {_plain(row["name"]): row["version"] for row in json.loads(listed.stdout)}
-    assert {name: version for name, version in installed.items() if name != "pip"} == {
-        _plain(pin.name): str(pin.specifier).removeprefix("==") for pin in map(Requirement, pins)
-    }
+    pinned = {_plain(pin.name): str(pin.specifier).removeprefix("==") for pin in map(Requirement, pins)}
+    brought = {"pip", "setuptools"} - set(pinned)  # by venv
+    assert {name: version for name, version in installed.items() if name not in brought} == pinned
     checked = subprocess.run([python, "-m", "pip", "check"], text=True, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stdout
     return python

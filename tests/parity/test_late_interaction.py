@@ -160,7 +160,7 @@ def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tu
         ]
         maxsim.write(folder / f"{number}", blocks, found.vectors.shape[1])
         folders.append(folder / f"{number}")
-        index = maxsim.build_index(TokenShard(folders[-1]).vectors)
+        index = maxsim.build_index(TokenShard(folders[-1]))
         faiss.write_index(index, str(folder / f"{number}.faiss"))
         indexes.append(folder / f"{number}.faiss")
     return folders, indexes
@@ -233,6 +233,19 @@ def test_a_corpus_of_empty_documents_has_no_candidates(tmp_path):
     queries = TokenVectors(np.eye(8, dtype=np.float32), np.array([4, 4]))
     assert [len(row) for row in maxsim.search(tokens, indexes, queries, 5)[1]] == [0, 0]
     assert [len(row) for row in maxsim.search_exhaustively(tokens, queries, 5)[1]] == [0, 0]
+
+
+def test_a_shard_that_is_cut_off_is_told(tmp_path):
+    found = _collection(40)
+    (shard,), indexes = _store(tmp_path, found, 1)
+    with (shard / "vectors.npy").open("r+b") as stream:
+        stream.truncate(stream.seek(0, 2) - 1)
+    for search in (
+        lambda: maxsim.search([shard], indexes, _queries(found, 2, 4), 1000),
+        lambda: maxsim.search_exhaustively([shard], _queries(found, 2, 4), 10),
+    ):
+        with pytest.raises(DataError, match=r"vectors\.npy is cut off: delete its folder"):
+            search()
 
 
 def test_rounding_to_float16_costs_two_thousandths_at_most(tmp_path):

@@ -99,11 +99,11 @@ def run_late(args: argparse.Namespace) -> None:
     """Write the index that a late-interaction system finds its candidates in."""
     import faiss
 
-    vectors = maxsim.TokenShard(args.tokens).vectors
-    settings = {"index": maxsim.index_name(*vectors.shape), "metric": "inner product"}
+    shard = maxsim.TokenShard(args.tokens)
+    settings = {"index": maxsim.index_name(shard.tokens, shard.dimension), "metric": "inner product"}
     with provenance.record("index", args.made, settings) as facts:
-        index = maxsim.build_index(vectors)
+        index = maxsim.build_index(shard)
         with files.atomic(args.output) as temporary:
             faiss.write_index(index, str(temporary))
         stored = files.size(args.output) + files.size(args.tokens)  # MaxSim reads the token vectors too
-        facts.update(tokens=len(vectors), dimension=vectors.shape[1], bytes=stored)
+        facts.update(tokens=shard.tokens, dimension=shard.dimension, bytes=stored)

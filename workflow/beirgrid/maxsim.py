@@ -3,13 +3,15 @@
 A document's score is the sum over query tokens of the largest dot product with a token of the document
 (Khattab and Zaharia, 2020). The token vectors of a shard are a folder with ``vectors.npy`` (float16
 [tokens, dimension], documents one after another) and ``offsets.npy`` (int64 [documents + 1]: document i has
-the rows offsets[i] to offsets[i + 1]). Searches map one shard after another, so memory follows the shard.
+the rows offsets[i] to offsets[i + 1]). Vectors are read where they are wanted, and indexes are mapped one after
+another: memory follows the index of a shard.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,34 +81,20 @@ def index_name(tokens: int, dimension: int) -> str:
     return f"IVF{lists},PQ{pieces}x8"
 
 
-def build_index(vectors: np.ndarray, seed: int = 0) -> Any:
-    """Return a faiss index of a shard's token vectors, trained on a seeded sample and filled in blocks.
-
-    Args:
-        vectors: float16 [tokens, dimension], may be mapped.
-        seed: of the training sample.
-    """
-    import faiss
-
-    tokens, dimension = vectors.shape
-    index: Any = faiss.index_factory(dimension, index_name(tokens, dimension), faiss.METRIC_INNER_PRODUCT)
-    if not index.is_trained:
-        points = min(tokens, POINTS * index.nlist)
-        sample = np.random.default_rng(seed).choice(tokens, points, replace=False, shuffle=False)
-        index.train(vectors[np.sort(sample)].astype(np.float32))
-        index.nprobe = PROBES  # faiss stores it with the index
-    for start in range(0, tokens, BLOCK):
-        index.add(vectors[start : start + BLOCK].astype(np.float32))
-    return index
-
-
 class TokenShard:
-    """The token vectors of one shard, mapped: its documents and tokens are numbered from 0."""
+    """The token vectors of one shard: its documents and tokens are numbered from 0.
+
+    They are read from the file, not mapped: what is touched of a mapped file counts as a job's memory, and a search
+    touches nearly all of it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.vectors: np.ndarray = np.load(folder / "vectors.npy", mmap_mode="r")
         self.offsets: np.ndarray = np.load(folder / "offsets.npy")
+        with (folder / "vectors.npy").open("rb") as stream:
+            np.lib.format.read_magic(stream)
+            (self.tokens, self.dimension), _, self.dtype = np.lib.format.read_array_header_1_0(stream)
+            self.begin = stream.tell()
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -114,15 +102,15 @@ class TokenShard:
 
     def check_dimension(self, dimension: int) -> None:
         """Raise DataError if the model gives vectors of another dimension than those on disk."""
-        if self.vectors.shape[1] != dimension:
+        if self.dimension != dimension:
             raise DataError(
-                f"{self.folder} holds vectors of dimension {self.vectors.shape[1]}, but the model gives {dimension}: "
+                f"{self.folder} holds vectors of dimension {self.dimension}, but the model gives {dimension}: "
                 "the checkpoint changed since the corpus was indexed"
             )
 
     def documents_of(self, tokens: np.ndarray) -> np.ndarray:
         """Return the documents that have the given tokens, ascending, each once; other shards' tokens are left out."""
-        within = tokens[(tokens >= 0) & (tokens < len(self.vectors))]
+        within = tokens[(tokens >= 0) & (tokens < self.tokens)]
         return np.unique(np.searchsorted(self.offsets, within, side="right") - 1)
 
     def blocks(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -138,7 +126,35 @@ class TokenShard:
             if len(part):
                 first = np.cumsum(sizes) - sizes
                 tokens = np.repeat(self.offsets[part] - first, sizes) + np.arange(sizes.sum())
-                yield part, self.vectors[tokens].astype(np.float32), first
+                yield part, self.read(tokens), first
+
+    def read(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the vectors of tokens (ascending, each once): float32 [tokens, dimension]."""
+        cuts = (np.flatnonzero(np.diff(tokens) != 1) + 1).tolist()  # what stands together is read at once
+        found = np.empty((len(tokens), self.dimension), self.dtype)
+        width = self.dimension * self.dtype.itemsize
+        with (self.folder / "vectors.npy").open("rb") as stream:
+            for low, high in pairwise([0, *cuts, len(tokens)]):
+                stream.seek(self.begin + int(tokens[low]) * width)
+                if stream.readinto(found[low:high].data) != (high - low) * width:
+                    raise DataError(f"{stream.name} is cut off: delete its folder and run again")
+        return found.astype(np.float32)
+
+
+def build_index(shard: TokenShard, seed: int = 0) -> Any:
+    """Return a faiss index of a shard's token vectors, trained on a seeded sample and filled in blocks."""
+    import faiss
+
+    tokens, name = shard.tokens, index_name(shard.tokens, shard.dimension)
+    index: Any = faiss.index_factory(shard.dimension, name, faiss.METRIC_INNER_PRODUCT)
+    if not index.is_trained:
+        points = min(tokens, POINTS * index.nlist)
+        sample = np.random.default_rng(seed).choice(tokens, points, replace=False, shuffle=False)
+        index.train(shard.read(np.sort(sample)))
+        index.nprobe = PROBES  # faiss stores it with the index
+    for start in range(0, tokens, BLOCK):
+        index.add(shard.read(np.arange(start, min(start + BLOCK, tokens))))
+    return index
 
 
 def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShard, int, int]]:
@@ -148,7 +164,7 @@ def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShar
         shard = TokenShard(folder)
         shard.check_dimension(dimension)
         yield shard, document, token
-        document, token = document + len(shard), token + len(shard.vectors)
+        document, token = document + len(shard), token + shard.tokens
 
 
 def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -211,8 +227,8 @@ def _open_index(path: Path, shard: TokenShard) -> Any:
     import faiss
 
     index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
-    if (index.ntotal, index.d) != shard.vectors.shape:
-        shape = f"{len(shard.vectors):,} of dimension {shard.vectors.shape[1]}"
+    if (index.ntotal, index.d) != (shard.tokens, shard.dimension):
+        shape = f"{shard.tokens:,} of dimension {shard.dimension}"
         raise DataError(f"{path} indexes {index.ntotal:,} token vectors of dimension {index.d}, its shard has {shape}")
     return index
 

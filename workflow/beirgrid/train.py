@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import checkpoints, collection, files, generate, lucene, provenance
-from .encoders import DenseEncoder, pick_device, pick_precision
+from .encoders import DenseEncoder, add_device_argument, pick_device, pick_precision
 from .environment import BATCH_TOKENS
 from .errors import DataError
 
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--teacher", type=Path, help="checkpoint of a dense model that labels the pairs")
     parser.add_argument("--queries", type=Path, help="queries.parquet of the training dataset")
     parser.add_argument("--qrels", type=Path, help="qrels.tsv of the training dataset")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    add_device_argument(parser)
     parser.add_argument("--threads", default=1, type=int, help="threads of the search for negatives")
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to write")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> None:
     """Mine pairs, train and save the model."""
     recipe = {**DEFAULTS, **args.train}
     with provenance.record("train", args.made, recipe) as facts:
+        device = pick_device(args.device)
         documents = {d.id: d for rows in collection.read_documents(args.corpus) for d in rows}
         positives = _judged(args, documents) + _derived(documents, recipe)
         if not positives:
@@ -77,15 +78,15 @@ def run(args: argparse.Namespace) -> None:
         positives = positives[: recipe["queries"]]
         examples = _with_negatives(positives, documents, recipe, args.index, args.threads)
         if args.teacher:
-            _label(examples, args.teacher, recipe["teacher"], args.device)
+            _label(examples, args.teacher, recipe["teacher"], device)
         with files.atomic(args.output, directory=True) as temporary:
-            seconds = _fit(examples, args.base, recipe, pick_device(args.device), temporary)
+            seconds = _fit(examples, args.base, recipe, device, temporary)
             facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
         facts.update(
             queries=len(positives),
             pairs=sum(len(example["labels"]) for example in examples),
             training_seconds=round(seconds, 1),
-            device=pick_device(args.device),
+            device=device,
             bytes=files.size(args.output),
         )
 

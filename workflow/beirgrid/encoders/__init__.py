@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .base import add_compute_arguments, check_finite, pick_device, pick_precision, token_batches
+from .base import add_compute_arguments, add_device_argument, check_finite, pick_device, pick_precision, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .late_interaction import LateInteractionEncoder
@@ -48,6 +48,7 @@ __all__ = [
     "SparseTextEncoder",
     "TermWeighter",
     "add_compute_arguments",
+    "add_device_argument",
     "check_finite",
     "open_encoder",
     "open_scorer",

@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -26,14 +28,19 @@ if TYPE_CHECKING:
 TOKENIZED = 256
 
 
-def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every stage that runs a model."""
+def add_device_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that says where a model runs."""
     parser.add_argument(
         "--device",
         default=os.environ.get("BEIRGRID_DEVICE", "auto"),
         choices=["auto", "cpu", "cuda"],
         help="where the model runs (default: $BEIRGRID_DEVICE or auto)",
     )
+
+
+def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of every stage that runs a model."""
+    add_device_argument(parser)
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
     parser.add_argument(
         "--batch-tokens",
@@ -44,12 +51,41 @@ def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def pick_device(wanted: str) -> str:
-    """Return ``cuda`` or ``cpu`` for ``auto``, ``cuda`` or ``cpu``."""
+    """Return ``cuda`` or ``cpu`` for ``auto``, ``cuda`` or ``cpu``; of several GPUs, take one for this process."""
     import torch
 
+    # PyTorch counts GPUs without starting CUDA, which reads the variable when it starts.
+    if wanted != "cpu" and (count := torch.cuda.device_count()) > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+        os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(visible.split(","))
     if wanted == "cuda" and not torch.cuda.is_available():
         raise DataError("device is cuda, but no GPU can be used here (device: auto takes a CPU where there is none)")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def take_gpu(names: list[str]) -> str:
+    """Return the GPU that this process, until it ends, is the first of this user's stages to use.
+
+    Without it, the jobs of a machine with several (``--resources gpu=N``) would all use the first. Once all are
+    taken, one is shared.
+    """
+    from filelock import FileLock, Timeout
+
+    for name in names:
+        lock = FileLock(Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}-gpu-{name}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            continue
+        _TAKEN.append(lock)
+        return name
+    shared = names[os.getpid() % len(names)]
+    print(f"other stages have all {len(names)} GPUs: sharing GPU {shared} with one", file=sys.stderr, flush=True)
+    return shared
+
+
+# Locks of this process's GPUs: a lock that is collected is released.
+_TAKEN: list[Any] = []
 
 
 def pick_precision(wanted: str, device: str) -> str:
