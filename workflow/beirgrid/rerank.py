@@ -2,7 +2,8 @@
 
 ``score`` keeps its scores in parts under results/pairs/{reranker}/{dataset}/{fingerprint}, one file
 per few minutes of work. The fingerprint covers all that a score depends on, so other depths and
-first stages, and a rerun after a crash, score only the pairs that are new.
+first stages, and a rerun after a crash, score only the pairs that are new. Jobs of several first
+stages may fill the same folder at once: each looks for what is new before each part.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from .progress import Progress
 
 PART = 20_000
 _SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
-Scores = dict[tuple[str, str], float]
+Pair = tuple[str, str]
+Scores = dict[Pair, float]
 
 
 def add_score_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_score(args: argparse.Namespace) -> None:
     """Score the pairs of a first stage that have no score yet."""
-    from filelock import FileLock
-
     device = pick_device(args.device)
     precision = pick_precision(args.model.get("precision", args.precision), device)
     settings = {**args.model, "precision": precision}
@@ -64,17 +65,13 @@ def run_score(args: argparse.Namespace) -> None:
     with provenance.record("score", args.made, settings) as facts:
         run = runs.read(args.run_file)
         wanted = [(query, document) for query, ranking in run.items() for document in ranking.ids[: args.depth]]
-        # Another first stage's job may score the same pairs at the same time: it goes first.
-        with FileLock(store / ".lock"):
-            stored = read_scores(store)
-            missing = [pair for pair in wanted if pair not in stored]
-            rate = _score_missing(args, precision, missing, store)
+        scored, rate = _score_missing(args, precision, wanted, store)
         facts.update(
             store=store.name,
             device=device,
             precision=precision,
             pairs=len(wanted),
-            pairs_scored=len(missing),
+            pairs_scored=scored,
             pairs_per_second=round(rate, 2),
         )
 
@@ -87,33 +84,64 @@ def _fingerprint(settings: dict[str, Any], args: argparse.Namespace) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def _score_missing(args: argparse.Namespace, precision: str, missing: list[tuple[str, str]], store: Path) -> float:
-    """Score pairs in parts that are each written when done; return pairs per second."""
+def _score_missing(args: argparse.Namespace, precision: str, wanted: list[Pair], store: Path) -> tuple[int, float]:
+    """Score pairs in parts that are each written when done; return how many were scored, and how many per second."""
+    seen: set[Path] = set()
+    missing = set(wanted) - read_scores(store, set(wanted), seen).keys()
     progress = Progress("score", len(missing), "pairs")
     if not missing:
-        return 0.0
+        return 0, 0.0
     scorer = open_scorer(args.checkpoint, args.model, args.device, precision, args.batch_tokens)
     queries = collection.read_queries(args.queries)
-    for start in range(0, len(missing), PART):
-        part = missing[start : start + PART]
-        documents = collection.pick_documents(args.corpus, {document for _, document in part})
-        texts = [documents[document].joined for _, document in part]
-        scores = scorer.score([queries[query] for query, _ in part], texts, progress)
-        check_finite(scores, [f"query {query!r} with document {document!r}" for query, document in part])
-        columns = [[query for query, _ in part], [document for _, document in part], scores]
-        digest = hashlib.sha256(repr(part).encode()).hexdigest()[:16]
-        with files.atomic(store / f"{digest}.parquet") as temporary:
-            pq.write_table(pa.table(columns, schema=_SCHEMA), temporary)
-    return progress.rate
+    for planned in _parts([pair for pair in dict.fromkeys(wanted) if pair in missing], str(args.run_file)):
+        missing -= read_scores(store, missing, seen).keys()
+        part = [pair for pair in planned if pair in missing]
+        progress.total = progress.done + len(missing)
+        if part:
+            _write_part(store, part, _score(scorer, part, args.corpus, queries, progress))
+            missing -= set(part)
+    return progress.done, progress.rate
 
 
-def read_scores(store: Path) -> Scores:
-    """Return the scores kept in a folder of parts; an absent folder has none."""
+def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
+    """Return the pairs in parts; different first stages begin with different ones, so as not to score the same."""
+    parts = [pairs[start : start + PART] for start in range(0, len(pairs), PART)]
+    begin = int(hashlib.sha256(first_stage.encode()).hexdigest(), 16) % len(parts)
+    return parts[begin:] + parts[:begin]
+
+
+def _score(scorer: Any, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
+    documents = collection.pick_documents(corpus, {document for _, document in part})
+    texts = [documents[document].joined for _, document in part]
+    scores: np.ndarray = scorer.score([queries[query] for query, _ in part], texts, progress)
+    check_finite(scores, [f"query {query!r} with document {document!r}" for query, document in part])
+    return scores
+
+
+def _write_part(store: Path, part: list[Pair], scores: np.ndarray) -> None:
+    columns = [[query for query, _ in part], [document for _, document in part], scores]
+    digest = hashlib.sha256(repr(part).encode()).hexdigest()[:16]
+    with files.atomic(store / f"{digest}.parquet") as temporary:
+        pq.write_table(pa.table(columns, schema=_SCHEMA), temporary)
+
+
+def read_scores(store: Path, wanted: Collection[Pair], seen: set[Path] | None = None) -> Scores:
+    """Return those of the wanted pairs' scores that a folder keeps.
+
+    Args:
+        store: a folder of parts; an absent one has none.
+        wanted: memory is taken for these only.
+        seen: parts that were read before, and are not read again; those read now are added.
+    """
     scores: Scores = {}
-    for part in sorted(store.glob("*.parquet")):
+    for part in sorted(set(store.glob("*.parquet")) - (seen or set())):
         table = pq.read_table(part)
         pairs = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
-        scores.update(zip(pairs, table["score"].to_pylist(), strict=True))
+        scores.update(
+            (pair, score) for pair, score in zip(pairs, table["score"].to_pylist(), strict=True) if pair in wanted
+        )
+        if seen is not None:
+            seen.add(part)
     return scores
 
 
@@ -121,10 +149,10 @@ def run_rerank(args: argparse.Namespace) -> None:
     """Reorder the top of a run by stored scores and write the new run."""
     with provenance.record("rerank", args.made, {"depth": args.depth}) as facts:
         scored = files.read_json(args.scores)
-        scores = read_scores(args.scores.parent / scored["facts"]["store"])
-        run = {
-            query: rerank(query, ranking, scores, args.depth) for query, ranking in runs.read(args.first_stage).items()
-        }
+        first = runs.read(args.first_stage)
+        top = {(query, document) for query, ranking in first.items() for document in ranking.ids[: args.depth]}
+        scores = read_scores(args.scores.parent / scored["facts"]["store"], top)
+        run = {query: rerank(query, ranking, scores, args.depth) for query, ranking in first.items()}
         runs.write(args.output, run, args.system)
         facts.update(queries=len(run), reranker=scored["settings"])
 

@@ -1,0 +1,76 @@
+"""Pairs are scored once, also by jobs that run at the same time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beirgrid import collection, rerank, runs
+from beirgrid.__main__ import main
+
+QUERIES, DOCUMENTS = 12, 40
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a collection and the runs of two first stages that share half of their documents."""
+    texts = [" ".join(f"{chr(97 + (row + step) % 10)}{step}" for step in range(6)) for row in range(DOCUMENTS)]
+    ids = [f"d{row}" for row in range(DOCUMENTS)]
+    pq.write_table(pa.table([ids, [""] * len(ids), texts], schema=collection.CORPUS_SCHEMA), tmp_path / "c.parquet")
+    queries = [f"q{row}" for row in range(QUERIES)]
+    pq.write_table(pa.table([queries, texts[:QUERIES]], schema=collection.QUERIES_SCHEMA), tmp_path / "q.parquet")
+    for name, start in (("one", 0), ("two", 10)):
+        ranking = runs.Ranking(ids[start : start + 20], np.arange(20, 0, -1).astype(np.float32))
+        runs.write(tmp_path / f"{name}.run.gz", dict.fromkeys(queries, ranking), name)
+    monkeypatch.setattr(rerank, "PART", 50)
+    return tmp_path
+
+
+def _score(site: Path, checkpoint: Path, name: str) -> dict:
+    arguments = ["score", "--model", json.dumps({"family": "cross-encoder", "max_length": 32}), "--device", "cpu"]
+    arguments += ["--checkpoint", checkpoint, "--corpus", site / "c.parquet", "--queries", site / "q.parquet"]
+    arguments += ["--run", site / f"{name}.run.gz", "--depth", "20", "--precision", "float32"]
+    assert main([*map(str, arguments), "--pairs", str(site / "pairs"), "--made", str(site / f"{name}.json")]) == 0
+    return json.loads((site / f"{name}.json").read_text())["facts"]
+
+
+def test_a_job_leaves_out_what_another_one_scores_meanwhile(site, tiny_models, monkeypatch):
+    checkpoint = tiny_models["cross-encoder"]
+    write, second = rerank._write_part, []
+
+    def write_and_let_the_other_run(*arguments):
+        write(*arguments)
+        if not second:
+            second.append(None)
+            second[0] = _score(site, checkpoint, "two")
+
+    monkeypatch.setattr(rerank, "_write_part", write_and_let_the_other_run)
+    first = _score(site, checkpoint, "one")
+    assert first["pairs"] == second[0]["pairs"] == QUERIES * 20
+    assert first["pairs_scored"] + second[0]["pairs_scored"] == QUERIES * 30
+    store = site / "pairs" / first["store"]
+    assert sum(pq.read_metadata(part).num_rows for part in store.glob("*.parquet")) == QUERIES * 30
+    assert _score(site, checkpoint, "one")["pairs_scored"] == 0
+
+
+def test_only_wanted_scores_are_read(site, tiny_models):
+    facts = _score(site, tiny_models["cross-encoder"], "one")
+    store, wanted = site / "pairs" / facts["store"], {("q3", "d4"), ("q1", "d39")}
+    assert set(rerank.read_scores(store, wanted)) == {("q3", "d4")}
+    assert rerank.read_scores(site / "absent", wanted) == {}
+
+
+def test_first_stages_begin_with_different_parts():
+    pairs = [("q", str(number)) for number in range(10 * rerank.PART)]
+    orders = {
+        tuple(part[0] for part in rerank._parts(pairs, f"{name}.run.gz")) for name in ("bm25", "e5", "bge", "gte")
+    }
+    assert len(orders) > 1
+    assert all(
+        sorted(order) == sorted((("q", str(start))) for start in range(0, len(pairs), rerank.PART)) for order in orders
+    )
