@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import io
 import itertools
@@ -9,6 +11,7 @@ import json
 import os
 import random
 import re
+import stat
 import subprocess
 import sys
 import threading
@@ -33,6 +36,8 @@ from ir_datasets.util.download import _DownloadConfig
 
 from beirgrid import collection, files
 from beirgrid.__main__ import main
+from beirgrid.downloads import one_at_a_time
+from beirgrid.errors import DataError
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 META = {
@@ -469,6 +474,29 @@ def test_two_jobs_share_one_download(server, home, tmp_path):
     assert server.asked == ["whole"]
     for name in ("one", "two"):
         assert documents_in(tmp_path / name) == served(DOCUMENTS, "title", "text")
+
+
+def test_whoever_may_write_to_a_shared_home_may_lock_in_it(home, monkeypatch):
+    home.mkdir()
+    home.chmod(0o2770)
+    with one_at_a_time("beir/x"):
+        pass
+    (lock,) = (home / "locks").iterdir()
+    assert stat.S_IMODE((home / "locks").stat().st_mode) == 0o2770
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o660
+
+
+def test_a_file_system_without_locks_is_told(home, monkeypatch):
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    home.mkdir()
+    monkeypatch.setattr(fcntl, "flock", missing)
+    with (
+        pytest.raises(DataError, match=r"without file locks .*set IR_DATASETS_HOME"),
+        one_at_a_time("beir/x"),
+    ):
+        pass
 
 
 # ---- archives that are flawed although their checksum is right

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -68,13 +70,23 @@ def one_at_a_time(what: str | Path) -> Iterator[None]:
         yield
         return
     name = os.path.relpath(what, home) if Path(what).is_absolute() else str(what)
-    lock = FileLock(home / "locks" / f"{name.replace(os.sep, '--')}.lock")
-    (home / "locks").mkdir(exist_ok=True)
+    locks, mode = home / "locks", stat.S_IMODE(home.stat().st_mode)
+    if not locks.exists():
+        locks.mkdir(exist_ok=True)
+        locks.chmod(mode)  # who may write to the folder may lock in it, whoever came first
+    # The system's lock or none: a file that stands for one outlives a job that dies on another machine.
+    lock = FileLock(locks / f"{name.replace(os.sep, '--')}.lock", mode=mode & 0o666, fallback_to_soft=False)
     try:
         held = lock.acquire(timeout=0)
     except Timeout:
         print(f"waiting for another job that fetches {name}", file=sys.stderr, flush=True)
         held = lock.acquire()
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        raise DataError(
+            f"{home} is on a file system without file locks (flock): set IR_DATASETS_HOME to a folder on another one"
+        ) from None
     with held:
         yield
 
