@@ -177,7 +177,7 @@ def _brute_force(found: TokenVectors, queries: TokenVectors) -> list[np.ndarray]
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that a few documents fill one."""
-    for name, value in (("BLOCK", 100), ("QUERY_TOKENS", 18), ("EXHAUSTIVE_QUERIES", 4)):
+    for name, value in (("BLOCK", 100), ("QUERY_TOKENS", 18), ("EXHAUSTIVE_TOKENS", 24)):
         monkeypatch.setattr(maxsim, name, value)
 
 

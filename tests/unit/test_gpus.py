@@ -12,7 +12,7 @@ from helpers import ROOT
 
 TAKE = """
 import os, sys, torch
-torch.cuda.device_count = lambda: len(os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(","))
+torch.cuda.device_count = lambda: min(2, len(os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")))
 from beirgrid.encoders import pick_device
 pick_device("auto"), pick_device("auto")
 print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
@@ -55,3 +55,9 @@ def test_what_is_visible_is_what_is_taken_from(take):
     assert take(CUDA_VISIBLE_DEVICES="3,GPU-8a1")[1] == "3"
     assert take(CUDA_VISIBLE_DEVICES="3,GPU-8a1")[1] == "GPU-8a1"
     assert take(CUDA_VISIBLE_DEVICES="3")[1] == "3"  # the only one, as SLURM gives it: nothing to choose
+
+
+def test_what_is_named_beyond_the_gpus_that_are_there_is_not_taken(take):
+    taken = [take(CUDA_VISIBLE_DEVICES="0,1,2,3")[1] for _ in range(3)]
+    assert taken[:2] == ["0", "1"]
+    assert taken[2] in ("0", "1")

@@ -105,8 +105,10 @@ def test_a_process_that_is_gone_has_died_and_another_machines_cannot_be_asked(to
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "pid": 2**22 + 1}) + "\n")  # above the largest number of a process
     assert status.read(path).alive is False
-    path.write_text(json.dumps({**facts, "began": facts["began"] - 60}) + "\n")  # a later process of its number
+    path.write_text(json.dumps({**facts, "began": facts["began"] - 600}) + "\n")  # a later process of its number
     assert status.read(path).alive is False
+    path.write_text(json.dumps({**facts, "began": facts["began"] - 5}) + "\n")  # the clock was set
+    assert status.read(path).alive is True
     path.write_text(json.dumps({**facts, "host": f"not-{socket.gethostname()}"}) + "\n")
     assert status.read(path).alive is None
 

@@ -30,8 +30,8 @@ POINTS = 64
 BLOCK = 2**17
 # Tokens of the queries that are searched together: with 100 candidates each, 79 MB of nearest tokens.
 QUERY_TOKENS = 2**15
-# Queries scored together against everything: their token scores with a block are 512 MB.
-EXHAUSTIVE_QUERIES = 32
+# Tokens of the queries that are scored together against everything: with a block their scores are 512 MB.
+EXHAUSTIVE_TOKENS = 2**10
 
 
 class TokenVectors(NamedTuple):
@@ -179,7 +179,9 @@ def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.
     return np.add.reduceat(best, np.cumsum(queries.counts) - queries.counts, axis=0)
 
 
-def _batches(queries: TokenVectors, size: int) -> Iterator[TokenVectors]:
+def _batches(queries: TokenVectors, tokens: int) -> Iterator[TokenVectors]:
+    """Yield so many queries that they have at most ``tokens`` tokens together, but one at least."""
+    size = max(1, tokens // max(queries.counts, default=1))
     ends = np.concatenate([[0], np.cumsum(queries.counts)])
     for start in range(0, len(queries.counts), size):
         counts = queries.counts[start : start + size]
@@ -208,7 +210,7 @@ def search(
     dimension = queries.vectors.shape[1]
     scores: list[np.ndarray] = []
     rows: list[np.ndarray] = []
-    for batch in _batches(queries, max(1, QUERY_TOKENS // max(queries.counts, default=1))):
+    for batch in _batches(queries, QUERY_TOKENS):
         nearest = _nearest_tokens(folders, indexes, batch.vectors, candidates)
         tokens = np.split(nearest, np.cumsum(batch.counts)[:-1])
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in tokens]
@@ -267,7 +269,7 @@ def search_exhaustively(
     import faiss
 
     scores, rows = [], []
-    for batch in _batches(queries, EXHAUSTIVE_QUERIES):
+    for batch in _batches(queries, EXHAUSTIVE_TOKENS):
         heap = faiss.ResultHeap(len(batch.counts), depth, keep_max=True)
         for shard, first_document, _ in _opened(folders, queries.vectors.shape[1]):
             for documents, vectors, first in shard.blocks(np.arange(len(shard))):

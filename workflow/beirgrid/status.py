@@ -121,16 +121,20 @@ class Run:
 
     @property
     def alive(self) -> bool | None:
-        """Whether the process of the run lives; None if it is another machine's."""
+        """Whether the process of the run lives; None if it is another machine's, or hidden as another user's."""
         if self.over:
             return False
         if self.facts["host"] != socket.gethostname():
             return None
-        return bool(_began(self.facts["pid"]) == self.facts["began"])
+        began = _began(self.facts["pid"])
+        if began is None:
+            return None if _hidden(self.facts["pid"]) else False
+        # A minute's grace: the time comes from the machine's clock, which may be set.
+        return abs(began - float(self.facts["began"])) < 60
 
 
 def _began(pid: int) -> float | None:
-    """Return when a process of this machine began (a later one may have its number), or None if it is gone."""
+    """Return when a process of this machine began (a later one may have its number), or None if none is seen."""
     import psutil  # Snakemake brings it
 
     try:
@@ -138,6 +142,17 @@ def _began(pid: int) -> float | None:
     except psutil.NoSuchProcess:
         return None
     return began
+
+
+def _hidden(pid: int) -> bool:
+    """Tell whether there is a process that is another user's: some machines do not show those."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return False
 
 
 def read(path: Path) -> Run:
@@ -235,7 +250,7 @@ def _headline(current: Run) -> str:
     if current.alive is False:
         return f"died after {_clock(current.last - current.facts['time'])}: run it again, it goes on ({where})"
     since = _clock(time.time() - current.facts["time"])
-    return f"running since {since} ({where})" + ("" if current.alive else ", a machine that cannot be asked from here")
+    return f"running since {since} ({where})" + ("" if current.alive else ", which cannot be asked from here")
 
 
 def _stages(current: Run) -> Iterator[str]:

@@ -57,7 +57,7 @@ def pick_device(wanted: str) -> str:
     # PyTorch counts GPUs without starting CUDA, which reads the variable when it starts.
     if wanted != "cpu" and (count := torch.cuda.device_count()) > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
-        os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(visible.split(","))
+        os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(visible.split(",")[:count])  # CUDA stops at one that is none
     if wanted == "cuda" and not torch.cuda.is_available():
         raise DataError("device is cuda, but no GPU can be used here (device: auto takes a CPU where there is none)")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
