@@ -236,6 +236,20 @@ def test_a_new_dataset_computes_only_its_own_cells(finished, small_grid, tmp_pat
     assert _jobs(done.stdout) == expected, done.stdout
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_another_grid_in_the_same_folder_is_made_whole(finished, small_grid, tmp_path, recorded):
+    """Other cells alone and a further table: nothing of the finished grid is part of it, but the tables."""
+    site = shutil.copytree(finished, tmp_path / "site", symlinks=True)
+    if not recorded:
+        shutil.rmtree(site / ".snakemake")
+    settings = yaml.safe_load((finished / "grid.yaml").read_text())
+    datasets = {**settings["datasets"], "more": {"corpus": "small"}}
+    grid = {"systems": list(SYSTEMS), "datasets": ["more"]}
+    changed = small_grid(tmp_path, datasets=datasets, grid=grid, metrics=["ndcg@10", "recall@100", "p@5"])
+    done = run(changed, site, "-n")
+    assert _jobs(done.stdout) == {"fetch_dataset": 1, **_CELLS}, done.stdout
+
+
 def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, root, tmp_path):
     made = shutil.ignore_patterns(".*", "results", "logs", "__pycache__")
     shutil.copytree(root, tmp_path / "checkout", symlinks=True, ignore=made)
