@@ -42,7 +42,31 @@ MISTAKES = {
         "models.minilm: unknown key 'max_lenght'; did you mean 'max_length'?",
     ),
     "wrong type": ({"retrieve/depth": "deep"}, "retrieve.depth: 'deep' should be of type integer, not str"),
-    "wrong choice": ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda"),
+    "wrong choice": ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda; did you mean 'cuda'?"),
+    "what YAML takes for another type": (
+        {"corpora/demo/language": False},  # no, unquoted
+        "language: False should be of type string, not bool (put it in quotes)",
+    ),
+    "a language's name": (
+        {"corpora/demo/language": "english"},
+        "'english' does not fit. The documents' language is an",
+    ),
+    "words below none": (
+        {"datasets/demo/statistics": {"document_words": -5}},
+        "-5 is less than or equal to the minimum",
+    ),
+    "a part larger than the whole": (
+        {"models/minilm/size": {"parameters": 22, "embeddings": 300}},
+        "models.minilm.size: embeddings are more than parameters",
+    ),
+    "a split beside an id": (
+        {"datasets/x": {"corpus": "fiqa", "id": "beir/fiqa/test", "split": "dev"}},
+        "datasets.x: the key 'split' does not go with ir_datasets",
+    ),
+    "a folder that is not there in place of a hub's model": (
+        {"models/minilm/path": "/nowhere", "grid/systems": ["minilm"]},
+        "models.minilm.path: there is no folder /nowhere",
+    ),
     "unknown system": ({"grid/systems": ["bm52"]}, "no system is named 'bm52'; did you mean 'bm25'?"),
     "unknown dataset": ({"grid/datasets": ["sci-fact"]}, "no dataset is named 'sci-fact'; did you mean 'scifact'?"),
     "unknown corpus": ({"datasets/x": {"corpus": "scifct"}}, "no corpus is named 'scifct'; did you mean 'scifact'?"),
@@ -74,7 +98,7 @@ MISTAKES = {
     ),
     "revision is a branch": (
         {"models/x": {"family": "dense", "checkpoint": "a/b", "similarity": "dot", "revision": "main"}},
-        "models.x.revision: 'main' does not match",
+        "models.x.revision: 'main' does not fit. A commit has 40 hex digits",
     ),
     "no similarity": ({"models/x": {"family": "dense", "path": "/x"}}, "models.x: a dense model needs its similarity"),
     "similarity of a sparse model": (
@@ -189,7 +213,7 @@ MISTAKES = {
     ),
     "a branch of a hub's dataset": (
         {"corpora/x": {"source": "huggingface", "id": "BeIR/scifact", "revision": "main"}},
-        "corpora.x.revision: 'main' does not match",
+        "corpora.x.revision: 'main' does not fit. A commit has 40 hex digits",
     ),
     "qrels of a hub's dataset without a revision": (
         {"datasets/x": {"corpus": "nano-scifact", "id": "BeIR/scifact-qrels"}},
@@ -209,7 +233,7 @@ MISTAKES = {
         "corpora.x.language: 'bm25' cannot read 'yo', for which Lucene has no analyzer (it has ar bn da",
     ),
     "a mirror's folder": ({"mirror": "/nowhere"}, "mirror: there is no folder /nowhere (a URL starts with https://)"),
-    "a name that is no file name": ({"systems/a b": {"retriever": "bm25"}}, "'a b' does not match"),
+    "a name that is no file name": ({"systems/a b": {"retriever": "bm25"}}, "'a b' does not fit. A name has letters"),
     "evaluated on what it is trained on": (
         {"grid/datasets": ["demo-train"], "grid/systems": ["bm25+demo-ce"]},
         "'demo-train' is what 'demo-reranker' is trained on",
@@ -484,6 +508,23 @@ def test_the_languages_of_bm25_are_those_of_anserinis_jar():
     assert set(config.BM25_LANGUAGES.split()) - {"en", "sw"} == codes
 
 
+def test_models_to_convert_are_named_before_the_grid_starts(raw, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw["grid"] = {"systems": ["dpr", "ance", "minilm", "genq"], "datasets": ["scifact"]}
+    raw["models"]["ance"]["path"] = str(tmp_path / "ance")
+    plan = Grid(config.load(raw), raw)
+    assert plan.to_convert["ance"] == str(tmp_path / "ance")
+    assert set(plan.to_convert) == {"ance", "dpr", "dpr-question"}
+    assert f"\n  ance: {tmp_path / 'ance'}" in plan.notice()
+    assert "docs/models.md" in plan.notice()
+    (tmp_path / "ance").mkdir()
+    (tmp_path / "results/models/dpr/checkpoint").mkdir(parents=True)
+    plan = Grid(config.load(raw), raw)
+    assert set(plan.to_convert) == {"dpr-question"}
+    raw["grid"]["systems"] = ["minilm"]
+    assert Grid(config.load(raw), raw).notice() == ""
+
+
 def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):
     """A folder that is there must be whole, though."""
     raw["corpora"]["bioasq"]["path"] = str(tmp_path / "bioasq")
@@ -584,11 +625,15 @@ def test_short_stages_of_a_small_corpus_share_a_job(raw):
     assert (shard("scifact"), shard("trec-covid")) == ("encode-0", None)
     assert (cell("minilm", "scifact"), cell("minilm", "trec-covid")) == ("retrieve-model", None)
     assert cell("bm25+minilm", "trec-covid") == "combine-trec-covid-bm25+minilm"  # fusing is short anywhere
-    assert {"corpus/scifact", "dataset/scifact"} < set(plan.small().split())
-    assert not {"corpus/trec-covid", "dataset/trec-covid", "dataset/cqadupstack"} & set(plan.small().split())
+    beside = set(plan.on_gpu().split())
+    assert {"models", "corpus/scifact", "dataset/scifact", "system/minilm"} < beside
+    assert not {"corpus/trec-covid", "dataset/trec-covid", "dataset/cqadupstack"} & beside
+    assert not {"system/bm25", "system/bm25+minilm"} & beside
+    raw["device"] = "cpu"
+    assert Grid(config.load(raw), raw).on_gpu() == ""
     raw["small_corpus"] = 0
     plan = Grid(config.load(raw), raw)
-    assert (shard("scifact"), cell("bm25+minilm", "scifact"), plan.small()) == (None, None, "")
+    assert (shard("scifact"), cell("bm25+minilm", "scifact"), cell("minilm", "scifact")) == (None, None, None)
 
 
 def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):

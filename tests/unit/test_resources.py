@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from helpers import rules
 from beirgrid import config
 from beirgrid.errors import ConfigError
 from beirgrid.grid import Grid
-from beirgrid.resources import Needs
+from beirgrid.resources import RATES, SHARED, Needs
 
 
 @pytest.fixture
@@ -34,6 +36,12 @@ def make(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         return Grid(config.load(raw), raw).needs
 
     return needs
+
+
+@pytest.fixture
+def registered(root: Path) -> dict[str, Any]:
+    """The registry's models."""
+    return yaml.safe_load((root / "config/systems.yaml").read_text())["models"]
 
 
 CORPUS_JOBS = {
@@ -94,14 +102,62 @@ def test_the_last_shard_is_as_small_as_it_is(make):
 
 def test_attempts_ask_for_more_until_the_node_ends(make):
     needs = make(nodes={"gpu": {"mem_mb": 20_000, "runtime": 100}})
-    job = CORPUS_JOBS["encode"]
+    job = {**CORPUS_JOBS["encode"], "corpus": "trec-covid"}
     memory = [needs.mem_mb("encode", job, attempt) for attempt in (1, 2, 3)]
     assert memory[1] == pytest.approx(2 * memory[0], abs=100)
     assert memory[2] == 20_000
     times = [needs.runtime("encode", job, attempt) for attempt in (1, 2, 9)]
     assert times[0] < times[1] < times[2] == 100
-    assert needs.limit("index_lucene", "mem_mb") == 64_000
-    assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").limit("encode", "mem_mb") == 64_000
+    assert needs.mem_mb("index_lucene", CORPUS_JOBS["index_lucene"], 9) == 64_000
+    assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").mem_mb("encode", job, 9) == 64_000
+
+
+def test_the_times_of_a_shared_job_stay_under_a_nodes_together(make):
+    needs = make(nodes={"gpu": {"runtime": 80}, "cpu": {"runtime": 40}})
+    job = {"model": "tas-b", "corpus": "scifact", "shard": "0"}
+    assert [needs.runtime(rule, job, 3) for rule in ("encode", "index_faiss")] == [10, 5]
+    assert needs.runtime("encode", {**job, "corpus": "trec-covid"}, 9) == 80
+    assert needs.runtime("evaluate", {"system": "tas-b", "dataset": "scifact"}, 3) == 5
+    assert make(small_corpus=0).runtime("encode", job, 1) > 20
+
+
+def test_shared_jobs_are_those_of_the_rules():
+    grouped = {rule: found[1] for rule, body in rules().items() if (found := re.search(r"group:\n +grid\.(\w+)", body))}
+    assert {rule: kind for kind, found in SHARED.items() for rule in found} == grouped
+
+
+def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
+    """Queries that are derived, negatives of BM25 alone."""
+    gpl = {"recipe": "gpl", "base": "tas-b", "corpus": "scifact", "teacher": "ms-marco-minilm"}
+    trained = {
+        "plain": {**gpl, "derive": ["titles"], "retrievers": ["bm25"]},
+        "neural": {**gpl, "generator": "doct5query", "retrievers": ["bm25", "tas-b"]},
+    }
+    models = {name: {"family": "dense", "similarity": "dot", "train": train} for name, train in trained.items()}
+    needs = make(models=registered | models)
+    for rule in ("generate", "mine"):
+        assert needs.node(rule, {"model": "plain"}) == "cpu"
+        assert needs.node(rule, {"model": "neural"}) == "gpu"
+
+
+def test_a_rate_of_models_holds_for_the_device_that_it_was_measured_on(make, tmp_path):
+    (tmp_path / "results").mkdir()
+    rates = {"model_flops": 3e14, "search_flops": 7e11}
+    (tmp_path / "results/calibration.json").write_text(json.dumps({"rates": rates, "device": "cuda"}))
+    assert (make().rate("model_flops"), make().rate("search_flops")) == (3e14, 7e11)
+    on_cpu = make(device="cpu")
+    assert (on_cpu.rate("model_flops"), on_cpu.rate("search_flops")) == (RATES["model_flops"]["cpu"], 7e11)
+
+
+def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registered):
+    def need(**changes):
+        train = {"base": "minilm", "corpus": "fiqa", "derive": ["sentences"], **changes}
+        return make(models=registered | {"x": {"family": "cross-encoder", "train": train}}).of("train", model="x")
+
+    few, every = need(queries=1000), need()
+    assert (every.seconds - 8) / (few.seconds - 8) == pytest.approx(57.638, rel=0.01)
+    large = need(queries=1000, corpus="msmarco").memory - few.memory
+    assert large > make().text_mb("msmarco") + 8_841_823 * 300 / 1e6
 
 
 def test_a_larger_model_takes_longer_and_more_memory(make):
@@ -149,6 +205,19 @@ def test_a_model_of_ones_own_is_as_large_as_its_files(make, root, tiny_models):
     assert size["dimensions"] == 32
     assert 0 < size["embeddings"] < size["parameters"] < 0.1
     assert needs.size("genq@scifact") == needs.size("tas-b")
+
+
+def test_a_models_size_does_not_depend_on_the_type_of_its_weights(make, registered, tiny_models, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(tiny_models["dense"], tmp_path / "half")
+    for weights in (tmp_path / "half").rglob("*.safetensors"):
+        save_file({name: tensor.half() for name, tensor in load_file(weights).items()}, weights)
+    folders = {"single": tiny_models["dense"], "half": tmp_path / "half"}
+    models = {name: {"family": "dense", "path": str(path), "similarity": "dot"} for name, path in folders.items()}
+    needs = make(models=registered | models)
+    assert needs.size("half") == needs.size("single")
+    assert 0 < needs.size("half")["embeddings"] < needs.size("half")["parameters"]
 
 
 def test_a_corpus_of_unknown_size_is_guessed_until_it_is_fetched(make, root, tmp_path):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers import ROOT, beirgrid
 from small import SYSTEMS, run
 
@@ -84,3 +85,20 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
     assert "Traceback" not in done.stderr
     done = beirgrid("plan", "--configfile", tmp_path / "none.yaml", "--directory", tmp_path)
     assert "there is no configfile" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("grid: [", [], "grid.yaml: while parsing a flow node"),
+        ("", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
+        ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
+        ("device: cpu", ["--jobs", "0"], "argument --jobs: 0 jobs at once are none"),
+    ],
+)
+def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments, message):
+    (tmp_path / "grid.yaml").write_text(text)
+    done = beirgrid("plan", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml", *arguments)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,6 +9,7 @@ import sys
 import pytest
 import yaml
 from helpers import ROOT, rules, snakemake
+from small import SYSTEMS, run
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,26 @@ def test_parsing_imports_nothing_heavy(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_slurm_profile_extends_a_grid_of_small_corpora(small_grid, tmp_path):
+    """Stages that share jobs with others, and the same stages alone, must ask for the same kind of node."""
+    encode = {"precision": "float32", "keep": True}
+    grid = {"systems": ["bm25-flat", "tiny", "sparse"], "datasets": ["small"]}
+    first = small_grid(tmp_path, encode=encode, grid=grid)
+    done = run(first, tmp_path)
+    assert done.returncode == 0, done.stdout
+    raw = yaml.safe_load(first.read_text())
+    models = {**raw["models"], "tiny-dense-2": {**raw["models"]["tiny-dense"], "max_length": 50}}
+    systems = SYSTEMS | {"k": {"retriever": "bm25", "k1": 1.2}, "tiny2": {"retriever": "tiny-dense-2"}}
+    grid["systems"] += ["k", "tiny2", "fused"]
+    more = small_grid(
+        tmp_path, systems=systems, encode=encode, grid=grid, models=models, metrics=["ndcg@10", "recall@100", "p@5"]
+    )
+    planned = snakemake(
+        *("-n", "--profile", "slurm", "--configfile", more, "--directory", tmp_path),
+        *("--forcerun", "index_faiss"),  # of the one model alone, of the other after its encoding
+    )
+    assert planned.returncode == 0, planned.stdout
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", planned.stdout, re.MULTILINE))
+    assert (counts["evaluate"], counts["encode"], counts["index_faiss"]) == ("6", "1", "2")

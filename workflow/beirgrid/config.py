@@ -58,9 +58,20 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "tsdae": {"documents": 100_000, "epochs": 1, "batch": 8, "learning_rate": 3e-5, "warmup": 0, "seed": 0},
 }
+# The same for a reranker; without "queries", all pairs are taken.
+CROSS_ENCODER_RECIPE: dict[str, Any] = {
+    "derive": [],
+    "queries": None,
+    "hard_negatives": 4,
+    "random_negatives": 0,
+    "negative_depth": 50,
+    "epochs": 1,
+    "batch": 16,
+    "learning_rate": 5e-5,
+    "seed": 0,
+}
 _TRAIN_KEYS = {
-    "cross-encoder": {"base", "corpus", "dataset", "derive", "teacher", "queries", "hard_negatives"}
-    | {"random_negatives", "negative_depth", "epochs", "batch", "learning_rate", "seed"},
+    "cross-encoder": {"base", "corpus", "dataset", "teacher", *CROSS_ENCODER_RECIPE},
     "genq": {"recipe", "base", "corpus", "generator", "derive", *RECIPES["genq"]},
     "gpl": {"recipe", "base", "corpus", "generator", "derive", "retrievers", "teacher", *RECIPES["gpl"]},
     "tsdae": {"recipe", "base", "corpus", *RECIPES["tsdae"]},
@@ -292,12 +303,19 @@ def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{where}: unknown key {key!r}{nearest(key, known)}"
         elif error.validator == "enum":
             options = ", ".join(str(option) for option in error.validator_value)
-            hint = nearest(str(error.instance), map(str, error.validator_value))
+            meant = {"gpu": "cuda"}.get(error.instance, str(error.instance))
+            hint = nearest(meant, map(str, error.validator_value))
             yield f"{where}: {error.instance!r} is not one of {options}{hint}"
         elif error.validator == "type":
             actual = type(error.instance).__name__
-            hint = " (put it in quotes)" if error.validator_value == "string" and actual in ("int", "float") else ""
+            hint = (
+                " (put it in quotes)"
+                if error.validator_value == "string" and actual in ("int", "float", "bool")
+                else ""
+            )
             yield f"{where}: {error.instance!r} should be of type {error.validator_value}, not {actual}{hint}"
+        elif error.validator == "pattern" and "description" in error.schema:
+            yield f"{where}: {error.instance!r} does not fit. {error.schema['description']}"
         else:
             yield f"{where}: {error.message}"
 
@@ -371,6 +389,8 @@ def _dataset_problems(name: str, dataset: Mapping[str, Any], raw: Mapping[str, A
     source = corpus["source"] if corpus else None
     if source == "ir_datasets" and "id" not in dataset:
         yield f"{where}: its corpus comes from ir_datasets, so it needs the key 'id'"
+    if source == "ir_datasets" and "split" in dataset:
+        yield f"{where}: the key 'split' does not go with ir_datasets, whose ids name it (beir/fiqa/test)"
     if source == "huggingface" and ("id" in dataset) != ("revision" in dataset):
         yield f"{where}: an id on the Hugging Face hub and its revision (40 hex digits) go together"
 
@@ -419,8 +439,8 @@ def _grid_problems(config: Config) -> Iterator[str]:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.depth})"
     for name in sorted(models):
         spec = config.models[name].spec
-        # A converted copy of a hub's checkpoint may be put in its place until the model is fetched.
-        if "path" in spec and "checkpoint" not in spec and not resolve_path(spec["path"]).is_dir():
+        # A converted copy of pickled weights may be put in its place until the model is fetched.
+        if "path" in spec and not spec.get("pickled") and not resolve_path(spec["path"]).is_dir():
             yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
         yield from _leakage_problems(config, name)
     yield from _language_problems(config)
@@ -482,6 +502,8 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
         if key in model and model["family"] not in families:
             why = f" ({_NOT_LATE[key]})" if model["family"] == "late-interaction" and key in _NOT_LATE else ""
             yield f"{where}: the key {key!r} goes with {_listed(families)} models, not with {model['family']} ones{why}"
+    if (size := model.get("size", {})) and size.get("embeddings", 0) > size.get("parameters", math.inf):
+        yield f"{where}.size: embeddings are more than parameters, of which they are a part"
     if model["family"] == "query-generator" and {"query", "datasets"} & set(model.get("prompts", {})):
         yield f"{where}.prompts: a query generator reads documents only"
     yield from _pooling_problems(where, model)

@@ -11,17 +11,17 @@ from pathlib import Path
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 
-def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, small: str) -> None:
+def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, on_gpu: str) -> None:
     """Let ``python -m beirgrid`` in a job find this checkout's package and, outside conda, this Python.
 
     Jobs inherit the environment of the Snakemake process, on a cluster that of the job's own. Conda
-    puts its environment before the PATH that is set here. Device, batch size, mirror and what is small go the
-    same way: they do not change results, so they must not be params, whose change reruns jobs.
+    puts its environment before the PATH that is set here. Device, batch size, mirror and what runs on GPU nodes
+    go the same way: they do not change results, so they must not be params, whose change reruns jobs.
     """
     os.environ["BEIRGRID_DEVICE"] = device
     os.environ["BEIRGRID_BATCH_TOKENS"] = json.dumps(batch_tokens)
     os.environ["BEIRGRID_MIRROR"] = mirror
-    os.environ["BEIRGRID_SMALL"] = small
+    os.environ["BEIRGRID_ON_GPU"] = on_gpu
     package = str(Path(__file__).parent.parent)
     os.environ["PYTHONPATH"] = _prepend(package, os.environ.get("PYTHONPATH", ""))
     os.environ["PATH"] = _prepend(str(Path(sys.executable).parent), os.environ.get("PATH", ""))

@@ -49,7 +49,7 @@ _STAGE_KEYS = {
 # What of its own entry a model is trained with.
 _TRAINED_KEYS = ("similarity", "max_length", "prompts", "precision")
 
-DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
+DATASETS_PAGE, MODELS_PAGE = (CHECKOUT / "docs" / f"{page}.md" for page in ("datasets", "models"))
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
@@ -89,15 +89,44 @@ class Grid:
         folders = {part: self.config.corpora[self.config.datasets[part].corpus].missing for part in parts}
         return {part: folder for part, folder in folders.items() if folder}
 
+    @cached_property
+    def to_convert(self) -> dict[str, str]:
+        """Models whose weights a person has to convert before they can be fetched, with where those are looked for."""
+        specs = [self.config.systems[name].spec for name in self.systems]
+        models = set[str]().union(*(self._made_with(name) for spec in specs for name in models_of(self.config, spec)))
+        entries = [(name, self.config.models[name].spec) for name in sorted(models)]
+        return {
+            name: str(resolve_path(spec["path"])) if "path" in spec else f"models.{name}.path"
+            for name, spec in entries
+            if spec.get("pickled")
+            and not ("path" in spec and resolve_path(spec["path"]).is_dir())
+            and not Path(paths.CHECKPOINT.format(model=name)).is_dir()
+        }
+
+    def _made_with(self, model: str) -> set[str]:
+        """Return a model and those that it is trained from or with."""
+        train = self.config.models[model].train or {}
+        others = [train[key] for key in ("base", "generator", "teacher") if key in train]
+        others += [name for name in train.get("retrievers", ()) if name in self.config.models]
+        return {model}.union(*map(self._made_with, others))
+
     def notice(self) -> str:
         """Return what a person should know before the grid starts, or an empty string."""
-        if not self.not_supplied:
-            return ""
-        return (
-            'Some datasets are not supplied. Their cells will read "not supplied"; all else runs. To have them, fill '
-            f"their folders as {DATASETS_PAGE} says, and run again:\n"
-            + "\n".join(f"  {name}: {folder}" for name, folder in self.not_supplied.items())
-        )
+        told = []
+        if self.not_supplied:
+            told.append(
+                'Some datasets are not supplied. Their cells will read "not supplied"; all else runs. To have them, '
+                f"fill their folders as {DATASETS_PAGE} says, and run again:\n"
+                + "\n".join(f"  {name}: {folder}" for name, folder in self.not_supplied.items())
+            )
+        if self.to_convert:
+            told.append(
+                f"Weights of some models must be converted first, as {MODELS_PAGE} says: their hub has them in pickle "
+                "form. Else their cells will fail, and tables, which come when all cells are done, wait for them (or "
+                "take their systems out of the grid). Where they are looked for:\n"
+                + "\n".join(f"  {name}: {place}" for name, place in self.to_convert.items())
+            )
+        return "\n".join(told)
 
     @cached_property
     def systems(self) -> list[str]:
@@ -258,12 +287,21 @@ class Grid:
         """Return how many rerankings and fusions a system goes through."""
         return max((1 + self._layer(part) for part in self._system(system).parts), default=0)
 
-    def small(self) -> str:
-        """Return corpus/{corpus} and dataset/{dataset} of all that are small, for the partitions in profiles/slurm."""
+    def on_gpu(self) -> str:
+        """Return what profiles/slurm sends to GPU nodes, empty with ``device: cpu``.
+
+        The word ``models``, and corpus/{corpus}, dataset/{dataset} and system/{system} of what may share a job with a
+        model's stage: indexing such a corpus, evaluating such a system on such a dataset. All stages of a job must ask
+        for the same kind of node.
+        """
+        if self.config.device == "cpu":
+            return ""
         corpora = [f"corpus/{name}" for name in self.config.corpora if self.is_small(name)]
         datasets = self.config.datasets.values()
         over = [f"dataset/{entry.name}" for entry in datasets if not entry.mean_of and self.is_small(entry.corpus)]
-        return " ".join([*corpora, *over])
+        systems = self.config.systems.values()
+        neural = [f"system/{entry.name}" for entry in systems if not entry.parts and entry.kind != "lexical"]
+        return " ".join(["models", *corpora, *over, *neural])
 
     # Inputs
 

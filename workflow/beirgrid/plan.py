@@ -14,10 +14,12 @@ from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from . import config as configuration
 from . import resources
 from .calibrate import calibrate
-from .errors import BeirgridError
+from .errors import BeirgridError, ConfigError
 from .grid import Grid
 from .resources import Need
 
@@ -62,13 +64,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
-    parser.add_argument("--jobs", default=100, type=int, help="jobs at once, for the disk that is taken on the way")
+    parser.add_argument(
+        "--jobs", default=100, type=_positive, help="jobs at once, for the disk that is taken on the way"
+    )
     parser.add_argument("--cells", action="store_true", help="a row for each system on each dataset too")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument(
         "--calibrate", action="store_true", help="measure this machine first, about a minute; later plans use it"
     )
     parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} jobs at once are none")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -97,6 +107,7 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) 
         "systems": list(grid.config.grid_systems),
         "datasets": list(grid.config.grid_datasets),
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
+        "to_convert": grid.to_convert,
         "rates": _rates(grid),
         "device": grid.needs.device,
         "jobs_in_all": len(everything),
@@ -120,12 +131,20 @@ def _merged(configfiles: list[Path], settings: list[str]) -> tuple[configuration
     from snakemake.cli import parse_config
     from snakemake.common.configfile import load_configfile
     from snakemake.utils import update_config
+    from snakemake_interface_common.exceptions import WorkflowError
 
     merged: dict[str, Any] = {}
     base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
     for path in (*base, *configfiles):
-        update_config(merged, load_configfile(path))
-    update_config(merged, parse_config(settings))
+        try:
+            yaml.safe_load(path.read_text(encoding="utf-8"))  # which says where it is broken
+            update_config(merged, load_configfile(path))
+        except (yaml.YAMLError, WorkflowError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+    try:
+        update_config(merged, parse_config(settings))
+    except ValueError as error:
+        raise ConfigError(f"--config: {error}") from None
     return configuration.load(merged), merged
 
 
@@ -176,7 +195,8 @@ def _job(grid: Grid, told: dict[str, Any]) -> Job:
 def _rates(grid: Grid) -> str:
     measured = grid.needs.measured
     if measured:
-        return f"measured on {measured['machine']} ({resources.CALIBRATION}); downloads assumed"
+        models = "" if measured.get("device") == grid.needs.device else f", models on {grid.needs.device}"
+        return f"measured on {measured['machine']} ({resources.CALIBRATION}); downloads{models} assumed"
     return "assumed, and slow ones (plan --calibrate measures a machine)"
 
 
@@ -217,11 +237,12 @@ def _peak(jobs: list[Job], at_once: int) -> float:
 def _too_large(grid: Grid, jobs: list[Job]) -> Iterator[str]:
     """Yield what is expected to need more than a node has; margins are not counted."""
     for job in jobs:
+        node = grid.needs.node(job.rule, job.wildcards)
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
-            if wanted > (most := grid.needs.limit(job.rule, what)):
+            if wanted > (most := grid.config.nodes[node][what]):
                 yield (
-                    f"{job.name}: {wanted:,.0f} {unit} expected, but nodes.{'gpu' if job.on_gpu else 'cpu'}.{what} "
-                    f"is {most:,}; raise it where nodes have more, or make encode.shard smaller"
+                    f"{job.name}: {wanted:,.0f} {unit} expected, but nodes.{node}.{what} is {most:,}; "
+                    "raise it where nodes have more, or make encode.shard smaller"
                 )
 
 
@@ -270,6 +291,8 @@ def _text(plan: dict[str, Any], cells: bool) -> Iterator[str]:
     yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
     if plan["not_supplied"]:
         yield f"Not supplied, so not planned: {', '.join(plan['not_supplied'])}"
+    if plan["to_convert"]:
+        yield f"To be converted first (docs/models.md): {', '.join(plan['to_convert'])}"
     if total["jobs"]:
         yield from _stages(plan)
     yield f"Rates: {plan['rates']}."

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from . import downloads, files, paths
-from .config import RECIPES, resolve_path
+from .config import CROSS_ENCODER_RECIPE, RECIPES, resolve_path
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ SNAKEMAKE_MB = 600
 # What is asked for, as a multiple of what is expected; minutes that every job gets beside.
 MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 
+# At most so many of the jobs that share one run one after another (four encoded, then indexed): their times are added.
+GROUP_LAYERS = 8
+# The rules that may share a job, by what of the grid says whether they do.
+SHARED = {
+    "shard_job": {"encode", "encode_sparse", "encode_late", "index_faiss", "index_impact", "index_late"},
+    "cell_job": {"rerank", "fuse", "evaluate"} | {f"retrieve_{kind}" for kind in ("lucene", "faiss", "impact", "late")},
+}
+
 # The rules that run a model.
 ON_GPU = {
     *("encode", "encode_sparse", "encode_late", "expand", "retrieve_faiss", "retrieve_impact", "retrieve_late"),
@@ -92,8 +101,10 @@ class Needs:
         return str(self.measured.get("device", "cuda"))
 
     def rate(self, name: str) -> float:
-        """Return what is done per second: as measured, or as assumed."""
-        return float(self.measured.get("rates", {}).get(name, RATES[name][self.device]))
+        """Return what is done per second: as measured, models on the same device, or as assumed."""
+        elsewhere = name == "model_flops" and self.measured.get("device") != self.device
+        measured = {} if elsewhere else self.measured.get("rates", {})
+        return float(measured.get(name, RATES[name][self.device]))
 
     # What the rules ask for
 
@@ -101,13 +112,13 @@ class Needs:
         """Return the memory to ask for, in MB: doubled at each further attempt, never more than a node has."""
         expected: float = self.of(rule, **dict(wildcards.items())).memory
         wanted = (expected * MEMORY_MARGIN + SNAKEMAKE_MB) * (1 << attempt - 1)
-        return min(math.ceil(wanted / 100) * 100, self.limit(rule, "mem_mb"))
+        return min(math.ceil(wanted / 100) * 100, self._most("mem_mb", rule, wildcards))
 
     def runtime(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
         """Return the time to ask for, in minutes: growing with the attempt, never more than a node gives."""
         expected = self.of(rule, **dict(wildcards.items())).seconds / 60
         wanted = (LEAST_MINUTES + expected * TIME_MARGIN) * attempt
-        return min(math.ceil(wanted), self.limit(rule, "runtime"))
+        return min(math.ceil(wanted), self._most("runtime", rule, wildcards))
 
     def disk_mb(self, rule: str, wildcards: Mapping[str, str]) -> int:
         """Return the disk that a job writes to, in MB: what it keeps, and what goes when it or the next one ends."""
@@ -118,10 +129,26 @@ class Needs:
         """Return the Java heap, in MB, of a job with so much memory: Snakemake, Java and Python take their part."""
         return max(500, mem_mb - SNAKEMAKE_MB - 400)
 
-    def limit(self, rule: str, resource: str) -> int:
-        """Return the most of a resource that the nodes for a rule have."""
-        kind = "gpu" if rule in ON_GPU and self.config.device != "cpu" else "cpu"
-        return int(self.config.nodes[kind][resource])
+    def node(self, rule: str, wildcards: Mapping[str, str]) -> str:
+        """Return the kind of node that a job runs on, ``gpu`` or ``cpu``."""
+        runs_model: Any = rule in ON_GPU
+        if rule == "generate":
+            runs_model = "generator" in self.grid.generation_inputs(wildcards["model"])
+        elif rule == "mine":
+            runs_model = self.grid.mining_inputs(wildcards["model"])["checkpoints"]
+        return "gpu" if self.grid.gpus(runs_model) else "cpu"
+
+    def _most(self, resource: str, rule: str, wildcards: Mapping[str, str]) -> int:
+        """Return the most of a resource that a job may ask for: what a node has, or its part of the time."""
+        most = int(self.config.nodes[self.node(rule, wildcards)][resource])
+        return max(1, most // GROUP_LAYERS) if resource == "runtime" and self._shares_job(rule, wildcards) else most
+
+    def _shares_job(self, rule: str, wildcards: Mapping[str, str]) -> bool:
+        """Tell whether a cluster runs the job together with others, one after another."""
+        names = SimpleNamespace(**dict(wildcards.items()))
+        if rule in SHARED["shard_job"]:
+            return self.grid.shard_job(names) is not None
+        return rule in SHARED["cell_job"] and self.grid.cell_job(names) is not None
 
     # Facts
 
@@ -383,11 +410,18 @@ class Needs:
         return self._neural(model, 3 * 2 * self._read(model, texts, words), memory, self._weights_mb(model))
 
     def _of_train(self, model: str) -> Need:
-        train = self._train(model)
-        group = 1 + train.get("hard_negatives", 0) + train.get("random_negatives", 0)
-        pairs = train.get("queries", 1000) * group * train.get("epochs", 1)
-        words = min(self._words[train["corpus"]] + QUERY_WORDS, self._words[train["corpus"]] * 2)
-        return self._training(model, pairs, words, train.get("batch", 8) * group)
+        train = {**CROSS_ENCODER_RECIPE, **self._train(model)}
+        corpus, group = train["corpus"], 1 + train["hard_negatives"] + train["random_negatives"]
+        documents = self.documents(corpus)
+        pairs = documents * len(train["derive"]) + (self._judged(train["dataset"]) if "dataset" in train else 0)
+        pairs = min(pairs, train["queries"] or pairs) * group * train["epochs"]
+        words = min(self._words[corpus] + QUERY_WORDS, self._words[corpus] * 2)
+        need = self._training(model, pairs, words, train["batch"] * group)
+        return replace(need, memory=need.memory + 1.2 * self.text_mb(corpus) + 400 * documents / 1e6)
+
+    def _judged(self, dataset: str) -> float:
+        """Return the relevant judgements of a dataset, of some two a query if the registry does not say."""
+        return self._queries(dataset) * self._statistics("relevant").get(dataset, 2.0)
 
     def _of_generate(self, model: str) -> Need:
         train = self._train(model)
@@ -438,12 +472,24 @@ def met_postings(queries: float, words: float, documents: float) -> float:
 def _size_on_disk(spec: Mapping[str, Any]) -> dict[str, float]:
     """Return the size of a model of one's own, read from its files; nothing if they are not there."""
     folder = resolve_path(spec["path"]) if "path" in spec else None
-    weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors")) if folder else 0
-    if not (folder and weights and (folder / "config.json").is_file()):
+    parameters = sum(map(_parameters, folder.rglob("*.safetensors"))) if folder else 0
+    if not (folder and parameters and (folder / "config.json").is_file()):
         return {}
     shape = files.read_json(folder / "config.json")
     width = shape.get("hidden_size", shape.get("d_model", shape.get("dim", SIZE["dimensions"])))
-    return {"parameters": weights / 4e6, "embeddings": shape.get("vocab_size", 0) * width / 1e6, "dimensions": width}
+    embeddings = min(shape.get("vocab_size", 0) * width, 0.9 * parameters)
+    return {"parameters": parameters / 1e6, "embeddings": embeddings / 1e6, "dimensions": width}
+
+
+def _parameters(weights: Path) -> int:
+    """Return the parameters of a safetensors file, whatever type they are stored in, by its header."""
+    with weights.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        try:
+            header = json.loads(stream.read(min(length, weights.stat().st_size)))
+        except ValueError:  # no such file: fetching the model will say so
+            return 0
+    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
 
 def _read_calibration(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import checkpoints, collection, files, generate, lucene, provenance
+from .config import CROSS_ENCODER_RECIPE
 from .encoders import DenseEncoder, add_device_argument, pick_device, pick_precision
 from .environment import BATCH_TOKENS
 from .errors import DataError
@@ -22,17 +23,6 @@ from .errors import DataError
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
-DEFAULTS: dict[str, Any] = {
-    "derive": [],
-    "queries": None,
-    "hard_negatives": 4,
-    "random_negatives": 0,
-    "negative_depth": 50,
-    "epochs": 1,
-    "batch": 16,
-    "learning_rate": 5e-5,
-    "seed": 0,
-}
 # Teacher's cosines are sharpened before the softmax, and the positive is raised above its twins.
 TEMPERATURE = 0.05
 POSITIVE_BONUS = 1.0
@@ -67,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Mine pairs, train and save the model."""
-    recipe = {**DEFAULTS, **args.train}
+    recipe = {**CROSS_ENCODER_RECIPE, **args.train}
     with provenance.record("train", args.made, recipe) as facts:
         device = pick_device(args.device)
         documents = {d.id: d for rows in collection.read_documents(args.corpus) for d in rows}

@@ -18,7 +18,7 @@ except ConfigError as error:
 NEURAL = f"../../envs/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
 
 environment.prepare_jobs(
-    grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.small()
+    grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.on_gpu()
 )
 
 if workflow.is_main_process and grid.notice():
