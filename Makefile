@@ -33,7 +33,7 @@ plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
 	@$(BIN)/python -m beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready ## run the tests
-	$(BIN)/pytest -m "not environments"
+	$(BIN)/pytest -m "not environments" --ignore tests/slurm
 
 test-environments: .venv/ready ## install the pip section of each conda environment afresh, and use it
 	$(BIN)/pytest -m environments tests/environments
