@@ -43,6 +43,7 @@ MISTAKES = {
     ),
     "wrong type": ({"retrieve/depth": "deep"}, "retrieve.depth: 'deep' should be of type integer, not str"),
     "wrong choice": ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda; did you mean 'cuda'?"),
+    "a list of choices": ({"device": ["cuda"]}, "device: ['cuda'] is not one of auto, cpu, cuda"),
     "what YAML takes for another type": (
         {"corpora/demo/language": False},  # no, unquoted
         "language: False should be of type string, not bool (put it in quotes)",
@@ -508,19 +509,21 @@ def test_the_languages_of_bm25_are_those_of_anserinis_jar():
     assert set(config.BM25_LANGUAGES.split()) - {"en", "sw"} == codes
 
 
-def test_models_to_convert_are_named_before_the_grid_starts(raw, tmp_path, monkeypatch):
+def test_models_to_bring_are_named_before_the_grid_starts(raw, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     raw["grid"] = {"systems": ["dpr", "ance", "minilm", "genq"], "datasets": ["scifact"]}
     raw["models"]["ance"]["path"] = str(tmp_path / "ance")
     plan = Grid(config.load(raw), raw)
-    assert plan.to_convert["ance"] == str(tmp_path / "ance")
-    assert set(plan.to_convert) == {"ance", "dpr", "dpr-question"}
+    assert plan.to_bring["ance"] == str(tmp_path / "ance")
+    assert set(plan.to_bring) == {"ance", "dpr", "dpr-question"}
     assert f"\n  ance: {tmp_path / 'ance'}" in plan.notice()
     assert "docs/models.md" in plan.notice()
     (tmp_path / "ance").mkdir()
     (tmp_path / "results/models/dpr/checkpoint").mkdir(parents=True)
     plan = Grid(config.load(raw), raw)
-    assert set(plan.to_convert) == {"dpr-question"}
+    assert set(plan.to_bring) == {"dpr-question"}
+    raw["grid"]["systems"] = ["minilm", "bm25+electra"]
+    assert set(Grid(config.load(raw), raw).to_bring) == {"ms-marco-electra"}  # no commit of it is known
     raw["grid"]["systems"] = ["minilm"]
     assert Grid(config.load(raw), raw).notice() == ""
 

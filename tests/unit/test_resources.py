@@ -112,12 +112,15 @@ def test_attempts_ask_for_more_until_the_node_ends(make):
     assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").mem_mb("encode", job, 9) == 64_000
 
 
-def test_the_times_of_a_shared_job_stay_under_a_nodes_together(make):
-    needs = make(nodes={"gpu": {"runtime": 80}, "cpu": {"runtime": 40}})
-    job = {"model": "tas-b", "corpus": "scifact", "shard": "0"}
-    assert [needs.runtime(rule, job, 3) for rule in ("encode", "index_faiss")] == [10, 5]
-    assert needs.runtime("encode", {**job, "corpus": "trec-covid"}, 9) == 80
-    assert needs.runtime("evaluate", {"system": "tas-b", "dataset": "scifact"}, 3) == 5
+@pytest.mark.parametrize(("gpu", "cpu"), [(80, 40), (80, 1440)])
+def test_the_times_of_a_shared_job_stay_under_a_nodes_together(make, gpu, cpu):
+    needs = make(nodes={"gpu": {"runtime": gpu}, "cpu": {"runtime": cpu}})
+    job, cell = {"model": "tas-b", "corpus": "scifact", "shard": "0"}, {"system": "tas-b", "dataset": "scifact"}
+    encoded = [needs.runtime(rule, job, 9) for rule in ("encode", "index_faiss")]
+    retrieved = [needs.runtime(rule, cell, 9) for rule in ("retrieve_faiss", "evaluate")]
+    assert encoded == retrieved == [gpu // 8, gpu // 8]
+    assert needs.runtime("evaluate", {**cell, "system": "bm25"}, 9) == cpu // 8
+    assert needs.runtime("encode", {**job, "corpus": "trec-covid"}, 9) == gpu
     assert make(small_corpus=0).runtime("encode", job, 1) > 20
 
 

@@ -1,4 +1,4 @@
-"""Pairs are scored once, also by jobs that run at the same time."""
+"""What is scored already is not scored again, nor what another job scores meanwhile."""
 
 from __future__ import annotations
 

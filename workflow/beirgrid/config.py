@@ -225,6 +225,11 @@ def models_of(config: Config, system: Mapping[str, Any]) -> list[str]:
     return [*named, *(tower for name in named if (tower := config.models[name].query_model))]
 
 
+def brought(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a person has to bring a hub's model: its weights are pickled there, or no commit is known."""
+    return bool(spec.get("pickled")) or ("checkpoint" in spec and "revision" not in spec)
+
+
 def rerank_depth(system: Mapping[str, Any], run_depth: int) -> int:
     """Return how deep a reranked system reranks: its depth, or 100, or all of shallower runs."""
     return int(system.get("depth", min(100, run_depth)))
@@ -303,8 +308,8 @@ def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{where}: unknown key {key!r}{nearest(key, known)}"
         elif error.validator == "enum":
             options = ", ".join(str(option) for option in error.validator_value)
-            meant = {"gpu": "cuda"}.get(error.instance, str(error.instance))
-            hint = nearest(meant, map(str, error.validator_value))
+            said = str(error.instance)
+            hint = nearest({"gpu": "cuda"}.get(said, said), map(str, error.validator_value))
             yield f"{where}: {error.instance!r} is not one of {options}{hint}"
         elif error.validator == "type":
             actual = type(error.instance).__name__
@@ -439,8 +444,7 @@ def _grid_problems(config: Config) -> Iterator[str]:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.depth})"
     for name in sorted(models):
         spec = config.models[name].spec
-        # A converted copy of pickled weights may be put in its place until the model is fetched.
-        if "path" in spec and not spec.get("pickled") and not resolve_path(spec["path"]).is_dir():
+        if "path" in spec and not brought(spec) and not resolve_path(spec["path"]).is_dir():
             yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
         yield from _leakage_problems(config, name)
     yield from _language_problems(config)

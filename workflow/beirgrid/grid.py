@@ -21,6 +21,7 @@ from .config import (
     RECIPES,
     Config,
     System,
+    brought,
     find_local,
     models_of,
     rerank_depth,
@@ -90,15 +91,15 @@ class Grid:
         return {part: folder for part, folder in folders.items() if folder}
 
     @cached_property
-    def to_convert(self) -> dict[str, str]:
-        """Models whose weights a person has to convert before they can be fetched, with where those are looked for."""
+    def to_bring(self) -> dict[str, str]:
+        """Models that cannot be fetched before a person has brought them, with where they are looked for."""
         specs = [self.config.systems[name].spec for name in self.systems]
         models = set[str]().union(*(self._made_with(name) for spec in specs for name in models_of(self.config, spec)))
         entries = [(name, self.config.models[name].spec) for name in sorted(models)]
         return {
             name: str(resolve_path(spec["path"])) if "path" in spec else f"models.{name}.path"
             for name, spec in entries
-            if spec.get("pickled")
+            if brought(spec)
             and not ("path" in spec and resolve_path(spec["path"]).is_dir())
             and not Path(paths.CHECKPOINT.format(model=name)).is_dir()
         }
@@ -119,12 +120,13 @@ class Grid:
                 f"fill their folders as {DATASETS_PAGE} says, and run again:\n"
                 + "\n".join(f"  {name}: {folder}" for name, folder in self.not_supplied.items())
             )
-        if self.to_convert:
+        if self.to_bring:
             told.append(
-                f"Weights of some models must be converted first, as {MODELS_PAGE} says: their hub has them in pickle "
-                "form. Else their cells will fail, and tables, which come when all cells are done, wait for them (or "
-                "take their systems out of the grid). Where they are looked for:\n"
-                + "\n".join(f"  {name}: {place}" for name, place in self.to_convert.items())
+                f"Some models are yours to bring, converted as {MODELS_PAGE} says: the hub has their weights in pickle "
+                "form (pickled: false in an entry says that this is no longer so), or no commit of them is known. "
+                "Else their cells will fail, and tables, which come when all cells are done, wait for them (or take "
+                "their systems out of the grid). Where they are looked for:\n"
+                + "\n".join(f"  {name}: {place}" for name, place in self.to_bring.items())
             )
         return "\n".join(told)
 

@@ -107,7 +107,7 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) 
         "systems": list(grid.config.grid_systems),
         "datasets": list(grid.config.grid_datasets),
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
-        "to_convert": grid.to_convert,
+        "to_bring": grid.to_bring,
         "rates": _rates(grid),
         "device": grid.needs.device,
         "jobs_in_all": len(everything),
@@ -137,15 +137,23 @@ def _merged(configfiles: list[Path], settings: list[str]) -> tuple[configuration
     base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
     for path in (*base, *configfiles):
         try:
-            yaml.safe_load(path.read_text(encoding="utf-8"))  # which says where it is broken
             update_config(merged, load_configfile(path))
-        except (yaml.YAMLError, WorkflowError) as error:
-            raise ConfigError(f"{path}: {error}") from None
+        except WorkflowError as error:
+            raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
     try:
         update_config(merged, parse_config(settings))
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from None
     return configuration.load(merged), merged
+
+
+def _where_broken(path: Path) -> str:
+    """Return what is wrong with a file's YAML, and on which line, which Snakemake does not tell."""
+    try:
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        return str(error)
+    return ""
 
 
 def _jobs(grid: Grid, options: list[str]) -> Iterator[Job]:
@@ -239,10 +247,10 @@ def _too_large(grid: Grid, jobs: list[Job]) -> Iterator[str]:
     for job in jobs:
         node = grid.needs.node(job.rule, job.wildcards)
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
-            if wanted > (most := grid.config.nodes[node][what]):
+            if wanted > (most := grid.needs.most(what, job.rule, job.wildcards)):
                 yield (
-                    f"{job.name}: {wanted:,.0f} {unit} expected, but nodes.{node}.{what} is {most:,}; "
-                    "raise it where nodes have more, or make encode.shard smaller"
+                    f"{job.name}: {wanted:,.0f} {unit} expected, but with nodes.{node}.{what} it may ask for {most:,}; "
+                    "raise that where nodes have more, or make encode.shard smaller (or small_corpus 0)"
                 )
 
 
@@ -291,8 +299,8 @@ def _text(plan: dict[str, Any], cells: bool) -> Iterator[str]:
     yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
     if plan["not_supplied"]:
         yield f"Not supplied, so not planned: {', '.join(plan['not_supplied'])}"
-    if plan["to_convert"]:
-        yield f"To be converted first (docs/models.md): {', '.join(plan['to_convert'])}"
+    if plan["to_bring"]:
+        yield f"To be brought first (docs/models.md): {', '.join(plan['to_bring'])}"
     if total["jobs"]:
         yield from _stages(plan)
     yield f"Rates: {plan['rates']}."

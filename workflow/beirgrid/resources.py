@@ -112,13 +112,13 @@ class Needs:
         """Return the memory to ask for, in MB: doubled at each further attempt, never more than a node has."""
         expected: float = self.of(rule, **dict(wildcards.items())).memory
         wanted = (expected * MEMORY_MARGIN + SNAKEMAKE_MB) * (1 << attempt - 1)
-        return min(math.ceil(wanted / 100) * 100, self._most("mem_mb", rule, wildcards))
+        return min(math.ceil(wanted / 100) * 100, self.most("mem_mb", rule, wildcards))
 
     def runtime(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
         """Return the time to ask for, in minutes: growing with the attempt, never more than a node gives."""
         expected = self.of(rule, **dict(wildcards.items())).seconds / 60
         wanted = (LEAST_MINUTES + expected * TIME_MARGIN) * attempt
-        return min(math.ceil(wanted), self._most("runtime", rule, wildcards))
+        return min(math.ceil(wanted), self.most("runtime", rule, wildcards))
 
     def disk_mb(self, rule: str, wildcards: Mapping[str, str]) -> int:
         """Return the disk that a job writes to, in MB: what it keeps, and what goes when it or the next one ends."""
@@ -130,25 +130,27 @@ class Needs:
         return max(500, mem_mb - SNAKEMAKE_MB - 400)
 
     def node(self, rule: str, wildcards: Mapping[str, str]) -> str:
-        """Return the kind of node that a job runs on, ``gpu`` or ``cpu``."""
-        runs_model: Any = rule in ON_GPU
+        """Return the kind of node that a job runs on, ``gpu`` or ``cpu``; what shares a job runs where that does."""
+        models: Any = rule in ON_GPU
         if rule == "generate":
-            runs_model = "generator" in self.grid.generation_inputs(wildcards["model"])
+            models = "generator" in self.grid.generation_inputs(wildcards["model"])
         elif rule == "mine":
-            runs_model = self.grid.mining_inputs(wildcards["model"])["checkpoints"]
-        return "gpu" if self.grid.gpus(runs_model) else "cpu"
+            models = self.grid.mining_inputs(wildcards["model"])["checkpoints"]
+        elif rule not in ON_GPU:
+            models = (self._shared_job(rule, wildcards) or "").startswith(("encode", "retrieve-model"))
+        return "gpu" if self.grid.gpus(models) else "cpu"
 
-    def _most(self, resource: str, rule: str, wildcards: Mapping[str, str]) -> int:
+    def most(self, resource: str, rule: str, wildcards: Mapping[str, str]) -> int:
         """Return the most of a resource that a job may ask for: what a node has, or its part of the time."""
         most = int(self.config.nodes[self.node(rule, wildcards)][resource])
-        return max(1, most // GROUP_LAYERS) if resource == "runtime" and self._shares_job(rule, wildcards) else most
+        return max(1, most // GROUP_LAYERS) if resource == "runtime" and self._shared_job(rule, wildcards) else most
 
-    def _shares_job(self, rule: str, wildcards: Mapping[str, str]) -> bool:
-        """Tell whether a cluster runs the job together with others, one after another."""
+    def _shared_job(self, rule: str, wildcards: Mapping[str, str]) -> str | None:
+        """Return the group of the jobs that a cluster runs together with this one, one after another."""
         names = SimpleNamespace(**dict(wildcards.items()))
         if rule in SHARED["shard_job"]:
-            return self.grid.shard_job(names) is not None
-        return rule in SHARED["cell_job"] and self.grid.cell_job(names) is not None
+            return self.grid.shard_job(names)
+        return self.grid.cell_job(names) if rule in SHARED["cell_job"] else None
 
     # Facts
 
