@@ -73,7 +73,7 @@ def test_a_job_that_no_node_takes_is_named(tmp_path):
     done = beirgrid("plan", "--configfile", ROOT / "config/grids/paper.yaml", small, "--directory", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Too large: index_impact sparta msmarco 0:" in done.stdout
-    assert "nodes.cpu.mem_mb is 2,000" in done.stdout
+    assert "but it may ask for 2,000 (nodes.cpu.mem_mb)" in done.stdout
 
 
 def test_a_mistake_in_the_configuration_is_one_message(tmp_path):

@@ -249,7 +249,7 @@ def _too_large(grid: Grid, jobs: list[Job]) -> Iterator[str]:
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
             if wanted > (most := grid.needs.most(what, job.rule, job.wildcards)):
                 yield (
-                    f"{job.name}: {wanted:,.0f} {unit} expected, but with nodes.{node}.{what} it may ask for {most:,}; "
+                    f"{job.name}: {wanted:,.0f} {unit} expected, but it may ask for {most:,} (nodes.{node}.{what}); "
                     "raise that where nodes have more, or make encode.shard smaller (or small_corpus 0)"
                 )
 
