@@ -13,7 +13,7 @@ import random
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
+from beir.retrieval import custom_metrics
 
 from beirgrid import collection, metrics, runs
 
@@ -31,7 +32,7 @@ Values = dict[str, list[float]]  # "name@k": one value per query with qrels, in 
 EXACT = 1e-9
 CUTOFFS = (1, 3, 5, 10, 100, 1000)
 TREC_NAMES = {"ndcg": "ndcg_cut", "recall": "recall", "map": "map_cut", "p": "P", "success": "success"}
-OWN_NAMES = ("recall_cap", "ndcg_burges", "hole")
+OWN_NAMES = ("recall_cap", "ndcg_burges", "hole", "hole_corpus")
 TREC_METRICS = [f"{name}@{k}" for name in (*TREC_NAMES, "mrr") for k in CUTOFFS]
 OWN_METRICS = [f"{name}@{k}" for name in OWN_NAMES for k in CUTOFFS]
 
@@ -160,18 +161,20 @@ def slow_recall_cap(grades: dict[str, int], ranked: list[str], k: int) -> float:
     return len(relevant.intersection(ranked[:k])) / min(len(relevant), k) if relevant else 0.0
 
 
-def slow_hole(grades: dict[str, int], ranked: list[str], k: int) -> float:
-    return len([document for document in ranked[:k] if document not in grades]) / k
+def slow_hole(judged: Collection[str], ranked: list[str], k: int) -> float:
+    return len([document for document in ranked[:k] if document not in judged]) / k
 
 
 def slow_values(qrels: Grades, run: Scores) -> Values:
     """Return the metrics that trec_eval lacks, from their definitions."""
     ranked = {query: trec_order(run.get(query, {})) for query in qrels}
+    judged = {document for grades in qrels.values() for document in grades}
     values: Values = {}
     for k in CUTOFFS:
         values[f"recall_cap@{k}"] = [slow_recall_cap(qrels[q], ranked[q], k) for q in qrels]
         values[f"ndcg_burges@{k}"] = [slow_ndcg(qrels[q], ranked[q], k, lambda rel: 2.0**rel - 1) for q in qrels]
         values[f"hole@{k}"] = [slow_hole(qrels[q], ranked[q], k) for q in qrels]
+        values[f"hole_corpus@{k}"] = [slow_hole(judged, ranked[q], k) for q in qrels]
     return values
 
 
@@ -248,10 +251,35 @@ def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> Non
     assert_equal(got, slow_values(case.qrels, case.run), list(case.qrels))
 
 
+def test_holes_of_the_corpus_are_those_of_beir(case: Case) -> None:
+    """beir rounds to five digits, and sorts by score alone: it gets ranks."""
+    ranks = {q: {document: -float(rank) for rank, document in enumerate(case.read[q].ids)} for q in case.read}
+    expected = custom_metrics.hole(case.qrels, ranks, list(CUTOFFS))
+    got = beirgrid_values(case.qrels, case.read, [f"hole_corpus@{k}" for k in CUTOFFS])
+    assert {f"Hole@{name.split('@')[1]}": values.mean() for name, values in got.items()} == pytest.approx(
+        expected, abs=5.1e-6
+    )
+    assert got["hole_corpus@10"].mean() > 0
+
+
+def test_the_two_kinds_of_holes() -> None:
+    """Of the top four two are judged for this query, one for another, one for none."""
+    qrels = {"q": {"a": 1, "b": 0}, "other": {"c": 1}}
+    read = {"q": runs.canonical("q", ["a", "b", "c", "d"], [4.0, 3.0, 2.0, 1.0])}
+    got = beirgrid_values(qrels, read, ["hole@4", "hole_corpus@4", "hole@10", "hole_corpus@10"])
+    assert {name: values.tolist() for name, values in got.items()} == {
+        "hole@4": [0.5, 0.0],
+        "hole_corpus@4": [0.25, 0.0],
+        "hole@10": [0.2, 0.0],
+        "hole_corpus@10": [0.1, 0.0],
+    }
+
+
 def test_a_query_counts_the_same_alone_as_among_others(case: Case) -> None:
-    together = beirgrid_values(case.qrels, case.read, TREC_METRICS + OWN_METRICS)
+    of_a_query = [name for name in TREC_METRICS + OWN_METRICS if not name.startswith("hole_corpus@")]
+    together = beirgrid_values(case.qrels, case.read, of_a_query)
     for i, query in list(enumerate(case.qrels))[:3]:
-        alone = beirgrid_values({query: case.qrels[query]}, case.read, TREC_METRICS + OWN_METRICS)
+        alone = beirgrid_values({query: case.qrels[query]}, case.read, of_a_query)
         assert {name: values[0] for name, values in alone.items()} == {n: together[n][i] for n in together}
 
 

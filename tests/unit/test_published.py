@@ -118,6 +118,7 @@ def test_the_best_of_a_row_is_one_that_is_there():
     assert aggregate.best("ndcg@10", ["not supplied", "not supplied"]) == ""
 
 
-def test_of_holes_the_fewest_are_best():
-    assert aggregate.best("hole@10", ["0.8000", "0.2000"]) == "0.2000"
+@pytest.mark.parametrize("metric", ["hole@10", "hole_corpus@10"])
+def test_of_holes_the_fewest_are_best(metric):
+    assert aggregate.best(metric, ["0.8000", "0.2000"]) == "0.2000"
     assert aggregate.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from . import files, paths, provenance, published
+from . import files, metrics, paths, provenance, published
 
 SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries"]
 VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note"]
@@ -171,9 +171,10 @@ def shown(values: Iterable[float]) -> list[str]:
 
 
 def best(metric: str, shown: list[str]) -> str:
-    """Return the best of a row of values as shown: the highest, of hole@k the lowest; none if none is supplied."""
+    """Return the best of a row of values as shown: the highest, of holes the lowest; none if none is supplied."""
     values = [text for text in shown if text != NOT_SUPPLIED]
-    return (min if metric.startswith("hole@") else max)(values, key=float, default="")
+    lower = metrics.parse_metric(metric).name in metrics.LOWER_IS_BETTER
+    return (min if lower else max)(values, key=float, default="")
 
 
 def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:

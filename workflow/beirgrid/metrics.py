@@ -6,6 +6,7 @@ The parsing half is imported while the Snakefile is parsed, so ranx is imported 
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import BeirgridError, nearest
@@ -24,7 +25,10 @@ _RANX: dict[str, str | None] = {
     "p": "precision",
     "success": "hit_rate",
     "hole": None,
+    "hole_corpus": None,
 }
+# The metrics of which less is better.
+LOWER_IS_BETTER = ("hole", "hole_corpus")
 
 
 def known_metrics() -> list[str]:
@@ -54,14 +58,18 @@ def parse_metric(text: str) -> Metric:
 def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[list[str]]) -> dict[Metric, np.ndarray]:
     """Compute metrics for each query.
 
+    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``hole`` is the share of the top k that is
+    not judged for the query; ``hole_corpus`` is the share that is judged for none of the queries, as beir's
+    ``custom_metrics.hole`` computes it (BEIR paper, Table 4). Both divide by k however many documents were retrieved.
+
     Args:
         metrics: what to compute.
         qrels: per query, document id to grade. A grade above 0 is relevant.
         ranked: per query, document ids in canonical order (best first), empty if none was retrieved.
 
     Returns:
-        float64 [queries] for each metric. Queries without a relevant or retrieved document have 0
-        (``hole`` without a retrieved document too).
+        float64 [queries] for each metric. Queries without a relevant or retrieved document have 0; holes are 0 only
+        where no document was retrieved.
     """
     import numpy as np
     import ranx
@@ -84,19 +92,21 @@ def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[li
         ranx.evaluate(judged, retrieved, wanted, return_mean=False) if qrels else {name: np.zeros(0) for name in wanted}
     )
 
+    judged_at_all = set().union(*qrels)
     values: dict[Metric, np.ndarray] = {}
     for metric, name in names.items():
         if metric.name == "recall_cap":
             relevant_counts = [sum(grade > 0 for grade in grades.values()) for grades in qrels]
             values[metric] = scores[name] / np.clip(relevant_counts, 1, metric.k)
-        elif metric.name == "hole":
-            holes = [_hole(grades, ids, metric.k) for grades, ids in zip(qrels, ranked, strict=True)]
+        elif metric.name in ("hole", "hole_corpus"):
+            known = qrels if metric.name == "hole" else [judged_at_all] * len(qrels)
+            holes = [_hole(documents, ids, metric.k) for documents, ids in zip(known, ranked, strict=True)]
             values[metric] = np.array(holes, np.float64)
         else:
             values[metric] = np.asarray(scores[name], np.float64)
     return values
 
 
-def _hole(grades: dict[str, int], ids: list[str], k: int) -> float:
-    """Return the share of the top k that is not judged for the query (BEIR paper, Table 4)."""
-    return sum(document not in grades for document in ids[:k]) / k
+def _hole(judged: Container[str], ids: list[str], k: int) -> float:
+    """Return the share of the top k that is not among the judged documents."""
+    return sum(document not in judged for document in ids[:k]) / k
