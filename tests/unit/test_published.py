@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
 
-from beirgrid import aggregate, published
+from beirgrid import aggregate, files, paths, published
 from beirgrid.errors import ConfigError
+from beirgrid.metrics import known_metrics, parse_metric
 
 
 @pytest.mark.parametrize(
@@ -28,31 +30,80 @@ def test_verdicts_are_two_sided(value, verdict):
     assert published.grade(value, 0.5, 0.01) == verdict
 
 
-def test_the_tracked_values_can_be_read_and_have_sources(root):
+def _tracked(root: Path) -> list[published.Published]:
+    """Return the published values that the checkout has."""
     tolerances = yaml.safe_load((root / "config" / "config.yaml").read_text())["tolerances"]
-    values = list(published.read(sorted((root / "config" / "published").glob("*.csv")), tolerances))
+    return list(published.read(sorted((root / "config" / "published").glob("*.csv")), tolerances))
+
+
+def test_the_tracked_values_can_be_read_and_have_sources(root):
+    values = _tracked(root)
     assert len(values) > 1000
     assert all(0 <= value.value <= 1 and value.source for value in values)
     cells = [(v.system, v.dataset, v.metric, v.source) for v in values]
     assert len(set(cells)) == len(cells)
 
 
+def test_each_published_value_is_of_a_registered_system_and_dataset(root):
+    """A value of a misspelt or unknown system would stand in the file and be compared with nothing."""
+    registered = {name: yaml.safe_load((root / f"config/{name}.yaml").read_text()) for name in ("datasets", "systems")}
+    values = _tracked(root)
+    assert {value.system for value in values} <= set(registered["systems"]["systems"])
+    assert {value.dataset for value in values} <= set(registered["datasets"]["datasets"])
+    assert {parse_metric(value.metric).name for value in values} <= set(known_metrics())
+
+
+def test_values_of_another_protocol_are_marked(root):
+    """What is known to differ: runs on ArguAna that kept the query's own document, BGE's prefix in the Lucene form."""
+    other = {(v.system, v.dataset, v.metric, v.value) for v in _tracked(root) if v.protocol}
+    kept = {("bm25", 0.315), ("doct5query", 0.349), ("bm25+ce", 0.311), ("deepct", 0.309)}
+    bge = {row for row in other if row[0] == "bge-base-en-v1.5"}
+    assert other - bge == {(system, "arguana", "ndcg@10", value) for system, value in kept}
+    assert {(dataset, value) for _, dataset, metric, value in bge if metric == "ndcg@10"} == {
+        ("arguana", 0.6375),
+        ("quora", 0.8876),
+    }
+
+
+def test_values_that_are_judged_agree_with_each_other(root):
+    """Two sources of one cell that differ by more than they are held to follow different protocols."""
+    tolerances = yaml.safe_load((root / "config" / "config.yaml").read_text())["tolerances"]
+    of_cell: dict[tuple[str, str, str], list[published.Published]] = {}
+    for value in _tracked(root):
+        if not value.protocol:
+            of_cell.setdefault(value[:3], []).append(value)
+    shared = [values for values in of_cell.values() if len(values) > 1]
+    assert len(shared) > 100
+    for first, *others in shared:
+        for other in others:
+            tolerance = max(tolerances[value.tolerance_class] for value in (first, other))
+            assert abs(first.value - other.value) <= min(tolerance, 0.0015), (first, other)
+
+
+def test_the_papers_holes_are_those_of_the_corpus(root):
+    """Its nine rates are at most 659 of 500 pairs together, and 980 judgements filled the holes of queries."""
+    table = [value for value in _tracked(root) if value.source == "BEIR paper, Table 4"]
+    assert {value.metric for value in table} == {"hole_corpus@10"}
+    assert sum(value.value for value in table) * 500 == pytest.approx(659)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("s,d,ndcg@10,high,paper,x,", r"p.csv:2: the value 'high' is not a number"),
-        ("s,d,ndcg@10,0.1,papper,x,", r"p.csv:2: no tolerance class 'papper'; did you mean 'paper'"),
+        ("s,d,ndcg@10,high,paper,x,,", r"p.csv:2: the value 'high' is not a number"),
+        ("s,d,ndcg@10,0.1,papper,x,,", r"p.csv:2: no tolerance class 'papper'; did you mean 'paper'"),
     ],
 )
 def test_broken_published_files_are_named(tmp_path, line, message):
-    (tmp_path / "p.csv").write_text("system,dataset,metric,value,class,source,note\n" + line + "\n")
+    (tmp_path / "p.csv").write_text("system,dataset,metric,value,class,source,note,protocol\n" + line + "\n")
     with pytest.raises(ConfigError, match=message):
         list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
 
 
 def _scores() -> pd.DataFrame:
-    rows = [("a", "x", "ndcg@10", 0.5, 10), ("a", "y", "ndcg@10", 0.7, 20), ("b", "x", "ndcg@10", 0.6, 10)]
-    rows.append(("b", "y", "ndcg@10", 0.1, 20))
+    """Return the scores of a (in float32) and b (on y in bfloat16)."""
+    rows = [("a", "x", "ndcg@10", 0.5, 10, "float32"), ("a", "y", "ndcg@10", 0.7, 20, "float32")]
+    rows += [("b", "x", "ndcg@10", 0.6, 10, "float32"), ("b", "y", "ndcg@10", 0.1, 20, "bfloat16")]
     return pd.DataFrame(rows, columns=aggregate.SCORE_COLUMNS)
 
 
@@ -63,6 +114,19 @@ def test_each_published_value_has_its_verdict():
     ]
     verdicts = aggregate.judge(_scores(), references, {"paper": 0.02})
     assert list(verdicts["verdict"]) == ["reproduced", "deviates", "no reference", "no reference", "no reference"]
+
+
+def test_a_value_of_another_protocol_is_shown_with_its_reason_and_not_judged():
+    """A run that keeps the query's own document would be reproduced, and a correct one would deviate."""
+    kept = published.Published("a", "x", "ndcg@10", 0.4, "paper", "one", "", "keeps the query's own document")
+    same = published.Published("b", "x", "ndcg@10", 0.6, "paper", "one", "", "keeps the query's own document")
+    verdicts = aggregate.judge(_scores(), [kept, same], {"paper": 0.02}).set_index(["system", "dataset"])
+    for system, value in (("a", 0.4), ("b", 0.6)):
+        row = verdicts.loc[system, "x"]
+        assert (row["verdict"], row["published"]) == ("other protocol", value)
+        assert row["protocol"] == "keeps the query's own document"
+        assert pd.isna(row["tolerance"])
+    assert verdicts.loc[("a", "x"), "difference"] == pytest.approx(0.1)
 
 
 def test_a_mean_says_what_it_is_over():
@@ -93,7 +157,7 @@ def _partial() -> dict[str, Any]:
 
 
 def _partial_scores() -> pd.DataFrame:
-    missing = [(system, dataset, "ndcg@10", float("nan"), None) for system in "ab" for dataset in "zm"]
+    missing = [(system, dataset, "ndcg@10", float("nan"), None, "") for system in "ab" for dataset in "zm"]
     return pd.concat([_scores(), pd.DataFrame(missing, columns=aggregate.SCORE_COLUMNS)], ignore_index=True)
 
 
@@ -122,3 +186,43 @@ def test_the_best_of_a_row_is_one_that_is_there():
 def test_of_holes_the_fewest_are_best(metric):
     assert aggregate.best(metric, ["0.8000", "0.2000"]) == "0.2000"
     assert aggregate.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
+
+
+def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
+    """That of encoding, searching and scoring, not that of training; the precisions of all parts of a mean."""
+    monkeypatch.chdir(tmp_path)
+    made = {
+        "bm25": [("index", {}), ("retrieve", {"device": "cpu"})],
+        "dense": [("adapt", {"precision": "float16"}), ("encode", {"precision": "float32"})],
+        "hybrid": [("encode", {"precision": "float32"}), ("score", {"precision": "bfloat16"}), ("fuse", {})],
+    }
+    grid: dict[str, Any] = {"systems": {}, "datasets": {}, "metrics": ["ndcg@10"]}
+    for system, steps in made.items():
+        grid["systems"][system] = {"made": [f"{system}/{stage}.{{dataset}}.json" for stage, _ in steps]}
+        for dataset in "xy":
+            for stage, facts in steps:
+                files.write_json(f"{system}/{stage}.{dataset}.json", {"stage": stage, "facts": facts})
+            means = {"facts": {"queries": 5, "means": {"ndcg@10": 0.5}}}
+            files.write_json(paths.METRICS.format(system=system, dataset=dataset), means)
+    files.write_json("dense/encode.y.json", {"stage": "encode", "facts": {"precision": "bfloat16"}})
+    grid["datasets"] = {name: {"corpus": name, "shards": 1} for name in "xy"} | {"both": {"mean_of": ["x", "y"]}}
+    scores = aggregate.collect_scores(grid, aggregate.precisions(aggregate.read_steps(grid)))
+    assert {(row.system, row.dataset): row.precision for row in scores.itertuples()} == {
+        **{("bm25", dataset): "" for dataset in ("x", "y", "both")},
+        **{("hybrid", dataset): "bfloat16, float32" for dataset in ("x", "y", "both")},
+        ("dense", "x"): "float32",
+        ("dense", "y"): "bfloat16",
+        ("dense", "both"): "bfloat16, float32",
+    }
+
+
+def test_tables_name_what_was_not_computed_in_float32(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grid = {"rows": ["x", "y"], "systems": {"a": {}, "b": {}}, "datasets": {"x": {}, "y": {}}}
+    assert aggregate.precision_note(_scores(), {**grid, "rows": ["x"]}) == ""
+    assert aggregate.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
+    assert aggregate.precision_note(_scores(), {**grid, "rows": ["y"]}) == "Computed in bfloat16: b."
+    aggregate.write_wide(_scores(), grid, "ndcg@10")
+    table = {name: Path(paths.GRID_TABLE.format(metric="ndcg@10", format=name)).read_text() for name in ("md", "tex")}
+    assert table["md"].endswith("|\n\nComputed in bfloat16: b (y).\n")
+    assert "\\multicolumn{3}{l}{Computed in bfloat16: b (y).} \\\\\n\\end{tabular}" in table["tex"]

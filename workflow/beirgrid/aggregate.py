@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from . import files, metrics, paths, provenance, published
 
-SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries"]
-VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note"]
+SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries", "precision"]
+VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note", "protocol"]
 # What a table says where a collection that its user supplies is not there. In memory such a value is NaN.
 NOT_SUPPLIED = "not supplied"
+# The stages in which models read the texts of a cell. What a model was trained in is no precision of its scores.
+READING_STAGES = ("expand", "encode", "retrieve", "score")
 COST_COLUMNS = ["system", "dataset", "stage", "seconds", "rate", "unit", "bytes", "peak_memory_mb", "device", "record"]
+
+
+class Step(NamedTuple):
+    """A step behind a cell of the grid: ``record`` is what ``path`` says of it."""
+
+    system: str
+    dataset: str
+    path: str
+    record: dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +43,12 @@ def run(args: argparse.Namespace) -> None:
     grid = args.grid
     references = list(published.read(args.published, grid["tolerances"]))
     with provenance.record("aggregate", args.made, {"published": [path.name for path in args.published]}) as facts:
-        scores = collect_scores(grid)
+        steps = list(read_steps(grid))
+        scores = collect_scores(grid, precisions(steps))
         verdicts = judge(scores, references, grid["tolerances"])
         _write(_named(scores), paths.SCORES)
         _write(_named(verdicts), paths.VERDICTS)
-        _write(collect_costs(grid), paths.COSTS)
+        _write(collect_costs(steps), paths.COSTS)
         for metric in grid["metrics"]:
             write_wide(scores, grid, metric)
         facts["cells"] = len(grid["systems"]) * len(grid["rows"])
@@ -56,55 +68,8 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
-def collect_scores(grid: dict[str, Any]) -> pd.DataFrame:
-    """Return the mean of every metric of every cell, one row each; means of datasets included.
-
-    A dataset that is not supplied has the value NaN, and so has a mean that it is part of.
-    """
-    rows = []
-    for system in grid["systems"]:
-        cells: dict[str, dict[str, Any]] = {}
-        for dataset in grid["datasets"]:
-            if not {"mean_of", "not_supplied"} & set(grid["datasets"][dataset]):
-                cells[dataset] = files.read_json(paths.METRICS.format(system=system, dataset=dataset))["facts"]
-        for dataset, entry in grid["datasets"].items():
-            if "not_supplied" in entry:
-                rows += [(system, dataset, metric, float("nan"), None) for metric in grid["metrics"]]
-                continue
-            parts = [cells[part] for part in entry.get("mean_of", [dataset])]
-            queries = sum(part["queries"] for part in parts)
-            for metric in grid["metrics"]:
-                value = sum(part["means"][metric] for part in parts) / len(parts)
-                rows.append((system, dataset, metric, value, queries))
-    return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"queries": "Int64"})
-
-
-def judge(scores: pd.DataFrame, references: list[published.Published], tolerances: dict[str, float]) -> pd.DataFrame:
-    """Return each score beside each published value of its cell, with the verdict.
-
-    A score that nothing was published for has one row, with the verdict ``no reference``; what is not
-    supplied has the verdict ``not supplied``.
-    """
-    known: dict[tuple[str, str, str], list[published.Published]] = {}
-    for reference in references:
-        known.setdefault((reference.system, reference.dataset, reference.metric), []).append(reference)
-    rows: list[tuple[Any, ...]] = []
-    for system, dataset, metric, value, queries in scores.itertuples(index=False):
-        cell = (system, dataset, metric, value, queries)
-        for reference in known.get(cell[:3], []):
-            tolerance = tolerances[reference.tolerance_class]
-            verdict = NOT_SUPPLIED if pd.isna(value) else published.grade(value, reference.value, tolerance)
-            difference = value - reference.value
-            rows.append((*cell, reference.value, difference, tolerance, verdict, reference.source, reference.note))
-        if cell[:3] not in known:
-            verdict = NOT_SUPPLIED if pd.isna(value) else "no reference"
-            rows.append((*cell, None, None, None, verdict, "", ""))
-    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
-
-
-def collect_costs(grid: dict[str, Any]) -> pd.DataFrame:
-    """Return what each step behind each cell took; steps that cells share stand in the rows of each."""
-    rows = []
+def read_steps(grid: dict[str, Any]) -> Iterator[Step]:
+    """Yield each step behind each cell. The record of a step that cells share is read once."""
     records: dict[str, dict[str, Any]] = {}
     for system, entry in grid["systems"].items():
         for dataset, facts in grid["datasets"].items():
@@ -114,7 +79,75 @@ def collect_costs(grid: dict[str, Any]) -> pd.DataFrame:
                 for path in paths.expand_made(pattern, dataset, facts["corpus"], facts["shards"]):
                     if path not in records:
                         records[path] = files.read_json(path)
-                    rows.append((system, dataset, *_cost(records[path]), path))
+                    yield Step(system, dataset, path, records[path])
+
+
+def precisions(steps: Iterable[Step]) -> dict[tuple[str, str], set[str]]:
+    """Return the precisions in which models read the texts of each cell (system, dataset); BM25 has none."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for step in steps:
+        if step.record["stage"] in READING_STAGES and "precision" in step.record["facts"]:
+            found.setdefault((step.system, step.dataset), set()).add(step.record["facts"]["precision"])
+    return found
+
+
+def collect_scores(grid: dict[str, Any], precisions: dict[tuple[str, str], set[str]]) -> pd.DataFrame:
+    """Return the mean of every metric of every cell, one row each; means of datasets included.
+
+    A dataset that is not supplied has the value NaN, and so has a mean that it is part of. The column
+    ``precision`` lists the precisions of the models behind a cell; it is empty where no model is.
+    """
+    rows = []
+    for system in grid["systems"]:
+        cells: dict[str, dict[str, Any]] = {}
+        for dataset in grid["datasets"]:
+            if not {"mean_of", "not_supplied"} & set(grid["datasets"][dataset]):
+                cells[dataset] = files.read_json(paths.METRICS.format(system=system, dataset=dataset))["facts"]
+        for dataset, entry in grid["datasets"].items():
+            if "not_supplied" in entry:
+                rows += [(system, dataset, metric, float("nan"), None, "") for metric in grid["metrics"]]
+                continue
+            names = entry.get("mean_of", [dataset])
+            parts = [cells[part] for part in names]
+            precision = ", ".join(sorted(set[str]().union(*(precisions.get((system, part), ()) for part in names))))
+            queries = sum(part["queries"] for part in parts)
+            for metric in grid["metrics"]:
+                value = sum(part["means"][metric] for part in parts) / len(parts)
+                rows.append((system, dataset, metric, value, queries, precision))
+    return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"queries": "Int64"})
+
+
+def judge(scores: pd.DataFrame, references: list[published.Published], tolerances: dict[str, float]) -> pd.DataFrame:
+    """Return each score beside each published value of its cell, with the verdict.
+
+    A score that nothing was published for has one row, with the verdict ``no reference``; what is not
+    supplied has the verdict ``not supplied``; beside a value of another protocol stands ``other protocol``.
+    """
+    known: dict[tuple[str, str, str], list[published.Published]] = {}
+    for reference in references:
+        known.setdefault((reference.system, reference.dataset, reference.metric), []).append(reference)
+    rows: list[tuple[Any, ...]] = []
+    for cell in scores[SCORE_COLUMNS].itertuples(index=False, name=None):
+        value = cell[SCORE_COLUMNS.index("value")]
+        for reference in known.get(cell[:3], []):
+            tolerance = None if reference.protocol else tolerances[reference.tolerance_class]
+            if pd.isna(value):
+                verdict = NOT_SUPPLIED
+            elif tolerance is None:
+                verdict = published.OTHER_PROTOCOL
+            else:
+                verdict = published.grade(value, reference.value, tolerance)
+            told = (verdict, reference.source, reference.note, reference.protocol)
+            rows.append((*cell, reference.value, value - reference.value, tolerance, *told))
+        if cell[:3] not in known:
+            verdict = NOT_SUPPLIED if pd.isna(value) else "no reference"
+            rows.append((*cell, None, None, None, verdict, "", "", ""))
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+
+
+def collect_costs(steps: Iterable[Step]) -> pd.DataFrame:
+    """Return what each step behind each cell took; steps that cells share stand in the rows of each."""
+    rows = [(step.system, step.dataset, *_cost(step.record), step.path) for step in steps]
     return pd.DataFrame(rows, columns=COST_COLUMNS)
 
 
@@ -177,15 +210,29 @@ def best(metric: str, shown: list[str]) -> str:
     return (min if lower else max)(values, key=float, default="")
 
 
+def precision_note(scores: pd.DataFrame, grid: dict[str, Any]) -> str:
+    """Return what a table says of scores that were not computed in float32, or an empty string."""
+    shown = scores[scores["dataset"].isin(grid["rows"]) & (scores["precision"] != "")]
+    notes = []
+    for precision, cells in shown[shown["precision"] != "float32"].groupby("precision"):
+        systems = []
+        for system, of_system in cells.groupby("system", sort=False):
+            datasets = list(dict.fromkeys(of_system["dataset"]))
+            whole = len(datasets) == shown.loc[shown["system"] == system, "dataset"].nunique()
+            systems.append(str(system) if whole else f"{system} ({', '.join(datasets)})")
+        notes.append(f"Computed in {precision}: {', '.join(systems)}.")
+    return " ".join(notes)
+
+
 def write_wide(scores: pd.DataFrame, grid: dict[str, Any], metric: str) -> None:
     """Write one metric's table as CSV, Markdown and LaTeX; the best of each row is bold in the last two."""
-    table = wide(scores, grid, metric)
+    table, note = wide(scores, grid, metric), precision_note(scores, grid)
     table.index.name = metric
     with files.atomic(paths.GRID_TABLE.format(metric=metric, format="csv")) as temporary:
         table.to_csv(temporary, na_rep=NOT_SUPPLIED)
     for name, render in (("md", _markdown), ("tex", _latex)):
         with files.atomic(paths.GRID_TABLE.format(metric=metric, format=name)) as temporary:
-            temporary.write_text(render(table), encoding="utf-8")
+            temporary.write_text(render(table, note), encoding="utf-8")
 
 
 def _cells(row: pd.Series, metric: str, bold: str) -> list[str]:
@@ -194,13 +241,13 @@ def _cells(row: pd.Series, metric: str, bold: str) -> list[str]:
     return [bold.format(cell) if cell == best(metric, cells) else cell for cell in cells]
 
 
-def _markdown(table: pd.DataFrame) -> str:
+def _markdown(table: pd.DataFrame, note: str) -> str:
     lines = [[str(table.index.name), *table.columns], ["---", *["---:"] * len(table.columns)]]
     lines += [[str(name), *_cells(row, str(table.index.name), "**{}**")] for name, row in table.iterrows()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + (f"\n{note}\n" if note else "")
 
 
-def _latex(table: pd.DataFrame) -> str:
+def _latex(table: pd.DataFrame, note: str) -> str:
     def escape(text: str) -> str:
         return text.replace("_", r"\_").replace("@", r"{@}").replace("&", r"\&").replace("%", r"\%")
 
@@ -210,4 +257,6 @@ def _latex(table: pd.DataFrame) -> str:
     ]
     body = [" & ".join(cells) + r" \\" for cells in rows]
     head = rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
-    return "\n".join([head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
+    foot = [rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{{escape(note)}}} \\"] if note else []
+    lines = [head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", *foot, r"\end{tabular}"]
+    return "\n".join(lines) + "\n"

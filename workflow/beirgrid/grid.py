@@ -58,10 +58,6 @@ def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
     return json.dumps({key: entry[key] for key in keys if key in entry}, ensure_ascii=False)
 
 
-def _without(entry: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name != key}
-
-
 class Grid:
     """Systems × datasets, and everything that they need."""
 
@@ -559,7 +555,6 @@ class Grid:
         config = self.config
         parts = [part for name in config.grid_datasets for part in self.parts(name)]
         shown = dict.fromkeys([*config.grid_datasets, *parts])
-        used = {model for name in self.systems for model in models_of(config, self._system(name).spec)}
         return json.dumps(
             {
                 "systems": {name: self._describe_system(name) for name in config.grid_systems},
@@ -567,11 +562,24 @@ class Grid:
                 "rows": list(config.grid_datasets),
                 "metrics": list(config.metrics),
                 "tolerances": config.tolerances,
-                # sizes change no number that a table shows
-                "models": {name: _without(config.models[name].spec, "size") for name in config.models if name in used},
+                "notes": self._notes(),
             },
             ensure_ascii=False,
         )
+
+    def _notes(self) -> list[dict[str, Any]]:
+        """Return the notes on all models that the grid's systems are made with, each with those systems."""
+        told: dict[str, list[str]] = {}
+        for system in self.config.grid_systems:
+            specs = [self._system(part).spec for part in with_parts(self.config.systems, [system])]
+            models = set[str]().union(
+                *(self._made_with(name) for spec in specs for name in models_of(self.config, spec))
+            )
+            for model in sorted(models):
+                if "note" in self.config.models[model].spec:
+                    told.setdefault(model, []).append(system)
+        notes = {model: self.config.models[model].spec["note"] for model in told}
+        return [{"model": model, "systems": told[model], "note": note} for model, note in notes.items()]
 
     def _describe_system(self, name: str) -> dict[str, Any]:
         system = self._system(name)

@@ -34,8 +34,8 @@ STAGE_VERSIONS = {
     "rerank": 1,
     "fuse": 1,
     "evaluate": 1,
-    "aggregate": 1,
-    "report": 2,
+    "aggregate": 2,
+    "report": 3,
 }
 
 _PACKAGES = {

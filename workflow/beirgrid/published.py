@@ -10,11 +10,17 @@ from typing import NamedTuple
 from .errors import ConfigError, nearest
 from .metrics import parse_metric
 
-COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note"]
+COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
+# The verdict beside a published value that cannot be compared with ours.
+OTHER_PROTOCOL = "other protocol"
 
 
 class Published(NamedTuple):
-    """One published value, with the tolerance class that it is held to."""
+    """One published value, with the tolerance class that it is held to.
+
+    ``protocol`` says why the value follows another protocol than beirgrid's, so that it is shown and not judged.
+    It is empty for the values that are judged.
+    """
 
     system: str
     dataset: str
@@ -23,6 +29,7 @@ class Published(NamedTuple):
     tolerance_class: str
     source: str
     note: str
+    protocol: str = ""
 
 
 def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:
@@ -42,9 +49,8 @@ def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Publis
                     value = float(row["value"])
                 except ValueError:
                     raise ConfigError(f"{where}: the value {row['value']!r} is not a number") from None
-                yield Published(
-                    row["system"], row["dataset"], row["metric"], value, row["class"], row["source"], row["note"]
-                )
+                *cell, _, tolerance_class, source, note, protocol = (row[column] for column in COLUMNS)
+                yield Published(*cell, value, tolerance_class, source, note, protocol)
 
 
 def grade(value: float, published: float, tolerance: float) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 
 from . import __version__, aggregate, files, paths, provenance
+from .published import OTHER_PROTOCOL
 
 TEMPLATES = Path(__file__).parent.parent / "report"
-VERDICTS = ("reproduced", "close", "deviates", "no reference", aggregate.NOT_SUPPLIED)
+VERDICTS = ("reproduced", "close", "deviates", OTHER_PROTOCOL, "no reference", aggregate.NOT_SUPPLIED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,7 @@ def render(grid: dict[str, Any]) -> str:
         grid=grid,
         notes=_notes(grid),
         averaged=aggregate.averaged_rows(grid),
+        precision=aggregate.precision_note(scores, grid),
         queries=scores.groupby("dataset")["queries"].first().dropna().astype(int).to_dict(),
         relevant=_relevant(grid),
         tables=[_table(scores, verdicts, grid, metric) for metric in grid["metrics"]],
@@ -57,7 +59,20 @@ def render(grid: dict[str, Any]) -> str:
 
 def _read(path: str) -> pd.DataFrame:
     """Read a table in which a dataset may be called 2019 or NA."""
-    names = ("system", "dataset", "metric", "verdict", "source", "note", "stage", "unit", "device", "record")
+    names = (
+        "system",
+        "dataset",
+        "metric",
+        "precision",
+        "verdict",
+        "source",
+        "note",
+        "protocol",
+        "stage",
+        "unit",
+        "device",
+        "record",
+    )
     numbers = {"rate": "", "bytes": "", "published": "", "difference": "", "tolerance": ""}
     numbers |= dict.fromkeys(("value", "queries"), aggregate.NOT_SUPPLIED)
     return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
@@ -98,7 +113,7 @@ def _relevant(grid: dict[str, Any]) -> dict[str, float]:
 def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], metric: str) -> dict[str, Any]:
     """Return one metric's rows: per cell the value, whether it is the row's best, and its worst verdict."""
     wide = aggregate.wide(scores, grid, metric)
-    order = (aggregate.NOT_SUPPLIED, "no reference", "reproduced", "close", "deviates")
+    order = (aggregate.NOT_SUPPLIED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
     rank = {name: number for number, name in enumerate(order)}
     worst: dict[tuple[str, str], str] = {}
     of_metric = verdicts[verdicts["metric"] == metric]
@@ -120,7 +135,8 @@ def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], m
 def _verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the verdicts that have a published value, deviations first."""
     judged = verdicts[verdicts["published"].notna()].copy()
-    order = {name: number for number, name in enumerate(("deviates", "close", "reproduced", aggregate.NOT_SUPPLIED))}
+    names = ("deviates", "close", "reproduced", OTHER_PROTOCOL, aggregate.NOT_SUPPLIED)
+    order = {name: number for number, name in enumerate(names)}
     judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     return [{str(name): value for name, value in row.items()} for row in judged.to_dict("records")]
 
