@@ -92,6 +92,8 @@ def test_the_papers_holes_are_those_of_the_corpus(root):
     [
         ("s,d,ndcg@10,high,paper,x,,", r"p.csv:2: the value 'high' is not a number"),
         ("s,d,ndcg@10,0.1,papper,x,,", r"p.csv:2: no tolerance class 'papper'; did you mean 'paper'"),
+        ("s,d,ndcg@10,0.1,paper,x,,kept its document, it seems", r"p.csv:2: the line should have 8 values"),
+        ("s,d,ndcg@10,0.1,paper,x,", r"p.csv:2: the line should have 8 values"),
     ],
 )
 def test_broken_published_files_are_named(tmp_path, line, message):

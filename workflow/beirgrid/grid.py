@@ -89,9 +89,7 @@ class Grid:
     @cached_property
     def to_bring(self) -> dict[str, str]:
         """Models that cannot be fetched before a person has brought them, with where they are looked for."""
-        specs = [self.config.systems[name].spec for name in self.systems]
-        models = set[str]().union(*(self._made_with(name) for spec in specs for name in models_of(self.config, spec)))
-        entries = [(name, self.config.models[name].spec) for name in sorted(models)]
+        entries = [(name, self.config.models[name].spec) for name in self._models_behind(self.systems)]
         return {
             name: str(resolve_path(spec["path"])) if "path" in spec else f"models.{name}.path"
             for name, spec in entries
@@ -99,6 +97,12 @@ class Grid:
             and not ("path" in spec and resolve_path(spec["path"]).is_dir())
             and not Path(paths.CHECKPOINT.format(model=name)).is_dir()
         }
+
+    def _models_behind(self, systems: Iterable[str]) -> list[str]:
+        """Return the models of systems, and those that they are trained from or with, by name."""
+        specs = [self._system(name).spec for name in systems]
+        models = {name for spec in specs for name in models_of(self.config, spec)}
+        return sorted(set[str]().union(*map(self._made_with, models)))
 
     def _made_with(self, model: str) -> set[str]:
         """Return a model and those that it is trained from or with."""
@@ -571,15 +575,11 @@ class Grid:
         """Return the notes on all models that the grid's systems are made with, each with those systems."""
         told: dict[str, list[str]] = {}
         for system in self.config.grid_systems:
-            specs = [self._system(part).spec for part in with_parts(self.config.systems, [system])]
-            models = set[str]().union(
-                *(self._made_with(name) for spec in specs for name in models_of(self.config, spec))
-            )
-            for model in sorted(models):
+            for model in self._models_behind(with_parts(self.config.systems, [system])):
                 if "note" in self.config.models[model].spec:
                     told.setdefault(model, []).append(system)
-        notes = {model: self.config.models[model].spec["note"] for model in told}
-        return [{"model": model, "systems": told[model], "note": note} for model, note in notes.items()]
+        specs = {model: self.config.models[model].spec for model in told}
+        return [{"model": model, "systems": told[model], "note": specs[model]["note"]} for model in told]
 
     def _describe_system(self, name: str) -> dict[str, Any]:
         system = self._system(name)

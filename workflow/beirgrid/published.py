@@ -41,16 +41,18 @@ def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Publis
                 raise ConfigError(f"{path}: the columns should be {','.join(COLUMNS)}")
             for row in rows:
                 where = f"{path}:{rows.line_num}"
+                if None in row or None in row.values():
+                    raise ConfigError(f"{where}: the line should have {len(COLUMNS)} values (quote those with a comma)")
                 parse_metric(row["metric"])
-                if row["class"] not in tolerances:
-                    hint = nearest(row["class"], tolerances)
-                    raise ConfigError(f"{where}: no tolerance class {row['class']!r}{hint} (config: tolerances)")
+                tolerance_class, text = row.pop("class"), row.pop("value")
+                if tolerance_class not in tolerances:
+                    hint = nearest(tolerance_class, tolerances)
+                    raise ConfigError(f"{where}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
                 try:
-                    value = float(row["value"])
+                    value = float(text)
                 except ValueError:
-                    raise ConfigError(f"{where}: the value {row['value']!r} is not a number") from None
-                *cell, _, tolerance_class, source, note, protocol = (row[column] for column in COLUMNS)
-                yield Published(*cell, value, tolerance_class, source, note, protocol)
+                    raise ConfigError(f"{where}: the value {text!r} is not a number") from None
+                yield Published(value=value, tolerance_class=tolerance_class, **row)
 
 
 def grade(value: float, published: float, tolerance: float) -> str:

@@ -59,20 +59,8 @@ def render(grid: dict[str, Any]) -> str:
 
 def _read(path: str) -> pd.DataFrame:
     """Read a table in which a dataset may be called 2019 or NA."""
-    names = (
-        "system",
-        "dataset",
-        "metric",
-        "precision",
-        "verdict",
-        "source",
-        "note",
-        "protocol",
-        "stage",
-        "unit",
-        "device",
-        "record",
-    )
+    names = ["system", "dataset", "metric", "precision", "verdict", "source", "note", "protocol"]
+    names += ["stage", "unit", "device", "record"]
     numbers = {"rate": "", "bytes": "", "published": "", "difference": "", "tolerance": ""}
     numbers |= dict.fromkeys(("value", "queries"), aggregate.NOT_SUPPLIED)
     return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
