@@ -19,7 +19,7 @@ _GPL = {**_TRAIN, "recipe": "gpl", "teacher": "tiny-ce", "steps": 6, "warmup": 0
 MODELS = {
     "tuned": {**_TRAIN, "recipe": "genq"},
     "restored": {"recipe": "tsdae", "base": "tiny-dense", "documents": 20},
-    "taught": {**_GPL, "base": "restored"},
+    "taught": {**_GPL, "base": "restored", "retrievers": ["bm25", "restored"]},
 }
 
 

@@ -48,7 +48,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "gpl": {
         "documents": 83_334,
-        "queries_per_document": 3,
+        "queries": 250_000,
         "negative_depth": 50,
         "steps": 140_000,
         "batch": 32,
@@ -73,7 +73,10 @@ CROSS_ENCODER_RECIPE: dict[str, Any] = {
 _TRAIN_KEYS = {
     "cross-encoder": {"base", "corpus", "dataset", "teacher", *CROSS_ENCODER_RECIPE},
     "genq": {"recipe", "base", "corpus", "generator", "derive", *RECIPES["genq"]},
-    "gpl": {"recipe", "base", "corpus", "generator", "derive", "retrievers", "teacher", *RECIPES["gpl"]},
+    "gpl": {
+        *("recipe", "base", "corpus", "generator", "derive", "retrievers", "teacher", "queries_per_document"),
+        *RECIPES["gpl"],
+    },
     "tsdae": {"recipe", "base", "corpus", *RECIPES["tsdae"]},
 }
 
@@ -228,6 +231,14 @@ def models_of(config: Config, system: Mapping[str, Any]) -> list[str]:
 def brought(spec: Mapping[str, Any]) -> bool:
     """Tell whether a person has to bring a hub's model: its weights are pickled there, or no commit is known."""
     return bool(spec.get("pickled")) or ("checkpoint" in spec and "revision" not in spec)
+
+
+def queries_per_document(train: Mapping[str, Any], documents: int) -> int:
+    """Return how many queries a recipe writes for each of its documents.
+
+    As many as it says or, if it does not, so many that all of them have ``queries`` together, as in GPL's own code.
+    """
+    return int(train.get("queries_per_document") or math.ceil(train["queries"] / documents))
 
 
 def rerank_depth(system: Mapping[str, Any], run_depth: int) -> int:

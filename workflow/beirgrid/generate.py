@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from . import collection, files, provenance
 from .collection import Document
+from .config import queries_per_document
 from .encoders import add_compute_arguments
 from .errors import DataError
 from .progress import Progress
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
     recipe = args.recipe
     with provenance.record("generate", args.made, recipe) as facts:
         rows = sample_rows(collection.count(args.corpus), recipe["documents"], recipe["seed"])
-        write = _generator(args) if args.generator else _deriver(recipe)
+        per_document = queries_per_document(recipe, len(rows))
+        write = _generator(args, per_document) if args.generator else _deriver(recipe, per_document)
         progress = Progress("generate", len(rows), "documents")
         queries = 0
         with files.atomic(args.output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as parquet:
@@ -65,7 +67,8 @@ def run(args: argparse.Namespace) -> None:
                 raise DataError(
                     f"no training queries come of {args.corpus}: its documents have no text, titles or sentences"
                 )
-        facts.update(documents=len(rows), queries=queries, documents_per_second=round(progress.rate, 2))
+        facts.update(documents=len(rows), queries_per_document=per_document, queries=queries)
+        facts["documents_per_second"] = round(progress.rate, 2)
 
 
 def sample_rows(total: int, most: int, seed: int) -> list[int]:
@@ -87,7 +90,7 @@ def read_rows(corpus: Path, rows: list[int], block: int) -> Iterator[list[Docume
         yield kept
 
 
-def _generator(args: argparse.Namespace) -> Writer:
+def _generator(args: argparse.Namespace, per_document: int) -> Writer:
     from .encoders.query_generator import QueryGenerator
 
     recipe = args.recipe
@@ -95,14 +98,14 @@ def _generator(args: argparse.Namespace) -> Writer:
 
     def write(documents: list[Document]) -> list[list[tuple[str, str]]]:
         texts = [document.joined for document in documents]
-        queries = model.generate(texts, recipe["queries_per_document"], recipe["seed"])
+        queries = model.generate(texts, per_document, recipe["seed"])
         return [[(query, text) for query in found] for text, found in zip(texts, queries, strict=True)]
 
     return write
 
 
-def _deriver(recipe: dict[str, Any]) -> Writer:
-    ways, most = recipe["derive"], recipe["queries_per_document"]
+def _deriver(recipe: dict[str, Any], most: int) -> Writer:
+    ways = recipe["derive"]
     choose = random.Random(recipe["seed"])
     return lambda documents: [derive(document, ways, most - ("titles" in ways), choose) for document in documents]
 

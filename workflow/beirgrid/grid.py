@@ -42,7 +42,7 @@ _CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
 # What of a recipe each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
-    "generate": ("derive", "documents", "queries_per_document", "seed"),
+    "generate": ("derive", "documents", "queries", "queries_per_document", "seed"),
     "mine": ("negative_depth",),
     "label": ("steps", "batch", "seed"),
     "adapt": ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed"),
@@ -417,6 +417,8 @@ class Grid:
         """Return the JSON of what one stage of an adaptation needs of its recipe, defaults filled in."""
         spec, train = self.config.models[model].spec, self._trained(model)
         entry = {**RECIPES[train["recipe"]], **train}
+        if "queries_per_document" in entry:
+            entry.pop("queries", None)
         wanted = {key: entry[key] for key in _STAGE_KEYS[stage] if key in entry}
         if stage == "adapt":
             wanted |= {key: spec[key] for key in _TRAINED_KEYS if key in spec}
@@ -438,13 +440,13 @@ class Grid:
     def mining_inputs(self, model: str) -> dict[str, Any]:
         """Return the named inputs that GPL's negatives are mined with."""
         corpus = self._trained(model)["corpus"]
-        dense = [name for name in self._retrievers(model) if name != "bm25"]
+        dense = [name for name in self.retrievers(model) if name != "bm25"]
         inputs: dict[str, Any] = {
             "corpus": paths.CORPUS.format(corpus=corpus),
             "checkpoints": [self._checkpoint(name, corpus) for name in dense],
             "shards": [shard for name in dense for shard in self._shards(paths.FAISS, name, corpus)],
         }
-        if "bm25" in self._retrievers(model):
+        if "bm25" in self.retrievers(model):
             inputs["index"] = paths.LUCENE.format(index="bm25-flat", corpus=corpus)
         return inputs
 
@@ -452,16 +454,17 @@ class Grid:
         """Return the options of the mine command that name its retrievers."""
         inputs, corpus = self.mining_inputs(model), self._trained(model)["corpus"]
         options = [f"--index {inputs['index']}"] if "index" in inputs else []
-        for name in self._retrievers(model):
+        for name in self.retrievers(model):
             if name != "bm25":
                 entry = shlex.quote(self._entry(name, _MODEL_KEYS, query=self._prompts(name).get("query")))
                 shards = " ".join(self._shards(paths.FAISS, name, corpus))
                 options.append(f"--dense {entry} {self._checkpoint(name, corpus)} {shards}")
         return " ".join(options)
 
-    def _retrievers(self, model: str) -> list[str]:
+    def retrievers(self, model: str) -> list[str]:
+        """Return where the negatives of a GPL model come from: bm25 and dense models."""
         train = self._trained(model)
-        return list(train.get("retrievers", ["bm25", train["base"]]))
+        return list(train.get("retrievers", [train["base"]]))
 
     def labelling_inputs(self, model: str) -> dict[str, str]:
         """Return the named inputs that margins are computed from, beside queries and negatives."""

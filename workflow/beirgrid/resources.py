@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from . import downloads, files, paths
-from .config import CROSS_ENCODER_RECIPE, RECIPES, resolve_path
+from .config import CROSS_ENCODER_RECIPE, RECIPES, queries_per_document, resolve_path
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -428,7 +428,7 @@ class Needs:
     def _of_generate(self, model: str) -> Need:
         train = self._train(model)
         documents = min(train["documents"], self.documents(train["corpus"]))
-        queries = documents * train["queries_per_document"]
+        queries = self._training_queries(train)
         if "generator" not in train:
             return Need(PLAIN[0] + documents / 2000, PLAIN[1] + documents * 2e-3, queries * 3e-4)
         writer = train["generator"]
@@ -436,16 +436,23 @@ class Needs:
         return self._neural(writer, seconds, 300 + documents * 2e-3, queries * 3e-4)
 
     def _training_queries(self, train: dict[str, Any]) -> int:
-        return int(min(train["documents"], self.documents(train["corpus"])) * train["queries_per_document"])
+        documents = int(min(train["documents"], self.documents(train["corpus"])))
+        return documents * queries_per_document(train, documents)
 
     def _of_mine(self, model: str) -> Need:
         train, corpus = self._train(model), self._train(model)["corpus"]
-        queries, dimensions = self._training_queries(train), self.size(model)["dimensions"]
-        seconds = self._read(model, queries, QUERY_WORDS)
-        seconds += 2.0 * queries * self.documents(corpus) * dimensions / self.rate("search_flops")
-        seconds += met_postings(queries, QUERY_WORDS, self.documents(corpus)) / 10 / self.rate("lucene_postings")
-        vectors = min(self.documents(corpus), self.grid.shard_size()) * dimensions * 4 / 1e6
-        held = queries * (dimensions * 4 + train["negative_depth"] * 12) / 1e6
+        queries, documents = self._training_queries(train), self.documents(corpus)
+        retrievers = self.grid.retrievers(model)
+        seconds, held, widest = 0.0, 0.0, 0.0
+        if "bm25" in retrievers:
+            seconds += met_postings(queries, QUERY_WORDS, documents) / 10 / self.rate("lucene_postings")
+        for name in (name for name in retrievers if name != "bm25"):
+            dimensions = self.size(name)["dimensions"]
+            seconds += self._read(name, queries, QUERY_WORDS)
+            seconds += 2.0 * queries * documents * dimensions / self.rate("search_flops")
+            held += queries * (dimensions * 4 + train["negative_depth"] * 12) / 1e6
+            widest = max(widest, dimensions)
+        vectors = min(documents, self.grid.shard_size()) * widest * 4 / 1e6
         return self._neural(model, seconds, 1500 + vectors + held, queries * 1e-3)
 
     def _of_label(self, model: str) -> Need:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Word pieces of a query at most (Nogueira and Lin, docTTTTTquery).
 QUERY_LENGTH = 64
+# Queries of a text that are sampled at once: GPL asks for thousands of each document of a very small corpus.
+AT_ONCE = 40
 
 
 class QueryGenerator(HeadedEncoder):
@@ -53,23 +55,25 @@ class QueryGenerator(HeadedEncoder):
             progress.add(len(texts) - len(written))
         prompt = self.spec.get("prompts", {}).get("document", "")
         ids = self.token_ids([prompt + texts[row] for row in written])
-        for batch in token_batches([len(pieces) * per_text for pieces in ids], self.budget):
+        for batch in token_batches([len(pieces) * min(per_text, AT_ONCE) for pieces in ids], self.budget):
             rows = [written[i] for i in batch]
-            queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], per_text, seed)
-            for row, start in zip(rows, range(0, len(queries), per_text), strict=True):
-                found[row] = queries[start : start + per_text]
+            for start in range(0, per_text, AT_ONCE):
+                wanted = range(start, min(start + AT_ONCE, per_text))
+                queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], wanted, seed)
+                for row, first in zip(rows, range(0, len(queries), len(wanted)), strict=True):
+                    found[row] += queries[first : first + len(wanted)]
             if progress:
                 progress.add(len(rows))
         return found
 
-    def _sample(self, ids: list[list[int]], texts: list[str], per_text: int, seed: int) -> list[str]:
-        """Return ``per_text`` queries of each text of a batch, one text after the other."""
+    def _sample(self, ids: list[list[int]], texts: list[str], wanted: range, seed: int) -> list[str]:
+        """Return the wanted ones of the queries of each text of a batch, one text after the other."""
         import torch
 
-        numbers = np.concatenate([random_numbers(seed, text, per_text) for text in texts])
+        numbers = np.concatenate([random_numbers(seed, text, wanted.stop)[wanted.start :] for text in texts])
         draw = Draw(
             torch.from_numpy(numbers).to(self.device),
-            [f"{text[:60]!r}" for text in texts for _ in range(per_text)],
+            [f"{text[:60]!r}" for text in texts for _ in wanted],
             self.spec.get("top_k", 10),
             self.spec.get("top_p", 1.0),
         )
@@ -78,7 +82,7 @@ class QueryGenerator(HeadedEncoder):
                 **self.padded(ids),
                 do_sample=True,
                 top_k=0,
-                num_return_sequences=per_text,
+                num_return_sequences=len(wanted),
                 max_new_tokens=QUERY_LENGTH,
                 logits_processor=[draw],
             )
