@@ -222,3 +222,12 @@ def test_random_numbers_are_uniform_and_the_texts_own():
     assert (random_numbers(0, "a document", 3) == numbers[:3]).all()
     assert (random_numbers(1, "a document", 40) != numbers).any()
     assert (random_numbers(0, "another", 40) != numbers).any()
+
+
+def test_many_queries_are_sampled_in_rounds(tiny_models, short_queries, monkeypatch):
+    """GPL asks for as many of a small corpus as memory would not hold at once; the same queries come of it."""
+    model, texts = _generator(tiny_models["query-generator"]), ["abc fed cab", "", "jab hid"]
+    whole = model.generate(texts, 5, seed=3)
+    monkeypatch.setattr(query_generator, "AT_ONCE", 2)
+    assert model.generate(texts, 5, seed=3) == whole
+    assert [len(found) for found in whole] == [5, 0, 5]

@@ -107,6 +107,14 @@ def test_a_generator_writes_the_queries_of_whole_documents(corpus, tiny_models, 
     assert {row["query"] for row in rows}.isdisjoint(row["query"] for row in other)
 
 
+def test_queries_per_document_follow_from_the_documents_unless_given(corpus, tmp_path):
+    recipe = {key: value for key, value in DERIVE.items() if key != "queries_per_document"}
+    output = stage("generate", tmp_path, "queries.parquet", {**recipe, "queries": 70}, corpus=corpus)
+    made = Counter(row["document"] for row in pq.read_table(output).to_pylist())
+    assert len(made) == 40
+    assert max(made.values()) == facts(output)["queries_per_document"] == 2
+
+
 def test_a_corpus_that_gives_no_query_is_refused(tmp_path, capsys):
     path = tmp_path / "corpus.parquet"
     pq.write_table(pa.table([["d"], [""], ["one sentence"]], schema=collection.CORPUS_SCHEMA), path)

@@ -658,3 +658,75 @@ def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
     profile = yaml.safe_load((root / "profiles/slurm/config.yaml").read_text())
     together = {name.partition("=")[0] for name in profile["group-components"]}
     assert {*jobs, *map(group, systems[:4])} == together
+
+
+@pytest.mark.parametrize(("documents", "queries"), [(1, 250_000), (5183, 49), (83_333, 4), (83_334, 3)])
+def test_gpl_writes_as_many_queries_per_document_as_its_own_code(raw, documents, queries):
+    """``queries_per_passage = -1`` and ``new_size = -1`` there: ceil(250e3 / documents) of at most 83,334."""
+    recipe = config.RECIPES["gpl"]
+    assert recipe["documents"] == 83_334
+    assert config.queries_per_document(recipe, documents) == queries
+    assert config.queries_per_document({**recipe, "queries_per_document": 5}, documents) == 5
+
+
+def _planned(raw: dict[str, Any], *systems: str, dataset: str = "demo") -> Grid:
+    raw["grid"] = {"systems": list(systems), "datasets": [dataset]}
+    return Grid(config.load(raw), raw)
+
+
+def test_gpl_and_genq_are_registered_as_published(raw):
+    plan = _planned(raw, "genq", "gpl", "gpl-distilbert", "minilm-gpl")
+    recipes = {
+        name: json.loads(plan.recipe_entry(f"{name}@demo", "generate")) for name in ("genq", "gpl", "minilm-gpl")
+    }
+    wanted = ("documents", "queries", "queries_per_document")
+    assert {name: {key: recipe.get(key) for key in wanted} for name, recipe in recipes.items()} == {
+        "genq": {"documents": 100_000, "queries": None, "queries_per_document": 5},
+        "gpl": {"documents": 83_334, "queries": 250_000, "queries_per_document": None},
+        "minilm-gpl": {"documents": 83_334, "queries": None, "queries_per_document": 3},
+    }
+    assert plan.retrievers("gpl@demo") == ["tas-b"]
+    miners = plan.retrievers("gpl-distilbert@demo")
+    assert [raw["models"][name]["checkpoint"].rpartition("/")[2] for name in miners] == [
+        "msmarco-distilbert-base-v3",
+        "msmarco-MiniLM-L6-v3",
+    ]
+    inputs = plan.mining_inputs("gpl-distilbert@demo")
+    assert "index" not in inputs
+    assert len(inputs["checkpoints"]) == len(inputs["shards"]) == 2
+
+
+def test_negatives_come_from_the_base_unless_an_entry_says_otherwise(raw):
+    raw["models"]["x"] = {**_ADAPTED, "train": _GPL}
+    raw["systems"]["x"] = {"retriever": "x"}
+    plan = _planned(raw, "x")
+    assert plan.retrievers("x@demo") == ["minilm"]
+
+
+def test_notes_reach_every_system_that_a_model_is_behind(raw):
+    """The generator's note stands beside GenQ and GPL, the reranker's beside a fusion of what it reranks."""
+    raw["systems"]["fused"] = {"fusion": "rrf", "of": ["bm25+demo-ce", "minilm"]}
+    summary = json.loads(_planned(raw, "genq", "gpl", "minilm", "fused").summary())
+    told = {note["model"]: note for note in summary["notes"]}
+    assert told["genq-queries"]["systems"] == ["genq", "gpl"]
+    assert told["genq-queries"]["note"] == raw["models"]["genq-queries"]["note"]
+    assert told["gpl"]["systems"] == ["gpl"]
+    assert told["demo-reranker"]["systems"] == ["fused"]
+    assert "minilm" not in told
+
+
+def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
+    """As pyserini's faiss form does, whose values are judged."""
+    prefix = raw["models"]["bge-base-en-v1.5"]["prompts"]["query"]
+    plan = _planned(raw, "bge-base-en-v1.5")
+    prompts = {
+        dataset: json.loads(plan.query_entry("bge-base-en-v1.5", dataset))["prompts"]["query"]
+        for dataset in ("scifact", "arguana", "quora")
+    }
+    assert prompts == {"scifact": prefix, "arguana": "", "quora": ""}
+
+
+def test_models_whose_weights_are_pickled_are_named_before_a_grid_starts(raw):
+    plan = _planned(raw, "splade-pp-ed", "splade-v3", "gpl-distilbert")
+    pickled = {"splade-pp-ed", "splade-v3", "msmarco-distilbert-margin-mse", "msmarco-distilbert-v3"}
+    assert set(plan.to_bring) == pickled

@@ -17,6 +17,8 @@ EXPECTED = {
     "minilm": ((0.6451, 0.9250, 0.9933), 0.001),
 }
 METRICS = ("ndcg@10", "recall@100", "recall@1000")
+# The two kinds of holes of BM25 multifield: not judged for the query, judged for no query.
+HOLES = {"cranfield": (0.697, 0.196), "scifact": (0.912, 0.863)}
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +29,20 @@ def tables(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "corpora": {name: {"source": "local", "path": str(real / name)} for name in ("scifact", "cranfield")},
         "datasets": {"cranfield": {"corpus": "cranfield"}},
         "grid": {"systems": [*EXPECTED, "bm25+minilm"], "datasets": ["scifact", "cranfield"]},
+        "metrics": [*METRICS, "hole@10", "hole_corpus@10"],
     }
     (folder / "real.yaml").write_text(yaml.safe_dump(settings))
     done = run(folder / "real.yaml", folder)
     assert done.returncode == 0, done.stdout
     return folder / "results" / "tables"
+
+
+@pytest.mark.parametrize("dataset", HOLES)
+def test_holes_of_queries_are_not_those_of_the_corpus(tables, dataset):
+    with (tables / "scores.csv").open() as stream:
+        scores = {(r["system"], r["dataset"], r["metric"]): float(r["value"]) for r in csv.DictReader(stream)}
+    found = [scores["bm25", dataset, metric] for metric in ("hole@10", "hole_corpus@10")]
+    assert found == pytest.approx(HOLES[dataset], abs=0.0005)
 
 
 @pytest.mark.parametrize("system", EXPECTED)
