@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from beirgrid import aggregate, files, paths, published
+from beirgrid import aggregate, files, paths, published, report
 from beirgrid.errors import ConfigError
 from beirgrid.metrics import known_metrics, parse_metric
 
@@ -228,3 +228,32 @@ def test_tables_name_what_was_not_computed_in_float32(tmp_path, monkeypatch):
     table = {name: Path(paths.GRID_TABLE.format(metric="ndcg@10", format=name)).read_text() for name in ("md", "tex")}
     assert table["md"].endswith("|\n\nComputed in bfloat16: b (y).\n")
     assert "\\multicolumn{3}{l}{Computed in bfloat16: b (y).} \\\\\n\\end{tabular}" in table["tex"]
+
+
+def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
+    """Of the cells a, x (another protocol) and b, y (bfloat16), and of a model behind both systems."""
+    monkeypatch.chdir(tmp_path)
+    counted = dict.fromkeys(("empty_documents", "duplicates_dropped", "unknown_documents"), 0)
+    counted |= dict.fromkeys(("queries_without_relevant", "overruled_judgements"), 0)
+    datasets = {name: {"corpus": name, "source": "here", "statistics": {}} for name in "xy"}
+    for name in datasets:
+        files.write_json(paths.CORPUS_MADE.format(corpus=name), {"facts": counted})
+        facts = {**counted, "relevant": 20, "queries": 10}
+        files.write_json(paths.DATASET_MADE.format(dataset=name), {"facts": facts})
+    kept = published.Published(
+        "a", "x", "ndcg@10", 0.4, "paper", "Table 2", "", "The run kept the query's own document."
+    )
+    Path(paths.SCORES).parent.mkdir(parents=True)
+    _scores().to_csv(paths.SCORES, index=False)
+    aggregate.judge(_scores(), [kept], {"paper": 0.02}).to_csv(paths.VERDICTS, index=False)
+    aggregate.collect_costs([]).to_csv(paths.COSTS, index=False)
+    notes = [{"model": "writer", "systems": ["a", "b"], "note": "Writes other queries."}]
+    systems = {"a": {}, "b": {}}
+    grid = {"rows": ["x", "y"], "systems": systems, "datasets": datasets, "metrics": ["ndcg@10"], "notes": notes}
+    page = " ".join(report.render(grid).replace("&#39;", "'").split())
+    assert "0 deviate, 1 not judged, as they follow another protocol" in page
+    assert "Table 2. The run kept the query's own document." in page
+    assert '<td class="text other protocol">other protocol</td>' in page
+    assert 'class="mark' not in page  # no cell is judged
+    assert "Computed in bfloat16: b (y)." in page
+    assert "<strong>writer</strong> (behind a, b): Writes other queries." in page
