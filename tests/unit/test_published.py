@@ -208,7 +208,7 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
             files.write_json(paths.METRICS.format(system=system, dataset=dataset), means)
     files.write_json("dense/encode.y.json", {"stage": "encode", "facts": {"precision": "bfloat16"}})
     grid["datasets"] = {name: {"corpus": name, "shards": 1} for name in "xy"} | {"both": {"mean_of": ["x", "y"]}}
-    scores = aggregate.collect_scores(grid, aggregate.precisions(aggregate.read_steps(grid)))
+    scores = aggregate.collect_scores(grid, aggregate.cell_precisions(aggregate.read_steps(grid)))
     assert {(row.system, row.dataset): row.precision for row in scores.itertuples()} == {
         **{("bm25", dataset): "" for dataset in ("x", "y", "both")},
         **{("hybrid", dataset): "bfloat16, float32" for dataset in ("x", "y", "both")},

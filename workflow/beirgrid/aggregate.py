@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     references = list(published.read(args.published, grid["tolerances"]))
     with provenance.record("aggregate", args.made, {"published": [path.name for path in args.published]}) as facts:
         steps = list(read_steps(grid))
-        scores = collect_scores(grid, precisions(steps))
+        scores = collect_scores(grid, cell_precisions(steps))
         verdicts = judge(scores, references, grid["tolerances"])
         _write(_named(scores), paths.SCORES)
         _write(_named(verdicts), paths.VERDICTS)
@@ -82,7 +82,7 @@ def read_steps(grid: dict[str, Any]) -> Iterator[Step]:
                     yield Step(system, dataset, path, records[path])
 
 
-def precisions(steps: Iterable[Step]) -> dict[tuple[str, str], set[str]]:
+def cell_precisions(steps: Iterable[Step]) -> dict[tuple[str, str], set[str]]:
     """Return the precisions in which models read the texts of each cell (system, dataset); BM25 has none."""
     found: dict[tuple[str, str], set[str]] = {}
     for step in steps:
