@@ -68,8 +68,8 @@ def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[li
         ranked: per query, document ids in canonical order (best first), empty if none was retrieved.
 
     Returns:
-        float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries without a
-        relevant document 0 of all but the holes.
+        float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries
+        without a relevant document 0 of all but the holes.
     """
     import numpy as np
     import ranx
