@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from .environment import prepare_libraries
 from .errors import BeirgridError, nearest
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[li
         (``hole`` without a retrieved document too).
     """
     import numpy as np
+
+    prepare_libraries()
     import ranx
     from numba.typed import List
 

@@ -36,7 +36,7 @@ STAGE_VERSIONS = {
     "fuse": 1,
     "evaluate": 1,
     "aggregate": 1,
-    "report": 2,
+    "report": 3,
 }
 
 _PACKAGES = {

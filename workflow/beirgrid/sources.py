@@ -25,7 +25,7 @@ from .errors import DataError, quoted
 
 # Relevance grades are at most this far from 0.
 MAX_GRADE = 100
-# What the header line of a qrels file calls its columns, hyphens in place of underscores.
+# What the header line of a qrels file calls its columns, in lower case, hyphens in place of underscores and spaces.
 _HEADERS = {
     "query": ("query-id", "query", "qid", "topic-id", "topic"),
     "document": ("corpus-id", "doc-id", "docid", "document-id", "document", "doc", "docno", "did", "passage-id", "pid"),
@@ -153,7 +153,7 @@ _TREC = _Layout("the four columns of TREC (query, 0, document, grade)", None, 4,
 def _header(line: str, place: str) -> _Layout | None:
     """Return the layout that the first line of a qrels file names, or None if that line is a judgement."""
     separator = "\t" if "\t" in line else None
-    names = [name.strip().lower().replace("_", "-") for name in line.split(separator)]
+    names = [re.sub("[ _]", "-", name.strip().lower()) for name in line.split(separator)]
     found = [_COLUMNS.get(name, "") for name in names]
     if all(found.count(column) == 1 for column in _HEADERS):
         query, document, score = (found.index(column) for column in _HEADERS)
