@@ -134,6 +134,7 @@ NO = r"folder has no {} \(or "
     id_file_separator=(document(r'{"_id": "d\u001c3", "text": "x"}'), THIRD + "the id .* has white space"),
     id_next_line=(document(r'{"_id": "d\u00853", "text": "x"}'), THIRD + "the id .* has white space"),
     id_long_with_space=(document('{"_id": "%s b", "text": "x"}' % ("a" * 10**6)), THIRD + r"the id 'a+\.\.\.a+ b' has"),
+    id_32767_bytes=(document('{"_id": "%s", "text": "x"}' % ("a" * 32767)), THIRD + ".* has more than 32,766 bytes"),
     id_surrogate=(document(r'{"_id": "\udc80", "text": "x"}'), THIRD + "'_id' has a lone surrogate"),
     id_surrogates_reversed=(document(r'{"_id": "\udc00\ud800", "text": "x"}'), THIRD + "'_id' has a lone surrogate"),
     title_surrogate=(document(r'{"_id": "d3", "title": "\ud800x", "text": ""}'), THIRD + "'title' has a lone surr"),
@@ -275,7 +276,18 @@ def with_id(identifier: str) -> dict[str, Content]:
                 "&",
             ),
             *("N/A", "NA", "nan", "null", "None", "true", "0", "-1", "007", "1e3", "1.0", "query-id", "corpus-id", "é"),
-            *("\u200b", "\ufeffx", "\u202eabc", "👍🏽", "e\u0301", "\U0010ffff", "\x00", "a\x00b", "\x7f", "x" * 5000),
+            *(
+                "\u200b",
+                "\ufeffx",
+                "\u202eabc",
+                "👍🏽",
+                "e\u0301",
+                "\U0010ffff",
+                "\x00",
+                "a\x00b",
+                "\x7f",
+                "x" * 32_766,
+            ),
         ]
     ],
 )

@@ -23,6 +23,8 @@ from .sources import MAX_GRADE, Document, Exclusion, Judgement, Query, Source, o
 
 # Text of one row group, in characters: of long documents a group holds fewer.
 _GROUP_TEXT = 100_000_000
+# Bytes of one term, as which Lucene indexes an id.
+_LONGEST_ID = 32_766
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +165,9 @@ def _row_groups(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def _check_id(identifier: str, place: str) -> None:
-    """Refuse ids that a TREC run file, whose columns are separated by white space, cannot hold."""
+    """Refuse ids that a TREC run file, whose columns are separated by white space, or Lucene cannot hold."""
+    if len(identifier.encode()) > _LONGEST_ID:
+        raise DataError(f"{place}: the id {quoted(identifier)} has more than {_LONGEST_ID:,} bytes, Lucene's limit")
     if len(identifier.split()) != 1 or identifier != identifier.strip():
         raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
 
