@@ -1,7 +1,7 @@
 """The evaluation against trec_eval (pytrec_eval), and against the definitions where trec_eval has no such metric.
 
-Written from the protocol: scores compare as float32, ties go to the larger document id, a query's own
-document is dropped, the mean is over all queries with qrels. Nothing here is taken from beirgrid.
+Written from the protocol: scores compare as float32, ties go to the larger document id, the mean is over all
+queries with qrels. Nothing here is taken from beirgrid.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def random_grades(rng: random.Random, grades: tuple[int, ...]) -> dict[str, int]
 
 
 def random_scores(rng: random.Random, query: str, judged: list[str], score: Callable) -> dict[str, float]:
-    """Return document id to score: short or long, with many judged documents, half of them with a self-hit."""
+    """Return document id to score: short or long, with many judged documents, half of them with the query's own id."""
     depth = rng.choice((1, 2, rng.randint(3, 12), rng.randint(90, 120), rng.randint(950, 1300)))
     documents = rng.sample(IDS, depth) + rng.sample(judged, rng.randint(0, len(judged)))
     documents = [document for document in dict.fromkeys(documents) if document != query]
@@ -114,11 +114,6 @@ def write_qrels(path: Path, qrels: Grades) -> None:
 
 
 # References -----------------------------------------------------------------------------------------------------------
-
-
-def without_self_hits(run: Scores) -> Scores:
-    kept = {q: {d: score for d, score in scores.items() if d != q} for q, scores in run.items()}
-    return {query: scores for query, scores in kept.items() if scores}
 
 
 def trec_order(scores: dict[str, float]) -> list[str]:
@@ -210,7 +205,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     qrels, run = random_collection(name, 60 if form == "text" else 45)
     path = tmp_path_factory.mktemp("runs") / ("plain.run" if form == "text" else "some.run.gz")
     (write_text if form == "text" else write_ranking)(path, run)
-    return Case(qrels, without_self_hits(run), runs.read(path))
+    return Case(qrels, run, runs.read(path))
 
 
 def test_the_cases_hold_what_they_should(case: Case) -> None:
@@ -218,7 +213,7 @@ def test_the_cases_hold_what_they_should(case: Case) -> None:
     assert min(depths) < 10
     assert max(depths) > 1000
     assert any(query not in case.run for query in case.qrels)
-    assert any(query in case.read and query not in case.run for query in case.qrels)  # nothing but a self-hit
+    assert any(query in scores for query, scores in case.run.items())  # a document with the query's id
     assert any(max(grades.values()) <= 0 for grades in case.qrels.values())
     assert any(min(grades.values()) < 0 for grades in case.qrels.values())
 
@@ -337,12 +332,11 @@ def test_command_line_end_to_end(tmp_path: Path, root: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
-    kept = without_self_hits(run)
-    expected = trec_values(qrels, kept) | slow_values(qrels, kept)
+    expected = trec_values(qrels, run) | slow_values(qrels, run)
     table = pq.read_table(per_query)
     assert table["query"].to_pylist() == list(qrels)
     assert_equal({name: table[name].to_numpy() for name in expected}, expected, list(qrels))
     facts = json.loads(output.read_text(encoding="utf-8"))["facts"]
     assert facts["means"] == pytest.approx({n: math.fsum(v) / len(v) for n, v in expected.items()}, abs=EXACT)
     assert facts["queries"] == len(qrels)
-    assert facts["queries_without_documents"] == len(qrels) - len(kept)
+    assert facts["queries_without_documents"] == len(qrels) - len(run)

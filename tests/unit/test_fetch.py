@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -267,6 +268,16 @@ CORPUS = r"/folder/corpus\.jsonl"
         "has 3 documents; the registry says 4",
         {"documents": 4, "allow": ["duplicate-documents"]},
     ),
+    Bad("two-forms", {"corpus.jsonl.gz": gz(DOCUMENTS)}, r"/folder has both corpus\.jsonl and corpus\.jsonl\.gz: keep"),
+    Bad(
+        "cr-line-ends", {"corpus.jsonl": jsonl(DOCUMENTS).replace("\n", "\r")}, CORPUS + ":1: a carriage return within"
+    ),
+    Bad("key-twice", {"corpus.jsonl": line('{"_id": "d1", "_id": "d2"}')}, CORPUS + ":2: .*the key '_id' occurs twice"),
+    Bad(
+        "key-twice-within",
+        {"corpus.jsonl": line('{"_id": "d1", "metadata": [{"a": 1, "a": 1}]}')},
+        CORPUS + ":2: .*the key 'a' occurs twice",
+    ),
     Bad("no-file", {"corpus.jsonl": None}, r"/folder has no corpus\.jsonl \(or corpus\.jsonl\.gz\)"),
 )
 def test_a_bad_corpus_is_refused(run, tmp_path, bad):
@@ -350,10 +361,38 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad("score-is-a-fraction", qrels("q1\td2\t0.5\n"), QRELS_FILE + ":5: the score '0.5' is not a whole number"),
     Bad("score-is-missing", qrels("q1\td2\t\n"), QRELS_FILE + ":5: the score '' is not a whole number"),
     Bad("score-in-a-first-line-that-is-no-header", {"qrels/test.tsv": "q1\td1\t1.5\nq2\td1\t1\n"}, QRELS_FILE + ":1: "),
-    Bad("two-columns", qrels("q1\td2\n"), QRELS_FILE + r":5: expected query-id, corpus-id and score .*'q1\\td2'"),
-    Bad("four-columns", qrels("q1\t0\td2\t1\n"), QRELS_FILE + ":5: expected query-id, corpus-id and score"),
-    Bad("spaces-for-tabs", qrels("q1 d2 1\n"), QRELS_FILE + ":5: expected query-id, corpus-id and score with tabs"),
-    Bad("trec-qrels", {"qrels/test.tsv": "q1 0 d1 1\n"}, QRELS_FILE + ":1: expected query-id, corpus-id and score"),
+    Bad(
+        "two-columns",
+        qrels("q1\td2\n"),
+        QRELS_FILE + r":5: expected the columns of the header \(query-id, corpus-id, score\), got 'q1\\td2'",
+    ),
+    Bad("four-columns", qrels("q1\t0\td2\t1\n"), QRELS_FILE + ":5: expected the columns of the header"),
+    Bad("spaces-for-tabs", qrels("q1 d2 1\n"), QRELS_FILE + ":5: expected the columns of the header"),
+    Bad("spaces-without-header", {"qrels/test.tsv": "q1 d1 1\n"}, QRELS_FILE + ":1: expected query-id, corpus-id and"),
+    Bad("trec-after-beir", {"qrels/test.tsv": "q1\td1\t1\nq2 0 d1 1\n"}, QRELS_FILE + ":2: expected query-id, corpus-"),
+    Bad("beir-after-trec", {"qrels/test.tsv": "q1 0 d1 1\nq2\td1\t1\n"}, QRELS_FILE + ":2: .*four columns of TREC"),
+    Bad("trec-grade-is-a-word", {"qrels/test.tsv": "q1 0 d1 high\n"}, QRELS_FILE + ":1: the score 'high'"),
+    Bad(
+        "header-of-unknown-names",
+        {"qrels/test.tsv": "frage\tdoc_id\tscore\nq1\td1\t1\n"},
+        QRELS_FILE + r":1: the header 'frage\\tdoc_id\\tscore' does not name each column once \(query: query-id, ",
+    ),
+    Bad(
+        "header-that-names-a-column-twice",
+        {"qrels/test.tsv": "query-id\tcorpus-id\tscore\tgrade\nq1\td1\t1\t1\n"},
+        QRELS_FILE + ":1: the header .* does not name each column once",
+    ),
+    Bad("score-of-5,000-digits", qrels(f"q1\td2\t{'9' * 5000}\n"), QRELS_FILE + r":5: '9+\.\.\.9+' is no relevance"),
+    Bad("score-beyond-100", qrels("q1\td2\t-101\n"), QRELS_FILE + r":5: -101 is no relevance grade \(at most 100\)"),
+    Bad("cr-line-ends", {"qrels/test.tsv": QRELS.replace("\n", "\r")}, QRELS_FILE + ":1: a carriage return within"),
+    Bad(
+        "all-documents-unknown",
+        {"qrels/test.tsv": HEADER + "q1\tgone\t1\nq2\tlost\t1\n"},
+        r"'tiny': the corpus 'tiny' has none of the 2 documents that the qrels judge \('gone', say\)",
+    ),
+    Bad("two-forms-of-qrels", {"qrels/test.tsv.gz": gz(QRELS)}, r"has both qrels/test\.tsv and qrels/test\.tsv\.gz"),
+    Bad("two-forms-of-queries", {"queries.jsonl.gz": gz(QUERIES)}, r"has both queries\.jsonl and queries\.jsonl\.gz"),
+    Bad("key-twice", query('{"_id": "q3", "text": "x", "text": "y"}'), QUERY_FILE + ":4: .* key 'text' occurs twice"),
     Bad("query-id-with-space", qrels("q 1\td1\t1\n"), QRELS_FILE + ":5: the id 'q 1' has white space"),
     Bad("document-id-with-space", qrels("q1\td 1\t1\n"), QRELS_FILE + ":5: the id 'd 1' has white space"),
     Bad("no-document-id", qrels("q1\t\t1\n"), QRELS_FILE + ":5: the id ''"),
@@ -586,7 +625,7 @@ def test_what_made_it_is_written_beside_it(run, tmp_path):
     fetch_all(run, folder, out)
     assert names(out) == ["corpus.json", "corpus.parquet", "dataset.json", "qrels.tsv", "queries.parquet"]
     corpus, dataset = (files.read_json(out / name) for name in ("corpus.json", "dataset.json"))
-    assert corpus["stage"] == dataset["stage"] == "fetch"
+    assert (corpus["stage"], dataset["stage"]) == ("fetch", "fetch_dataset")
     assert corpus["settings"] == {"source": "local", "path": str(folder)}
     assert corpus["facts"] == {
         "documents": 3,
@@ -714,6 +753,129 @@ def test_grades_are_kept_with_any_header(run, tmp_path, header, grade):
     assert facts["judgements"] == 3
     assert facts["relevant"] == 1 + (grade > 0)
     assert facts["queries_without_relevant"] == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("score\tcorpus-id\tquery-id\n", "{2}\t{1}\t{0}\n"),
+        ("corpus-id\tquery-id\tscore\n", "{1}\t{0}\t{2}\n"),
+        ("annotator\tdoc_id\tRelevance\tquery_id\n", "me\t{1}\t{2}\t{0}\n"),
+        ("qid docid grade\n", "{0} {1} {2}\n"),
+        ("qid iter docno rel\n", "{0} 0 {1} {2}\n"),
+        ("", "{0} 0 {1} {2}\n"),
+        ("", "{0}\tQ0\t{1}\t{2}\n"),
+        ("", "  {0}  0.5 {1}\t{2} \r\n"),
+    ],
+)
+def test_qrels_are_read_by_the_names_of_their_header_or_as_trecs(run, tmp_path, header, line):
+    rows = [("q1", "d1", 1), ("q2", "d3", 2), ("q2", "d1", 0)]
+    lines = "".join(line.format(*row) for row in rows)
+    assert fetch_all(run, lay(tmp_path / "folder", {"qrels/test.tsv": header + lines}), tmp_path / "out") == []
+    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"q1": {"d1": 1}, "q2": {"d3": 2, "d1": 0}}
+
+
+# ---- queries that are documents
+
+
+COUNTING = {  # ids from 1 on, for documents as for queries
+    "corpus.jsonl": [{"_id": i, "title": f"title {i}", "text": f"text {i}"} for i in range(1, 21)],
+    "queries.jsonl": [{"_id": i, "text": f"query {i}"} for i in range(1, 11)],
+    "qrels/test.tsv": "".join(f"{i}\t{i}\t1\n" for i in range(1, 11)),
+}
+OTHERS = {**COUNTING, "qrels/test.tsv": "".join(f"{i}\t{i + 1}\t1\n" for i in range(1, 11))}
+
+
+def not_ranked(out: Path) -> dict[str, set[str]]:
+    return collection.read_excluded(out / "queries.parquet")
+
+
+def test_equal_numbers_of_queries_and_documents_are_chance(run, tmp_path):
+    folder, out = lay(tmp_path / "folder", COUNTING), tmp_path / "out"
+    (warning,) = fetch_all(run, folder, out)
+    assert warning.startswith("10 queries have the id of a document with another text")
+    assert "datasets.tiny.queries_are_documents: true" in warning
+    assert not_ranked(out) == {}
+    facts = files.read_json(out / "dataset.json")["facts"]
+    assert (facts["own_documents_dropped"], facts["same_ids_kept"], facts["excluded"]) == (0, 10, 0)
+
+
+@pytest.mark.parametrize("size", [3, 100], ids=["across-row-groups", "in-one-row-group"])
+def test_a_query_is_the_document_of_its_id_where_the_texts_are_equal(run, tmp_path, monkeypatch, size):
+    monkeypatch.setattr(collection, "ROW_GROUP", size)
+    texts = ["text 1", " text\n 2 ", "title 3 text 3", "title 4", "Text 5", "text 60", "text 8", *"xyz"]
+    queries = [{"_id": i, "text": text} for i, text in enumerate(texts, start=1)]
+    out = tmp_path / "out"
+    (warning,) = fetch_all(run, lay(tmp_path / "folder", {**OTHERS, "queries.jsonl": queries}), out)
+    assert warning.startswith("7 queries")
+    assert not_ranked(out) == {"1": {"1"}, "2": {"2"}, "3": {"3"}}
+    facts = files.read_json(out / "dataset.json")["facts"]
+    assert (facts["own_documents_dropped"], facts["same_ids_kept"]) == (3, 7)
+
+
+@pytest.mark.parametrize(("said", "expected"), [(True, {str(i): {str(i)} for i in range(1, 11)}), (False, {})])
+def test_the_entry_decides_whether_queries_are_documents(run, tmp_path, said, expected):
+    folder, out = lay(tmp_path / "folder", OTHERS), tmp_path / "out"
+    run(*corpus_command(folder, out))
+    done = run(*dataset_command(folder, out, out / "corpus.parquet", queries_are_documents=said))
+    assert done.warnings == []
+    assert not_ranked(out) == expected
+    assert files.read_json(out / "dataset.json")["facts"]["own_documents_dropped"] == len(expected)
+
+
+EQUAL = {**OTHERS, "queries.jsonl": [{"_id": i, "text": f"text {i}"} for i in range(1, 11)]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade", "said"),
+    [(OTHERS, 1, True), (EQUAL, 1, True), (EQUAL, 1, "auto"), (EQUAL, 0, "auto"), (EQUAL, -1, "auto")],
+)
+def test_an_own_document_that_is_judged_is_never_dropped(run, tmp_path, changes, grade, said):
+    judged = {**changes, "qrels/test.tsv": f"{changes['qrels/test.tsv']}7\t7\t{grade}\n"}
+    folder, out = lay(tmp_path / "folder", judged), tmp_path / "out"
+    run(*corpus_command(folder, out))
+    command = dataset_command(folder, out, out / "corpus.parquet", queries_are_documents=said)
+    error = run(*command).error
+    assert error.startswith("dataset 'tiny': 1 queries are documents")
+    assert "'7' first" in error
+    assert "set datasets.tiny.queries_are_documents: false" in error
+    assert names(out) == ["corpus.json", "corpus.parquet"]
+
+
+def test_an_own_document_judged_not_relevant_is_dropped_where_the_entry_says_so(run, tmp_path):
+    folder, out = lay(tmp_path / "folder", {**OTHERS, "qrels/test.tsv": "7\t7\t0\n7\t8\t1\n"}), tmp_path / "out"
+    run(*corpus_command(folder, out))
+    assert run(*dataset_command(folder, out, out / "corpus.parquet", queries_are_documents=True)).status == 0
+    assert not_ranked(out) == {"7": {"7"}}
+
+
+def test_texts_are_compared_within_the_memory_of_a_row_group(run, tmp_path, monkeypatch):
+    """Documents of a megabyte each bear the ids of queries."""
+    monkeypatch.setattr(collection, "ROW_GROUP", 5)
+    documents = [{"_id": f"d{i}", "text": f"{i}-" * 300_000} for i in range(100)]
+    queries = [{"_id": f"d{i}", "text": "x"} for i in range(100)]
+    qrels = "".join(f"d{i}\td{i + 1}\t1\n" for i in range(99))
+    changes = {"corpus.jsonl": documents, "queries.jsonl": queries, "qrels/test.tsv": qrels}
+    folder, out = lay(tmp_path / "folder", changes), tmp_path / "out"
+    run(*corpus_command(folder, out))
+    tracemalloc.start()
+    assert run(*dataset_command(folder, out, out / "corpus.parquet")).status == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30e6, peak  # a row group has 5 MB, all documents 90
+    assert files.read_json(out / "dataset.json")["facts"]["same_ids_kept"] == 99
+
+
+def test_of_long_documents_a_row_group_holds_fewer(run, tmp_path):
+    """Eight documents of 22 MB."""
+    folder, out = lay(tmp_path / "folder"), tmp_path / "out"
+    with (folder / "corpus.jsonl").open("w") as stream:
+        for i in range(8):
+            stream.write(json.dumps({"_id": f"d{i}", "text": f"{i} words " * 2_750_000}) + "\n")
+    assert run(*corpus_command(folder, out, documents=8)).status == 0
+    assert pq.read_metadata(out / "corpus.parquet").num_row_groups == 2
+    sizes = [len(document.text) for group in collection.read_documents(out / "corpus.parquet") for document in group]
+    assert sizes == [22_000_000] * 8
 
 
 def test_of_two_splits_each_takes_its_own_queries(run, tmp_path):

@@ -21,9 +21,9 @@ def test_scores_that_float32_cannot_tell_apart_are_ties():
     assert runs.canonical("q", ["a", "b"], [1.0 + 1e-12, 1.0]).ids == ["b", "a"]
 
 
-def test_the_querys_own_document_goes_before_the_cut():
-    ranking = runs.canonical("b", ["a", "b", "c"], [3, 2, 1], depth=2)
-    assert ranking.ids == ["a", "c"]
+def test_a_document_with_the_id_of_the_query_is_ranked_like_any_other():
+    assert runs.canonical("b", ["a", "b", "c"], [3, 2, 1], depth=2).ids == ["a", "b"]
+    assert runs.canonical("b", ["a", "b", "c"], [3, 2, 1], depth=2, excluded={"b"}).ids == ["a", "c"]
 
 
 def test_excluded_documents_go_before_the_cut():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import socket
 
 import pytest
+from helpers import write_collection
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from beirgrid import status
+from beirgrid.__main__ import main
 from beirgrid.errors import BeirgridError
 
 
@@ -89,6 +92,105 @@ def test_a_line_that_is_cut_off_is_left_out(told):
     path.write_text(whole[:30])
     with pytest.raises(BeirgridError, match="cut off"):
         status.read(path)
+
+
+RUN = {"event": "run", "time": 1, "jobs": {}, "config": {}, "host": "x", "began": 1, "pid": 1}
+JOB = {"event": "started", "time": 1, "id": 1, "rule": "x", "wildcards": {}, "log": ["x"], "outputs": []}
+GARBAGE = {
+    "bytes": b"\x00\xff\xfe\x80",
+    "no JSON": b"oops",
+    "number": b"17",
+    "list": b'["event", "run"]',
+    "null": b"null",
+    "nested": b"[" * 100_000,
+    "number of 5,000 digits": b'{"event": "finished", "time": 1, "id": ' + b"7" * 5000 + b"}",
+    "no event": b'{"time": 1}',
+    "event that is none": b'{"event": "launched", "time": 1}',
+    "event that is a list": b'{"event": ["run"], "time": 1}',
+    "no time": b'{"event": "finished", "id": 1}',
+    "time in words": b'{"event": "finished", "id": 1, "time": "noon"}',
+    "time that is none": b'{"event": "finished", "id": 1, "time": NaN}',
+    "time of no year": b'{"event": "over", "succeeded": true, "time": 1e300}',
+    "id that is a list": b'{"event": "finished", "time": 1, "id": [1]}',
+    "run without a process": json.dumps({key: value for key, value in RUN.items() if key != "pid"}).encode(),
+    "process of no machine": json.dumps({**RUN, "pid": 2**70}).encode(),
+    "jobs in words": json.dumps({**RUN, "jobs": {"a": "b"}}).encode(),
+    "job without a log": json.dumps({**JOB, "log": []}).encode(),
+    "job of numbers": json.dumps({**JOB, "wildcards": {"shard": 1}, "outputs": [2]}).encode(),
+}
+
+
+@pytest.mark.parametrize("garbage", list(GARBAGE.values()), ids=list(GARBAGE))
+def test_lines_that_are_no_events_are_left_out_and_counted(told, garbage):
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    logger.info("job", extra=_info(1))
+    path.write_bytes(path.read_bytes() + garbage + b"\n")
+    logger.info("job", extra=_info(2))
+    run = status.read(path)
+    assert list(run.jobs) == [1, 2]
+    assert run.unread == 1
+    screen = list(status.lines(run, 80))
+    assert "results/status.jsonl has 1 lines that are no events; they are left out" in screen
+    path.write_bytes(garbage + b"\n")
+    with pytest.raises(BeirgridError, match="holds no run"):
+        status.read(path)
+
+
+def test_a_name_with_a_line_separator_is_read(told):
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    logger.info("job", extra=_info(1) | {"wildcards": {"dataset": "a\u2028b\x85c"}})
+    assert status.read(path).jobs[1].name == "encode a\u2028b\x85c"
+    assert status.read(path).unread == 0
+
+
+@pytest.fixture
+def shown(tmp_path, capsys, monkeypatch):
+    """Run ``python -m beirgrid status`` in this process; return status, screen and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def call() -> tuple[int, str, str]:
+        done = main(["status"])
+        return done, *capsys.readouterr()
+
+    return call
+
+
+def test_a_corpus_folder_that_is_gone_takes_only_the_cells_away(tmp_path, shown):
+    folder = tmp_path / "mine"
+    write_collection(folder, [{"_id": "d", "text": "x"}], [{"_id": "q", "text": "x"}], {"test": [("q", "d", 1)]})
+    raw = {
+        "corpora": {"mine": {"source": "local", "path": str(folder)}},
+        "datasets": {"mine": {"corpus": "mine"}},
+        "models": {},
+        "systems": {"bm25": {"retriever": "bm25"}},
+        "metrics": ["ndcg@10"],
+        "grid": {"systems": ["bm25"], "datasets": ["mine"]},
+    }
+    recorder = status.Recorder(logging.Logger("snakemake"), raw)
+    recorder.start(tmp_path / "results/status.jsonl")
+    recorder.end(succeeded=True)
+    done, screen, errors = shown()
+    assert (done, errors) == (0, "")
+    assert any(line.split() == ["mine", "."] for line in screen.splitlines())
+    shutil.rmtree(folder)
+    done, screen, errors = shown()
+    assert (done, errors) == (0, "")
+    assert screen.startswith("finished after 0:")
+    assert "The cells are not shown: the configuration cannot be run:" in screen
+    assert f"corpora.mine.path: there is no folder {folder}" in screen
+
+
+def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
+    recorder = status.Recorder(logging.Logger("snakemake"), {"grid": {}})
+    recorder.start(tmp_path / "results/status.jsonl")
+    job = {"id": 1, "rule": "encode", "wildcards": {"dataset": "\ud800"}, "log": ["x.log"], "outputs": []}
+    with (tmp_path / "results/status.jsonl").open("a") as stream:
+        stream.write(json.dumps({"event": "started", "time": 1, **job}) + "\n")
+    done, screen, _ = shown()
+    assert done == 0
+    assert "encode ?" in screen
 
 
 def test_a_second_run_replaces_the_first(told):

@@ -17,7 +17,8 @@ from .errors import DataError
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
-# A column of queries.parquet where the dataset excludes documents: ids that are not ranked for the query.
+# A column of queries.parquet where documents are not ranked for a query: their ids. The benchmark excludes them
+# (BRIGHT), or the document is the query itself (ArguAna).
 EXCLUDED = pa.field("excluded", pa.list_(pa.string()))
 ROW_GROUP = 8192
 # What expansion makes of a document, by family of model: queries to append, or terms to index instead.
@@ -155,18 +156,21 @@ def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
             first += len(ids)
 
 
-def pick_documents(corpus: str | Path, ids: set[str]) -> dict[str, Document]:
-    """Return the documents with the given ids, scanning the corpus once."""
+def find_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
+    """Yield the documents with the given ids in row order, scanning the corpus once, a row group at a time."""
     wanted = pa.array(sorted(ids), pa.string())
-    found: dict[str, Document] = {}
     with pq.ParquetFile(corpus) as file:
         for group in range(file.num_row_groups):
             mask = pc.is_in(file.read_row_group(group, columns=["_id"])["_id"], wanted)
             if pc.any(mask).as_py():
                 table = file.read_row_group(group).filter(mask)
                 columns = [table[name].to_pylist() for name in CORPUS_SCHEMA.names]
-                found.update((row[0], Document(*row)) for row in zip(*columns, strict=True))
-    return found
+                yield from (Document(*row) for row in zip(*columns, strict=True))
+
+
+def pick_documents(corpus: str | Path, ids: set[str]) -> dict[str, Document]:
+    """Return the documents with the given ids, scanning the corpus once."""
+    return {document.id: document for document in find_documents(corpus, ids)}
 
 
 def read_queries(path: str | Path) -> dict[str, str]:

@@ -115,6 +115,7 @@ class Dataset:
     revision: str | None = None
     split: str = "test"
     queries: int | None = None
+    queries_are_documents: bool | str = "auto"
     task: str = ""
     domain: str = ""
     relevance: str = ""
@@ -434,11 +435,24 @@ def _supply_problems(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
         there = sorted(p.name.split(".tsv")[0] for p in folder.glob("qrels/*.tsv*"))
         have = f"splits there: {', '.join(there)}" if there else "it has no qrels at all"
         yield f"datasets.{name}: no qrels: {folder}/qrels/{split}.tsv does not exist ({have})"
+    for file in ("corpus.jsonl", "queries.jsonl", f"qrels/{split}.tsv"):
+        if len(local_forms(folder, file)) > 1:
+            yield f"datasets.{name}: {both_forms(folder, file)}"
+
+
+def local_forms(folder: Path, name: str) -> list[Path]:
+    """Return which of ``folder/name`` and its gzipped form exist."""
+    return [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
 
 
 def find_local(folder: Path, name: str) -> Path | None:
     """Return ``folder/name`` or its gzipped form, whichever exists."""
-    return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
+    return next(iter(local_forms(folder, name)), None)
+
+
+def both_forms(folder: Path, name: str) -> str:
+    """Say what is wrong with a folder that has a file and its gzipped form: they may differ."""
+    return f"{folder} has both {name} and {name}.gz: keep one of them"
 
 
 def _grid_problems(config: Config) -> Iterator[str]:

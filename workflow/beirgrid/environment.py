@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import importlib.util
 import json
 import os
+import shutil
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 # Tokens per batch by device; of the sizes tried on a CPU, small ones are as fast as larger ones.
@@ -25,6 +30,57 @@ def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, on_gpu:
     package = str(Path(__file__).parent.parent)
     os.environ["PYTHONPATH"] = _prepend(package, os.environ.get("PYTHONPATH", ""))
     os.environ["PATH"] = _prepend(str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+
+
+@cache
+def prepare_libraries() -> None:
+    """Let ranx and numba be imported where the user's home, or what is installed, cannot be written.
+
+    numba keeps compiled functions beside their source or in the user's home, and ir_datasets, which ranx imports,
+    makes a folder there. What has no place of its own gets a temporary one, until this process ends.
+    """
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and a user whom the machine does not know
+        os.environ["HOME"] = _temporary()
+        home = Path.home()
+    if not _made(Path(os.environ.get("IR_DATASETS_HOME", home / ".ir_datasets"))):
+        os.environ["IR_DATASETS_HOME"] = _temporary()
+    beside = all(_writable(_cache_beside(package)) for package in ("ranx", __package__))
+    others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
+    if not beside and not any(_writable(Path(folder)) for folder in others if folder):
+        os.environ["NUMBA_CACHE_DIR"] = _temporary()
+
+
+def _cache_beside(package: str) -> Path:
+    found = importlib.util.find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "__pycache__"
+
+
+def _made(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _writable(folder: Path) -> bool:
+    """Tell whether a file can be made in a folder, by making one: what is mounted read-only has the same modes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _temporary() -> str:
+    folder = tempfile.mkdtemp(prefix="beirgrid-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _prepend(first: str, rest: str) -> str:

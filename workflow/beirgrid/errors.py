@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 
@@ -16,6 +17,15 @@ class ConfigError(BeirgridError):
 
 class DataError(BeirgridError):
     """A collection, run or model on disk is not what it should be."""
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 100
+
+
+def quoted(text: str) -> str:
+    """Return text from a user's file in quotes, cut in the middle if it is long: a message is one line."""
+    return _SHORT.repr(text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,6 @@ import json
 import sys
 from array import array
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,14 @@ import pyarrow.parquet as pq
 
 from . import checkpoints, collection, files, provenance
 from .config import Corpus, Dataset
-from .errors import DataError
+from .errors import DataError, quoted
 from .progress import Progress
-from .sources import Document, Exclusion, Judgement, Query, Source, open_source
+from .sources import MAX_GRADE, Document, Exclusion, Judgement, Query, Source, open_source
+
+# Text of one row group, in characters: of long documents a group holds fewer.
+_GROUP_TEXT = 100_000_000
+# Bytes of one term, as which Lucene indexes an id.
+_LONGEST_ID = 32_766
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +84,7 @@ def _write_corpus(corpus: Corpus, path: Path) -> dict[str, int]:
     if repeated and "duplicate-documents" not in corpus.allow:
         identifier, places = next(iter(repeated.items()))
         raise DataError(
-            f"duplicate document id {identifier!r}: {places[0]} and {places[1]} ({len(repeated)} such ids). "
+            f"duplicate document id {quoted(identifier)}: {places[0]} and {places[1]} ({len(repeated)} such ids). "
             f"To keep the first of each, add allow: [duplicate-documents] to corpora.{corpus.name}."
         )
     dropped = 0
@@ -105,7 +109,7 @@ def _write_documents(corpus: Corpus, documents: Iterator[Document], path: Path) 
     empty = 0
     progress = Progress(f"fetch {corpus.name}", corpus.documents, "documents")
     with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
-        for batch in _batched(documents, collection.ROW_GROUP):
+        for batch in _row_groups(documents):
             for document in batch:
                 _check_id(document.id, document.place)
                 hashes.append(_hash(document.id))
@@ -146,16 +150,26 @@ def _first_of_each(source: Source, repeated: set[str]) -> Iterator[Document]:
         yield document
 
 
-def _batched(items: Iterator[Document], size: int) -> Iterator[list[Document]]:
-    """Yield lists of at most ``size`` items (itertools.batched needs Python 3.12)."""
-    while batch := list(islice(items, size)):
-        yield batch
+def _row_groups(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    """Yield lists of documents, which end where they are many or long enough."""
+    group: list[Document] = []
+    text = 0
+    for document in documents:
+        group.append(document)
+        text += len(document.title) + len(document.text)
+        if len(group) >= collection.ROW_GROUP or text >= _GROUP_TEXT:
+            yield group
+            group, text = [], 0
+    if group:
+        yield group
 
 
 def _check_id(identifier: str, place: str) -> None:
-    """Refuse ids that a TREC run file, whose columns are separated by white space, cannot hold."""
+    """Refuse ids that a TREC run file, whose columns are separated by white space, or Lucene cannot hold."""
+    if len(identifier.encode()) > _LONGEST_ID:
+        raise DataError(f"{place}: the id {quoted(identifier)} has more than {_LONGEST_ID:,} bytes, Lucene's limit")
     if len(identifier.split()) != 1 or identifier != identifier.strip():
-        raise DataError(f"{place}: the id {identifier!r} has white space in it, which run files cannot hold")
+        raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
 
 
 def _warn(message: str) -> None:
@@ -175,16 +189,25 @@ def fetch_dataset(
     dataset = Dataset(name, **entry)
     corpus = Corpus(dataset.corpus, **corpus_entry)
     source = open_source(corpus)
-    with provenance.record("fetch", made, {**entry, "source": corpus_entry}) as facts:
+    with provenance.record("fetch_dataset", made, {**entry, "source": corpus_entry}) as facts:
         grades, excluded, overruled = _grades(dataset, source.judgements(dataset))
         texts, dropped = _judged_queries(dataset, corpus, source.queries(dataset), grades)
         judged = {document for query in grades.values() for document in query}
-        missing = judged - collection.known_ids(documents, judged)
+        known = collection.known_ids(documents, judged | texts.keys())
+        missing = judged - known
+        if missing == judged:
+            raise DataError(
+                f"dataset {name!r}: the corpus {corpus.name!r} has none of the {len(judged):,} documents that the "
+                f"qrels judge ({quoted(min(judged))}, say). Do the ids of qrels and corpus agree?"
+            )
+        named = known & texts.keys()
+        own = _own_documents(dataset, documents, named, texts, grades)
+        not_ranked = [[*excluded.get(query, ()), *({query} & own)] for query in texts]
         # Both are whole before either gets its name, so that queries never stand beside older qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
             table = pa.table([list(texts), list(texts.values())], schema=collection.QUERIES_SCHEMA)
-            if excluded:
-                table = table.append_column(collection.EXCLUDED, [[excluded.get(query, []) for query in texts]])
+            if any(not_ranked):
+                table = table.append_column(collection.EXCLUDED, [not_ranked])
             pq.write_table(table, new_queries)
             with new_qrels.open("w", encoding="utf-8") as stream:
                 stream.write("query-id\tcorpus-id\tscore\n")
@@ -193,9 +216,15 @@ def fetch_dataset(
         if dropped:
             _warn(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
         if missing:
-            _warn(f"qrels name {len(missing)} documents that the corpus lacks, {sorted(missing)[:5]}; they are kept")
+            some = ", ".join(map(quoted, sorted(missing)[:5]))
+            _warn(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
         if overruled:
             _warn(f"qrels judge {overruled} (query, document) pairs again with another grade; the last one counts")
+        if named - own and dataset.queries_are_documents == "auto":
+            _warn(
+                f"{len(named - own)} queries have the id of a document with another text, which is ranked like any "
+                f"other. If the queries are documents, set datasets.{name}.queries_are_documents: true."
+            )
         facts.update(
             queries=len(texts),
             judgements=sum(map(len, grades.values())),
@@ -205,8 +234,39 @@ def fetch_dataset(
             unknown_documents=len(missing),
             overruled_judgements=overruled,
             excluded=sum(map(len, excluded.values())),
+            own_documents_dropped=len(own),
+            same_ids_kept=len(named - own),
             sha256={path.name: files.sha256(path) for path in (queries, qrels)},
         )
+
+
+def _own_documents(
+    dataset: Dataset, documents: Path, named: set[str], texts: dict[str, str], grades: dict[str, dict[str, int]]
+) -> set[str]:
+    """Return those of the queries named as a document is that are that document, which is not ranked for them.
+
+    ``auto`` compares texts word by word: the query's with the document's text, and with title and text together.
+
+    Raises:
+        DataError: the qrels judge a document that would not be ranked.
+    """
+    own = named if dataset.queries_are_documents is True else set()
+    if dataset.queries_are_documents == "auto" and named:
+        own = {found.id for found in collection.find_documents(documents, named) if _same_text(texts[found.id], found)}
+    # Where the entry says "true", an own document may be judged not relevant: it is dropped, as beir drops it.
+    least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
+    if judged := [query for query in texts if query in own and grades[query].get(query, least - 1) >= least]:
+        raise DataError(
+            f"dataset {dataset.name!r}: {len(judged)} queries are documents and so would not find themselves, but the "
+            f"qrels judge them for themselves, {quoted(judged[0])} first. To rank documents that have the id of a "
+            f"query, set datasets.{dataset.name}.queries_are_documents: false."
+        )
+    return own
+
+
+def _same_text(query: str, document: collection.Document) -> bool:
+    words = query.split()
+    return words in (document.text.split(), document.joined.split())
 
 
 def _grades(
@@ -223,8 +283,8 @@ def _grades(
             excluded.setdefault(item.query, []).append(item.document)
             continue
         query, document, grade, place = item
-        if abs(grade) > 100:
-            raise DataError(f"{place}: {grade} is no relevance grade (at most 100)")
+        if abs(grade) > MAX_GRADE:
+            raise DataError(f"{place}: {grade} is no relevance grade (at most {MAX_GRADE})")
         of_query = grades.setdefault(query, {})
         overruled += of_query.get(document, grade) != grade
         of_query[document] = grade
@@ -232,7 +292,9 @@ def _grades(
         raise DataError(f"dataset {dataset.name!r} has no qrels (split {dataset.split!r} is empty)")
     for query, documents in excluded.items():
         if both := [document for document in documents if grades.get(query, {}).get(document, 0) > 0]:
-            raise DataError(f"query {query!r} of dataset {dataset.name!r} excludes the relevant document {both[0]!r}")
+            raise DataError(
+                f"query {quoted(query)} of dataset {dataset.name!r} excludes the relevant document {quoted(both[0])}"
+            )
     return grades, excluded, overruled
 
 
@@ -249,7 +311,7 @@ def _judged_queries(
                 dropped += 1
                 continue
             raise DataError(
-                f"duplicate query id {query.id!r}: {places[query.id]} and {query.place}. To keep the first "
+                f"duplicate query id {quoted(query.id)}: {places[query.id]} and {query.place}. To keep the first "
                 f"of each, add allow: [duplicate-queries] to corpora.{corpus.name}."
             )
         places[query.id] = query.place
@@ -257,14 +319,15 @@ def _judged_queries(
             continue
         if not query.text.strip() and "empty-queries" not in corpus.allow:
             raise DataError(
-                f"{query.place}: query {query.id!r} is empty. To run it all the same, add "
+                f"{query.place}: query {quoted(query.id)} is empty. To run it all the same, add "
                 f"allow: [empty-queries] to corpora.{corpus.name}."
             )
         texts[query.id] = query.text
     unknown = [query for query in grades if query not in texts]
     if unknown:
         raise DataError(
-            f"dataset {dataset.name!r}: the qrels judge {len(unknown)} queries that do not exist, {unknown[0]!r} first"
+            f"dataset {dataset.name!r}: the qrels judge {len(unknown)} queries that do not exist, "
+            f"{quoted(unknown[0])} first"
         )
     if dataset.queries is not None and len(texts) != dataset.queries:
         raise DataError(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from . import provenance, runs
+from .environment import prepare_libraries
 from .errors import DataError
 
 
@@ -73,6 +74,7 @@ def _fuse_queries(
     norm: str,
     weights: list[float] | None,
 ) -> runs.Run:
+    prepare_libraries()
     import ranx
 
     # ranx compiles anew for each length of the longest id that it meets, so ids become numbers of one

@@ -39,7 +39,7 @@ _MODEL_KEYS = (
 )
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
 _CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
-_DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
+_DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
 # What of a recipe each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
     "generate": ("derive", "documents", "queries", "queries_per_document", "seed"),

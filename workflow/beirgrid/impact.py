@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .environment import prepare_libraries
 from .errors import DataError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def search_shards(
 @cache
 def _kernel() -> Any:
     """Return the compiled search of one shard (ranx brings numba)."""
+    prepare_libraries()
     import numba
 
     @numba.njit(parallel=True, nogil=True, cache=True)

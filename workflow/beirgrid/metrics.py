@@ -9,6 +9,7 @@ import re
 from collections.abc import Container
 from typing import TYPE_CHECKING, NamedTuple
 
+from .environment import prepare_libraries
 from .errors import BeirgridError, nearest
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[li
         without a relevant document 0 of all but the holes.
     """
     import numpy as np
+
+    prepare_libraries()
     import ranx
     from numba.typed import List
 

@@ -21,6 +21,7 @@ from . import __version__, files
 # what makes Snakemake recompute the stage after a change of code that changes its output.
 STAGE_VERSIONS = {
     "fetch": 1,
+    "fetch_dataset": 2,
     "train": 1,
     "generate": 1,
     "mine": 1,
@@ -29,7 +30,7 @@ STAGE_VERSIONS = {
     "encode": 2,
     "expand": 1,
     "index": 1,
-    "retrieve": 2,
+    "retrieve": 3,
     "score": 2,
     "rerank": 1,
     "fuse": 1,
@@ -39,7 +40,7 @@ STAGE_VERSIONS = {
 }
 
 _PACKAGES = {
-    "fetch": ("ir_datasets", "datasets", "pyarrow"),
+    **dict.fromkeys(("fetch", "fetch_dataset"), ("ir_datasets", "datasets", "pyarrow")),
     "train": ("torch", "transformers", "sentence-transformers"),
     "generate": ("torch", "transformers"),
     "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),

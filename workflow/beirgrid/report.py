@@ -83,6 +83,8 @@ def _notes(grid: dict[str, Any]) -> dict[str, str]:
             "judged documents not in the corpus": dataset["unknown_documents"],
             "queries without relevant documents": dataset["queries_without_relevant"],
             "judgements overruled": dataset["overruled_judgements"],
+            "queries that are documents and do not find themselves": dataset["own_documents_dropped"],
+            "queries with the id of another document": dataset["same_ids_kept"],
         }
         notes[name] = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     return notes

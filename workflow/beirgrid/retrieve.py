@@ -131,8 +131,8 @@ def run_late(args: argparse.Namespace) -> None:
 
 
 def _searched(depth: int, excluded: dict[str, set[str]]) -> int:
-    """Return how many documents to search for: those that are dropped, the query's own among them, may be the best."""
-    return depth + 1 + max(map(len, excluded.values()), default=0)
+    """Return how many documents to search for: all documents that are dropped may be among the best."""
+    return depth + max(map(len, excluded.values()), default=0)
 
 
 def _run_facts(run: runs.Run, queries: int) -> dict[str, int]:

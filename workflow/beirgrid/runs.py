@@ -34,7 +34,7 @@ def canonical(
     depth: int | None = None,
     excluded: Collection[str] = (),
 ) -> Ranking:
-    """Return a ranking in canonical order without the query's own document and ``excluded`` ones, cut at ``depth``.
+    """Return a ranking in canonical order without the ``excluded`` documents, cut at ``depth``.
 
     Raises:
         DataError: a score is NaN.
@@ -46,7 +46,7 @@ def canonical(
     # Python's sort is stable: sorting by id and then by score leaves ties in id order.
     by_id = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)
     order = [by_id[i] for i in np.argsort(-values[by_id], kind="stable")]
-    order = [i for i in order if ids[i] != query and ids[i] not in excluded][:depth]
+    order = [i for i in order if ids[i] not in excluded][:depth]
     return Ranking([ids[i] for i in order], values[order])
 
 

@@ -20,11 +20,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from . import downloads
-from .config import Corpus, Dataset, find_local, resolve_path
-from .errors import DataError
+from .config import Corpus, Dataset, both_forms, local_forms, resolve_path
+from .errors import DataError, quoted
 
-# What the third column of a qrels file is called where it has a header line.
-_SCORE_HEADERS = ("score", "relevance", "rel", "grade", "label", "judgement", "judgment")
+# Relevance grades are at most this far from 0.
+MAX_GRADE = 100
+# What the header line of a qrels file calls its columns, in lower case, hyphens in place of underscores and spaces.
+_HEADERS = {
+    "query": ("query-id", "query", "qid", "topic-id", "topic"),
+    "document": ("corpus-id", "doc-id", "docid", "document-id", "document", "doc", "docno", "did", "passage-id", "pid"),
+    "score": ("score", "relevance", "rel", "grade", "label", "judgement", "judgment"),
+}
+_COLUMNS = {name: column for column, names in _HEADERS.items() for name in names}
 
 
 class Document(NamedTuple):
@@ -108,30 +115,81 @@ class LocalSource:
             yield Query(_id(row, place), _text(row, "text", place, required=True), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
-        for number, (line, place) in enumerate(_lines(self._file(f"qrels/{dataset.split}.tsv"))):
-            fields = line.split("\t")
-            if len(fields) != 3:
-                raise DataError(f"{place}: expected query-id, corpus-id and score with tabs between, got {line!r}")
-            if re.fullmatch(r"[+-]?\d+", fields[2]):
-                yield Judgement(fields[0], fields[1], int(fields[2]), place)
-            elif number > 0 or fields[2].lower() not in _SCORE_HEADERS:
-                raise DataError(f"{place}: the score {fields[2]!r} is not a whole number")
+        layout = None
+        for line, place in _lines(self._file(f"qrels/{dataset.split}.tsv")):
+            if layout is None:
+                layout = _header(line, place)
+                if layout:
+                    continue
+                layout = _BEIR if line.count("\t") == 2 or len(line.split()) != 4 else _TREC
+            fields = line.split(layout.separator)
+            if len(fields) != layout.width:
+                raise DataError(f"{place}: expected {layout.expected}, got {quoted(line)}")
+            query, document, score = (fields[at] for at in layout.columns)
+            yield Judgement(query, document, _grade(score, place), place)
 
     def _file(self, name: str) -> Path:
-        path = find_local(self.folder, name)
-        if path is None:
+        forms = local_forms(self.folder, name)
+        if not forms:
             raise DataError(f"{self.folder} has no {name} (or {name}.gz)")
-        return path
+        if len(forms) > 1:
+            raise DataError(both_forms(self.folder, name))
+        return forms[0]
+
+
+class _Layout(NamedTuple):
+    """How a qrels file is laid out: where in a line of so many fields query, document and score stand."""
+
+    expected: str
+    separator: str | None
+    width: int
+    columns: tuple[int, int, int]
+
+
+_BEIR = _Layout("query-id, corpus-id and score with tabs between", "\t", 3, (0, 1, 2))
+_TREC = _Layout("the four columns of TREC (query, 0, document, grade)", None, 4, (0, 2, 3))
+
+
+def _header(line: str, place: str) -> _Layout | None:
+    """Return the layout that the first line of a qrels file names, or None if that line is a judgement."""
+    separator = "\t" if "\t" in line else None
+    names = [re.sub("[ _]", "-", name.strip().lower()) for name in line.split(separator)]
+    found = [_COLUMNS.get(name, "") for name in names]
+    if all(found.count(column) == 1 for column in _HEADERS):
+        query, document, score = (found.index(column) for column in _HEADERS)
+        expected = f"the columns of the header ({', '.join(names)})"
+        return _Layout(expected, separator, len(names), (query, document, score))
+    if any(found) and not re.fullmatch(_WHOLE, names[-1]):
+        known = "; ".join(f"{column}: {', '.join(names)}" for column, names in _HEADERS.items())
+        raise DataError(f"{place}: the header {quoted(line)} does not name each column once ({known})")
+    return None
+
+
+_WHOLE = "[+-]?[0-9]+"
+
+
+def _grade(text: str, place: str) -> int:
+    if not re.fullmatch(_WHOLE, text):
+        raise DataError(f"{place}: the score {quoted(text)} is not a whole number")
+    if len(text.lstrip("+-0")) > len(str(MAX_GRADE)):  # before int(), which refuses thousands of digits
+        raise DataError(f"{place}: {quoted(text)} is no relevance grade (at most {MAX_GRADE})")
+    return int(text)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (line, "file:number") without line ends (LF or CRLF), a byte order mark or blank lines."""
+    """Yield (line, "file:number") without line ends (LF or CRLF), a byte order mark or blank lines.
+
+    Raises:
+        DataError: naming file and line, for what is not UTF-8, not whole, or has carriage returns within a line.
+    """
     number = 0
     opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if "\r" in text.strip():
+                    raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
                 if text.strip():
                     yield text, f"{path}:{number}"
     except UnicodeDecodeError as error:
@@ -143,14 +201,23 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     for line, place in _lines(path):
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_object)
         except json.JSONDecodeError as error:
             raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
-        except (RecursionError, ValueError) as error:  # nested too deep, or a number too long
+        except (RecursionError, ValueError) as error:  # nested too deep, a number too long, a key twice
             raise DataError(f"{place}: JSON that cannot be read ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
         yield row, place
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; Python's own takes the last value of a key that occurs twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {quoted(next(key for key in keys if keys.count(key) > 1))} occurs twice")
+    return row
 
 
 def _id(row: dict[str, Any], place: str, key: str = "_id") -> str:
@@ -195,16 +262,22 @@ class IrDatasetsSource:
                 documents = iter(loaded.docs_iter())
                 first = list(islice(documents, 1))
             for document in chain(first, documents):
-                place = f"{self.corpus.id} document {document.doc_id!r}"
-                yield Document(document.doc_id, getattr(document, "title", "") or "", _body(document), place)
+                place = f"{self.corpus.id} document {document.doc_id!a}"
+                title, text = getattr(document, "title", "") or "", _body(document)
+                yield Document(
+                    _encodable(document.doc_id, "id", place),
+                    _encodable(title, "title", place),
+                    _encodable(text, "text", place),
+                    place,
+                )
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
         assert dataset.id is not None
         with _errors_of_library(_ir_datasets_failed, dataset.id):
             for query in _load(dataset.id).queries_iter():
-                place = f"{dataset.id} query {query.query_id!r}"
+                place = f"{dataset.id} query {query.query_id!a}"
                 text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
-                yield Query(query.query_id, text, place)
+                yield Query(_encodable(query.query_id, "id", place), _encodable(text, "text", place), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         assert dataset.id is not None
@@ -282,7 +355,7 @@ class HuggingFaceSource:
                 yield from _example(row, place)
                 continue
             grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
-            if not isinstance(grade, int | float) or not float(grade).is_integer():
+            if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise DataError(f"{place}: the score {grade!r} is not a whole number")
             yield Judgement(_id(row, place, "query-id"), _id(row, place, "corpus-id"), int(grade), place)
 
@@ -290,11 +363,18 @@ class HuggingFaceSource:
 def _example(row: dict[str, Any], place: str) -> Iterator[Judgement | Exclusion]:
     """Yield the relevant documents of one of BRIGHT's examples, and those not ranked (["N/A"] where there are none)."""
     query = _id(row, place)
-    for document in row["gold_ids"]:
+    for document in _ids(row, "gold_ids", place):
         yield Judgement(query, document, 1, place)
-    for document in row["excluded_ids"]:
+    for document in _ids(row, "excluded_ids", place):
         if document != "N/A":
             yield Exclusion(query, document, place)
+
+
+def _ids(row: dict[str, Any], key: str, place: str) -> list[str]:
+    values = row.get(key)
+    if not isinstance(values, list):
+        raise DataError(f"{place}: {key!r} should be a list, got {type(values).__name__}")
+    return [_id({key: value}, place, key) for value in values]
 
 
 def _hub_rows(

@@ -17,14 +17,14 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from logging import Logger, LogRecord
 from pathlib import Path
 from typing import Any
 
 from .config import load
-from .errors import BeirgridError
+from .errors import BeirgridError, ConfigError
 from .grid import Grid
 
 EVENTS = Path("results/status.jsonl")
@@ -33,6 +33,8 @@ _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not suppl
 _COLOURS = {"x": 31, ">": 33, "#": 32}
 # Lines of a failed job's log, and failed or running jobs, that a screen has room for.
 _LINES, _JOBS = 5, 12
+# Of no day that a grid ran on; the largest number of a process.
+_LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
 
 
 class Recorder:
@@ -110,6 +112,7 @@ class Run:
     jobs: dict[int, Job] = field(default_factory=dict)
     over: dict[str, Any] | None = None
     last: float = 0.0
+    unread: int = 0
 
     def count(self, state: str) -> Counter[str]:
         """Return the jobs in a state, per rule."""
@@ -156,23 +159,75 @@ def _hidden(pid: int) -> bool:
 
 
 def read(path: Path) -> Run:
-    """Return the run of a file of events. Its last line may be cut off."""
+    """Return the run of a file of events. Lines that are no events are counted; the last may be cut off."""
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid was run in this folder (--directory names another)")
     run: Run | None = None
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if event["event"] == "run":
-            run = Run(event)
-        if run:
+    unread = 0
+    *lines, last = path.read_bytes().split(b"\n")
+    for line in [*lines, last]:
+        event = _event(line)
+        if event is None:
+            unread += line is not last
+        elif event["event"] == "run":
+            run = Run(event, last=event["time"])
+        elif run:
             _follow(run, event)
     if run is None:
         raise BeirgridError(f"{path} holds no run: it was cut off, by a full disk perhaps")
+    run.unread = unread
     _complete(run)
     return run
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return the event of a line, or None if it is none: a disk was full, or something else wrote to the file."""
+    try:
+        event = json.loads(line)
+        fields = _FIELDS[event["event"]]
+        whole = all(fits(event[key]) for key, fits in {"time": _is_time, **fields}.items())
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return event if whole else None
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < _LATEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value <= _LAST_PROCESS
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+# What an event must say, and the test of each value.
+_JOB: dict[str, Callable[[Any], bool]] = {
+    "id": _is_number,
+    "rule": _is_text,
+    "wildcards": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+    "log": lambda value: _are_texts(value) and len(value) > 0,
+    "outputs": _are_texts,
+}
+_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "run": {
+        "jobs": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+        "config": lambda value: isinstance(value, dict),
+        "pid": _is_number,
+        "began": _is_time,
+        "host": _is_text,
+    },
+    "started": _JOB,
+    "finished": {"id": _is_number},
+    "failed": {"id": _is_number, "log": _JOB["log"]},
+    "over": {"succeeded": lambda value: isinstance(value, bool)},
+}
 
 
 def _follow(run: Run, event: dict[str, Any]) -> None:
@@ -216,6 +271,7 @@ def run(args: argparse.Namespace) -> None:
         screen = "\n".join(lines(current, shutil.get_terminal_size().columns))
         if args.watch and sys.stdout.isatty():
             print("\033[2J\033[H", end="")
+        screen = screen.encode("utf-8", "replace").decode()
         print(_coloured(screen) if sys.stdout.isatty() else screen, flush=True)
         if not args.watch or current.over or current.alive is False:
             return
@@ -225,6 +281,8 @@ def run(args: argparse.Namespace) -> None:
 def lines(current: Run, width: int) -> Iterator[str]:
     """Yield the screen of a run, for a terminal of so many columns."""
     yield _headline(current)
+    if current.unread:
+        yield f"{EVENTS} has {current.unread} lines that are no events; they are left out"
     yield ""
     yield from _stages(current)
     yield _left(current)
@@ -263,7 +321,7 @@ def _stages(current: Run) -> Iterator[str]:
         counts = [count[rule] for count in columns.values()]
         of = max(total[rule], sum(counts))
         rows.append((rule, [*counts, of - sum(counts), of]))
-    rows.append(("total", [sum(column) for column in zip(*(counts for _, counts in rows), strict=True)]))
+    rows.append(("total", [sum(counts[column] for _, counts in rows) for column in range(len(head) - 1)]))
     table = [head, *([rule, *(str(count) if count else "" for count in counts)] for rule, counts in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
     for row in table:
@@ -293,7 +351,11 @@ def _left(current: Run) -> str:
 
 def _cells(current: Run, width: int) -> Iterator[str]:
     """Yield a matrix of datasets × systems."""
-    grid = Grid(load(current.facts["config"]), current.facts["config"])
+    try:
+        grid = Grid(load(current.facts["config"]), current.facts["config"])
+    except ConfigError as error:  # a corpus folder that was there when the run began is gone, say
+        yield f"The cells are not shown: {error}"
+        return
     states = _states(current)
     systems, datasets = grid.config.grid_systems, grid.config.grid_datasets
     first = max(map(len, datasets))

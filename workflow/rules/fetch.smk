@@ -37,7 +37,7 @@ rule fetch_dataset:
         qrels=paths.QRELS,
         made=paths.DATASET_MADE,
     params:
-        version=STAGE_VERSIONS["fetch"],
+        version=STAGE_VERSIONS["fetch_dataset"],
         entry=lambda w: grid.dataset_entry(w.dataset),
         corpus=lambda w: grid.corpus_entry(grid.config.datasets[w.dataset].corpus),
     log:

@@ -1,0 +1,361 @@
+"""A fuzz corpus of odd collections: each gives the right artifacts, or one message that names file and place."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from beirgrid import collection, runs
+from beirgrid.__main__ import main
+
+CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "title": "", "text": "two"}\n'
+QUERIES = '{"_id": "q1", "text": "first"}\n{"_id": "q2", "text": "second"}\n'
+QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t2\n"
+GOOD = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": QRELS}
+NAMES = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels/test.tsv"}
+
+# What stands in place of a file: its text or bytes, nothing, or what makes it.
+Content = str | bytes | Callable[[Path], object] | None
+
+
+class Fetched(NamedTuple):
+    """What one fetch of corpus and dataset left: error or warnings, and the artifacts."""
+
+    lines: list[str]
+    failed: bool
+    out: Path
+
+    def documents(self) -> dict[str, str]:
+        rows = pq.read_table(self.out / "corpus.parquet").to_pylist()
+        return {row["_id"]: row["text"] for row in rows}
+
+    def queries(self) -> dict[str, str]:
+        return collection.read_queries(self.out / "queries.parquet")
+
+    def qrels(self) -> dict[str, dict[str, int]]:
+        return collection.read_qrels(self.out / "qrels.tsv")
+
+
+@pytest.fixture
+def fetch(tmp_path, capsys):
+    """Lay out the good collection with some files replaced, and fetch it in this process."""
+
+    def call(changes: dict[str, Content]) -> Fetched:
+        folder, out = tmp_path / "folder", tmp_path / "out"
+        (folder / "qrels").mkdir(parents=True)
+        for name, content in {**GOOD, **changes}.items():
+            if callable(content):
+                content(folder / name)
+            elif content is not None:
+                (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        corpus = json.dumps({"source": "local", "path": str(folder)})
+        commands = [
+            ["corpus", "--name", "odd", "--corpus", corpus, "--output", out / "corpus.parquet"],
+            ["dataset", "--name", "odd", "--dataset", '{"corpus": "odd"}', "--corpus", corpus],
+        ]
+        commands[0] += ["--made", out / "corpus.json"]
+        commands[1] += ["--documents", out / "corpus.parquet", "--queries", out / "queries.parquet"]
+        commands[1] += ["--qrels", out / "qrels.tsv", "--made", out / "dataset.json"]
+        statuses = []
+        for command in commands:
+            statuses.append(main(["fetch", *map(str, command)]))
+            if statuses[-1]:
+                break
+        lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("fetch odd")]
+        return Fetched(lines, any(statuses), out)
+
+    return call
+
+
+def of(kind: str, content: Content, **others: Content) -> dict[str, Content]:
+    return {NAMES[kind]: content, **{NAMES[name]: value for name, value in others.items()}}
+
+
+def zipped(kind: str, data: bytes) -> dict[str, Content]:
+    """Return the changes that put a gzipped file in place of a plain one."""
+    return {NAMES[kind]: None, f"{NAMES[kind]}.gz": data}
+
+
+def document(text: str) -> dict[str, Content]:
+    """Return a corpus with a third line."""
+    return of("corpus", f"{CORPUS}{text}\n")
+
+
+def judged(text: str) -> dict[str, Content]:
+    """Return qrels with a fourth line."""
+    return of("qrels", f"{QRELS}{text}\n")
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to(path.parent / "gone")
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def table(**cases: tuple[dict[str, Content], Any]) -> Any:
+    return pytest.mark.parametrize(("changes", "expected"), list(cases.values()), ids=list(cases))
+
+
+THIRD = r"folder/corpus\.jsonl:3: "
+FOURTH = r"folder/qrels/test\.tsv:4: "
+NO = r"folder has no {} \(or "
+
+
+@table(
+    # ---- what JSON can hold
+    id_true=(document('{"_id": true, "text": "x"}'), THIRD + "'_id' should be text, got bool"),
+    id_float=(document('{"_id": 3.0, "text": "x"}'), THIRD + "'_id' should be text, got float"),
+    id_exponent=(document('{"_id": 1e3, "text": "x"}'), THIRD + "'_id' should be text, got float"),
+    id_infinite=(document('{"_id": 1e999, "text": "x"}'), THIRD + "'_id' should be text, got float"),
+    id_nan=(document('{"_id": NaN, "text": "x"}'), THIRD + "'_id' should be text, got float"),
+    id_object=(document('{"_id": {"$oid": "x"}, "text": "x"}'), THIRD + "'_id' should be text, got dict"),
+    id_5000_digits=(document('{"_id": %s, "text": "x"}' % ("7" * 5000)), THIRD + "JSON that cannot be read"),
+    id_ends_in_newline=(document(r'{"_id": "d3\n", "text": "x"}'), THIRD + r"the id 'd3\\n' has white space"),
+    id_file_separator=(document(r'{"_id": "d\u001c3", "text": "x"}'), THIRD + "the id .* has white space"),
+    id_next_line=(document(r'{"_id": "d\u00853", "text": "x"}'), THIRD + "the id .* has white space"),
+    id_long_with_space=(document('{"_id": "%s b", "text": "x"}' % ("a" * 10**6)), THIRD + r"the id 'a+\.\.\.a+ b' has"),
+    id_32767_bytes=(document('{"_id": "%s", "text": "x"}' % ("a" * 32767)), THIRD + ".* has more than 32,766 bytes"),
+    id_surrogate=(document(r'{"_id": "\udc80", "text": "x"}'), THIRD + "'_id' has a lone surrogate"),
+    id_surrogates_reversed=(document(r'{"_id": "\udc00\ud800", "text": "x"}'), THIRD + "'_id' has a lone surrogate"),
+    title_surrogate=(document(r'{"_id": "d3", "title": "\ud800x", "text": ""}'), THIRD + "'title' has a lone surr"),
+    text_true=(document('{"_id": "d3", "text": true}'), THIRD + "'text' should be text, got bool"),
+    text_nan=(document('{"_id": "d3", "text": NaN}'), THIRD + "'text' should be text, got float"),
+    title_number=(document('{"_id": "d3", "title": 1984, "text": "x"}'), THIRD + "'title' should be text, got int"),
+    key_twice=(document('{"_id": "d3", "text": "x", "_id": "d4"}'), THIRD + ".*the key '_id' occurs twice"),
+    key_twice_escaped=(document(r'{"_id": "d3", "text": "x", "\u0074ext": "y"}'), THIRD + ".*'text' occurs twice"),
+    key_twice_deep=(document('{"_id": "d3", "m": [{"n": {"a": 1, "a": 2}}]}'), THIRD + ".*the key 'a' occurs twice"),
+    nested_arrays=(document('{"_id": "d3", "m": ' + "[" * 10**5 + "]" * 10**5 + "}"), THIRD + "JSON that cannot be"),
+    nested_objects=(document('{"_id": "d3", "m": ' + '{"a":' * 10**5 + "1" + "}" * (10**5 + 1)), THIRD + "JSON that"),
+    number_5000_digits=(document('{"_id": "d3", "n": %s}' % ("7" * 5000)), THIRD + "JSON that cannot be read"),
+    single_quotes=(document("{'_id': 'd3', 'text': 'x'}"), THIRD + "not JSON"),
+    trailing_comma=(document('{"_id": "d3", "text": "x",}'), THIRD + "not JSON"),
+    comment=(document("// the end"), THIRD + "not JSON"),
+    raw_newline_in_text=(document('{"_id": "d3", "text": "a\nb"}'), THIRD + "not JSON"),
+    raw_nul_in_text=(document('{"_id": "d3", "text": "a\0b"}'), THIRD + "not JSON"),
+    nul_line=(document("\0" * 50), THIRD + "not JSON"),
+    pretty_printed=(of("corpus", json.dumps({"_id": "d1", "text": "x"}, indent=1)), r"corpus\.jsonl:1: not JSON"),
+    one_array=(of("corpus", json.dumps([{"_id": "d1", "text": "x"}])), r"corpus\.jsonl:1: expected a JSON object"),
+    csv=(of("corpus", "_id,text\nd1,one\n"), r"corpus\.jsonl:1: not JSON"),
+    # ---- encodings
+    utf_16_le=(of("corpus", CORPUS.encode("utf-16-le")), r"corpus\.jsonl:1: not JSON"),
+    utf_16_be_with_mark=(of("corpus", codecs.BOM_UTF16_BE + CORPUS.encode("utf-16-be")), r"corpus\.jsonl:1: not UTF-8"),
+    utf_32=(of("corpus", CORPUS.encode("utf-32")), r"corpus\.jsonl:1: not UTF-8"),
+    latin_1=(of("corpus", CORPUS.encode() + b'{"_id": "d3", "text": "caf\xe9"}\n'), THIRD + r"not UTF-8 \(byte 0xe9\)"),
+    encoded_surrogate=(of("corpus", CORPUS.encode() + b'{"_id": "d3", "text": "\xed\xa0\x80"}\n'), THIRD + "not UTF-8"),
+    overlong=(of("corpus", CORPUS.encode() + b'{"_id": "d3", "text": "\xc0\xaf"}\n'), THIRD + "not UTF-8"),
+    cut_in_a_character=(of("corpus", CORPUS.encode() + '{"_id": "d3", "text": "é'.encode()[:-1]), THIRD + "not UTF-8"),
+    mark_amid_the_file=(of("corpus", CORPUS.encode() + codecs.BOM_UTF8 + b'{"_id": "d3"}\n'), THIRD + "not JSON"),
+    # ---- line ends
+    old_mac_corpus=(of("corpus", CORPUS.replace("\n", "\r")), r"corpus\.jsonl:1: a carriage return within a line"),
+    old_mac_queries=(of("queries", QUERIES.replace("\n", "\r")), r"queries\.jsonl:1: a carriage return within a line"),
+    old_mac_qrels=(of("qrels", QRELS.replace("\n", "\r")), r"test\.tsv:1: a carriage return within a line"),
+    mixed_line_ends=(of("qrels", QRELS.replace("\nq2", "\rq2")), r"test\.tsv:2: a carriage return within a line"),
+    # ---- files
+    gz_cut=(zipped("corpus", gzip.compress(CORPUS.encode())[:-6]), r"corpus\.jsonl\.gz: truncated or corrupt"),
+    gz_garbage_after=(zipped("corpus", gzip.compress(CORPUS.encode()) + b"oops"), r"corpus\.jsonl\.gz: truncated or c"),
+    gz_second_member_cut=(
+        zipped("corpus", gzip.compress(CORPUS.encode()) + gzip.compress(b'{"_id": "d3"}\n')[:-6]),
+        r"corpus\.jsonl\.gz: truncated or corrupt after line [23]",
+    ),
+    gz_of_gz=(zipped("corpus", gzip.compress(gzip.compress(CORPUS.encode()))), r"corpus\.jsonl\.gz:1: not UTF-8"),
+    gz_without_its_name=(of("corpus", gzip.compress(CORPUS.encode())), r"corpus\.jsonl:1: not UTF-8"),
+    gz_empty_file=(zipped("corpus", b""), "'odd' is empty"),
+    both_forms_differ=({"corpus.jsonl.gz": gzip.compress(b"{}")}, r"both corpus\.jsonl and corpus\.jsonl\.gz: keep"),
+    both_forms_of_queries=({"queries.jsonl.gz": b""}, r"both queries\.jsonl and queries\.jsonl\.gz: keep one"),
+    both_forms_of_qrels=({"qrels/test.tsv.gz": b""}, r"both qrels/test\.tsv and qrels/test\.tsv\.gz: keep one"),
+    corpus_is_a_folder=(of("corpus", folder), NO.format(r"corpus\.jsonl")),
+    queries_are_a_folder=(of("queries", folder), NO.format(r"queries\.jsonl")),
+    qrels_are_a_folder=(of("qrels", folder), NO.format(r"qrels/test\.tsv")),
+    corpus_is_a_fifo=(of("corpus", fifo), NO.format(r"corpus\.jsonl")),
+    qrels_are_a_fifo=(of("qrels", fifo), NO.format(r"qrels/test\.tsv")),
+    corpus_is_a_link_to_itself=(of("corpus", loop), NO.format(r"corpus\.jsonl")),
+    qrels_are_a_link_to_nothing=(of("qrels", dangling), NO.format(r"qrels/test\.tsv")),
+    # ---- qrels
+    grade_true=(judged("q1\td2\ttrue"), FOURTH + "the score 'true' is not a whole number"),
+    grade_float=(judged("q1\td2\t1.0"), FOURTH + r"the score '1\.0' is not a whole number"),
+    grade_exponent=(judged("q1\td2\t1e0"), FOURTH + "the score '1e0' is not a whole number"),
+    grade_hexadecimal=(judged("q1\td2\t0x1"), FOURTH + "the score '0x1' is not a whole number"),
+    grade_with_underscore=(judged("q1\td2\t1_0"), FOURTH + "the score '1_0' is not a whole number"),
+    grade_of_other_digits=(judged("q1\td2\t\u0661"), FOURTH + "the score .* is not a whole number"),
+    grade_nan=(judged("q1\td2\tnan"), FOURTH + "the score 'nan' is not a whole number"),
+    grade_sign_alone=(judged("q1\td2\t-"), FOURTH + "the score '-' is not a whole number"),
+    grade_with_space=(judged("q1\td2\t1 "), FOURTH + "the score '1 ' is not a whole number"),
+    grade_101=(judged("q1\td2\t101"), FOURTH + "101 is no relevance grade"),
+    grade_of_64_bits=(judged(f"q1\td2\t{2**63}"), FOURTH + "'9223372036854775808' is no relevance grade"),
+    grade_5000_digits=(judged("q1\td2\t-" + "9" * 5000), FOURTH + r"'-9+\.\.\.9+' is no relevance grade"),
+    trec_grade_5000_digits=(of("qrels", f"q1 0 d1 {'9' * 5000}\n"), r"test\.tsv:1: '9+\.\.\.9+' is no relevance grade"),
+    line_of_a_megabyte=(judged("x" * 10**6), FOURTH + r"expected the columns of the header \(.*\), got 'x+\.\.\.x+'"),
+    tabs_only=(judged("q1\t\t1"), FOURTH + "the id '' has white space"),
+    column_too_many=(judged("q1\td1\t1\t"), FOURTH + "expected the columns of the header"),
+    header_twice=(judged("query-id\tcorpus-id\tscore"), FOURTH + "the score 'score' is not a whole number"),
+    header_after_data=(of("qrels", "q1\td1\t1\n" + QRELS), r"test\.tsv:2: the score 'score' is not a whole number"),
+    header_without_queries=(of("qrels", "topics\tdocid\trel\nq1\td1\t1\n"), r"test\.tsv:1: the header .* each column"),
+    header_of_two=(of("qrels", "qid\tdocid\nq1\td1\n"), r"test\.tsv:1: the header .* does not name each column once"),
+    columns_swapped_unnoticed=(of("qrels", "d1\tq1\t1\nd2\tq2\t2\n"), "'odd': the qrels judge 2 queries that do not"),
+    trec_swapped=(of("qrels", "d1 0 q1 1\n"), "'odd': the qrels judge 1 queries that do not exist, 'd1' first"),
+    trec_with_iteration_last=(of("qrels", "q1 d1 1 0\n"), "has none of the 1 documents that the qrels judge .'1', say"),
+    trec_of_three=(of("qrels", "q1 0 d1 1\nq2 d2 1\n"), r"test\.tsv:2: expected the four columns of TREC"),
+    trec_of_five=(of("qrels", "q1 0 d1 1\nq2 0 d2 1 x\n"), r"test\.tsv:2: expected the four columns of TREC"),
+    a_run_for_qrels=(of("qrels", "q1 Q0 d1 1 12.5 bm25\n"), r"test\.tsv:1: expected query-id, corpus-id and score"),
+    json_for_qrels=(of("qrels", '{"query": "q1"}\n'), r"test\.tsv:1: expected query-id, corpus-id and score"),
+    mark_amid_qrels=(of("qrels", QRELS + "\ufeffq1\td2\t1\n"), "the qrels judge 1 queries that do not exist"),
+    ids_of_other_case=(of("qrels", QRELS.replace("d", "D").replace("querY-iD", "")), "none of the 2 documents"),
+    ids_decomposed=(
+        of("corpus", CORPUS.replace("d1", "é").replace("d2", "ü"), qrels="q1\te\u0301\t1\n"),
+        "none of the 1 documents that the qrels judge",
+    ),
+    query_id_ends_in_newline=(
+        of("queries", QUERIES.replace('"q1"', r'"q1\n"')), "the qrels judge 1 queries that do not exist, 'q1' first"
+    ),
+    query_id_number_and_text=(
+        of("queries", '{"_id": 1, "text": "a"}\n{"_id": "1", "text": "b"}\n', qrels="1\td1\t1\n"),
+        r"duplicate query id '1': .*queries\.jsonl:1 and .*queries\.jsonl:2",
+    ),
+    query_key_twice=(of("queries", '{"_id": "q1", "text": "a", "text": "b"}\n'), r"queries\.jsonl:1: .*occurs twice"),
+)  # fmt: skip
+def test_one_message_names_file_and_place(fetch, changes, expected):
+    fetched = fetch(changes)
+    assert fetched.failed, fetched.lines
+    assert len(fetched.lines) == 1, fetched.lines
+    assert fetched.lines[0].startswith("beirgrid fetch: error: ")
+    assert len(fetched.lines[0]) < 1500
+    assert re.search(expected, fetched.lines[0]), fetched.lines[0]
+    left = {path.name for path in fetched.out.iterdir()} if fetched.out.is_dir() else set()
+    assert left in (set(), {"corpus.parquet", "corpus.json"})
+
+
+def with_id(identifier: str) -> dict[str, Content]:
+    """Return a collection of which a query and a document have an odd id."""
+    row = json.dumps({"_id": identifier, "text": "odd"}) + "\n"
+    lines = f"{QRELS}{identifier}\td1\t1\nq1\t{identifier}\t2\n"
+    return of("corpus", CORPUS + row, queries=QUERIES + row.replace("odd", "odder"), qrels=lines)
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        pytest.param(identifier, id=ascii(identifier[:30]))
+        for identifier in [
+            *(
+                '"',
+                "'",
+                "\\",
+                "/",
+                "../../x",
+                "#",
+                "%s",
+                "{id}",
+                "$(id)",
+                "`id`",
+                "*",
+                ",",
+                ";",
+                ":",
+                "-",
+                "--help",
+                "&",
+            ),
+            *("N/A", "NA", "nan", "null", "None", "true", "0", "-1", "007", "1e3", "1.0", "query-id", "corpus-id", "é"),
+            *(
+                "\u200b",
+                "\ufeffx",
+                "\u202eabc",
+                "👍🏽",
+                "e\u0301",
+                "\U0010ffff",
+                "\x00",
+                "a\x00b",
+                "\x7f",
+                "x" * 32_766,
+            ),
+        ]
+    ],
+)
+def test_an_odd_id_is_kept(fetch, tmp_path, identifier):
+    fetched = fetch(with_id(identifier))
+    assert not fetched.failed, fetched.lines
+    assert fetched.documents() == {"d1": "one", "d2": "two", identifier: "odd"}
+    assert fetched.queries() == {"q1": "first", "q2": "second", identifier: "odder"}
+    assert fetched.qrels() == {"q1": {"d1": 1, identifier: 2}, "q2": {"d2": 2}, identifier: {"d1": 1}}
+    runs.write(
+        tmp_path / "x.run.gz", {identifier: runs.Ranking([identifier, "d1"], np.array([2, 1], np.float32))}, "odd"
+    )
+    assert runs.read(tmp_path / "x.run.gz")[identifier].ids == [identifier, "d1"]
+
+
+FORMS: dict[str, dict[str, Content]] = {
+    "gz of several members": zipped(
+        "corpus", b"".join(gzip.compress(line.encode()) for line in CORPUS.splitlines(keepends=True))
+    ),
+    "gz members that split a line": zipped(
+        "corpus", gzip.compress(CORPUS.encode()[:20]) + gzip.compress(CORPUS.encode()[20:])
+    ),
+    "gz with zeros after": zipped("corpus", gzip.compress(CORPUS.encode()) + bytes(512)),
+    "all gz": {
+        name: value
+        for kind, plain in NAMES.items()
+        for name, value in zipped(kind, gzip.compress(GOOD[plain].encode())).items()
+    },
+    "folder beside": {"corpus.jsonl.gz": folder},
+    "byte order marks": {name: codecs.BOM_UTF8 + text.encode() for name, text in GOOD.items()},
+    "byte order mark before TREC's": of("qrels", "\ufeffq1 0 d1 1\nq2 0 d2 2\n"),
+    "CRLF": {name: text.replace("\n", "\r\n") for name, text in GOOD.items()},
+    "no last line end": {name: text[:-1] for name, text in GOOD.items()},
+    "blank lines": {name: "\n \r\n" + text.replace("\n", "\n\t\n\n") for name, text in GOOD.items()},
+    "score first": of("qrels", "score\tquery-id\tcorpus-id\n1\tq1\td1\n2\tq2\td2\n"),
+    "header in capitals": of("qrels", "QUERY_ID\tDoc ID\tRelevance\nq1\td1\t1\nq2\td2\t2\n"),
+    "TREC's, oddly spaced": of("qrels", " q1\t 0  d1 1 \nq2 Q0 d2 +2\n"),
+    "TREC's with a header": of("qrels", "topic iteration docno rel\nq1 0 d1 01\nq2 0 d2 002\n"),
+    "judged twice alike": of("qrels", QRELS + "q1\td1\t1\n"),
+    "link": of("corpus", lambda path: (path.with_name("c").write_text(CORPUS), path.symlink_to("c"))),
+}
+
+
+@pytest.mark.parametrize("changes", list(FORMS.values()), ids=list(FORMS))
+def test_odd_forms_of_the_same_collection_give_the_same_artifacts(fetch, changes):
+    fetched = fetch(changes)
+    assert (fetched.failed, fetched.lines) == (False, [])
+    assert fetched.documents() == {"d1": "one", "d2": "two"}
+    assert fetched.queries() == {"q1": "first", "q2": "second"}
+    assert fetched.qrels() == {"q1": {"d1": 1}, "q2": {"d2": 2}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, id=name)
+        for name, text in {
+            "22 MB": "word " * 4_400_000,
+            "one word of 22 MB": "x" * 22_000_000,
+            "control characters": "".join(map(chr, range(32))),
+            "line separators": "a\u2028b\u2029c\u0085d\x0be\x0cf",
+            "outside the first plane": "𝔘𝔫𝔦 👩‍👩‍👧‍👦",
+            "right to left": "\u202eabc\u202c",
+            "private and unassigned": "\ue000\uffff\U0010ffff",
+        }.items()
+    ],
+)
+def test_an_odd_text_is_kept(fetch, text):
+    fetched = fetch(document(json.dumps({"_id": "d3", "text": text})))
+    assert not fetched.failed, fetched.lines
+    assert fetched.documents()["d3"] == text

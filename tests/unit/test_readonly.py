@@ -1,0 +1,83 @@
+"""Nothing but the working directory can be written: neither home nor ir_datasets' folder nor what is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, write_collection
+
+from beirgrid import files, runs
+
+PACKAGES = [Path(str(importlib.util.find_spec("ranx").origin)).parent, ROOT / "workflow"]  # type: ignore[union-attr]
+# Rankings in which q1 finds its document first and q2 second.
+RUN = {"q1": ["d1", "d2"], "q2": ["d1", "d2"]}
+
+
+def _mounted(command: list[str]) -> list[str]:
+    """Return the command behind read-only mounts of the packages, in a namespace of its own."""
+    steps = []
+    for folder in map(str, PACKAGES):
+        steps += [["mount", "--bind", folder, folder], ["mount", "-o", "remount,ro,bind", folder]]
+    return ["unshare", "--mount", "sh", "-c", " && ".join(map(shlex.join, [*steps, command]))]
+
+
+@pytest.fixture(params=["home", "home and packages"])
+def stage(request, tmp_path):
+    """Run a stage where the home, and perhaps the installed packages, cannot be written."""
+    nowhere = "/dev/null/home"  # below a file: not even root can make it
+    kept = {key: value for key, value in os.environ.items() if key not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    environment = {**kept, "HOME": nowhere, "IR_DATASETS_HOME": f"{nowhere}/ir_datasets"}
+    environment["PYTHONPATH"] = str(ROOT / "workflow")
+    read_only = request.param != "home"
+    if read_only:
+        able = shutil.which("unshare") and subprocess.run(_mounted(["true"]), capture_output=True, check=False)
+        if not able or able.returncode:
+            pytest.skip("only root may mount folders read-only")
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "beirgrid", *arguments]
+        return subprocess.run(
+            _mounted(command) if read_only else command,
+            cwd=tmp_path,
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+
+    return call
+
+
+def test_local_data_are_fetched_and_evaluated(stage, tmp_path):
+    documents = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
+    queries = [{"_id": "q1", "text": "first"}, {"_id": "q2", "text": "second"}]
+    qrels = {"test": [("q1", "d1", 1), ("q2", "d2", 1)]}
+    corpus = json.dumps(
+        {"source": "local", "path": str(write_collection(tmp_path / "mine", documents, queries, qrels))}
+    )
+    ranked = {query: runs.canonical(query, ids, [2.0, 1.0]) for query, ids in RUN.items()}
+    runs.write(tmp_path / "a.run.gz", ranked, "a")
+    commands = [
+        [*("fetch", "corpus", "--name", "mine", "--corpus", corpus), *("--output", "c.parquet", "--made", "c.json")],
+        [
+            *("fetch", "dataset", "--name", "mine", "--dataset", '{"corpus": "mine"}', "--corpus", corpus),
+            *("--documents", "c.parquet", "--queries", "q.parquet", "--qrels", "qrels.tsv", "--made", "d.json"),
+        ],
+        [
+            *("evaluate", "--system", "a", "--dataset", "mine", "--run", "a.run.gz", "--qrels", "qrels.tsv"),
+            *("--metrics", "mrr@10", "--output", "m.json", "--per-query", "m.parquet"),
+        ],
+    ]
+    for command in commands:
+        done = stage(*command)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+    assert files.read_json(tmp_path / "m.json")["facts"]["means"] == {"mrr@10": 0.75}
