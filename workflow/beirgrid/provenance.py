@@ -39,7 +39,7 @@ STAGE_VERSIONS = {
 }
 
 _PACKAGES = {
-    "fetch": ("ir_datasets", "datasets", "pyarrow"),
+    "fetch": ("ir_datasets", "datasets", "pyarrow", "torch", "safetensors"),
     "train": ("torch", "transformers", "sentence-transformers"),
     "generate": ("torch", "transformers"),
     "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
