@@ -316,10 +316,12 @@ def save_pickled(folder: Path, source: Path, *, legacy: bool = False) -> Path:
     """
     import torch
     import transformers
+    from safetensors.torch import load_file
 
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     architecture = json.loads((source / "config.json").read_text())["architectures"][0]
-    weights = getattr(transformers, architecture).from_pretrained(source).state_dict()
+    model = getattr(transformers, architecture, None)  # ColBERT's is in its own code
+    weights = model.from_pretrained(source).state_dict() if model else load_file(source / "model.safetensors")
     for name in [name for name in weights if name.endswith("embeddings.position_embeddings.weight")]:
         positions = name.removesuffix("position_embeddings.weight") + "position_ids"
         weights[positions] = torch.arange(len(weights[name]))[None]

@@ -76,7 +76,9 @@ def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
                 self._json({"id": repository, "modelId": repository, "sha": commit, "siblings": listed})
             elif api and what == "tree":
                 sizes = {each: len(data) for each, data in contents.items()}
-                self._json([{"type": "file", "path": each, "size": size, "oid": "0" * 40} for each, size in sizes.items()])
+                self._json(
+                    [{"type": "file", "path": each, "size": size, "oid": "0" * 40} for each, size in sizes.items()]
+                )
             elif what == "resolve" and file in contents:
                 tag = f'"{hashlib.sha1(contents[file]).hexdigest()}"'
                 self._answer(contents[file], X_Repo_Commit=commit, ETag=tag)

@@ -79,7 +79,7 @@ def _left_out(folder: str, names: Collection[str], entry: dict[str, Any]) -> set
     refused = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.get("trust_remote_code"))]
     left_out = {name for name in names if any(fnmatch(name, pattern) for pattern in refused)}
     if entry.get("pickled") and _MODULE.fullmatch(folder) and not any(n.endswith(".safetensors") for n in names):
-        left_out -= set(filter(_PICKLE.fullmatch, names))
+        left_out -= {name for name in names if _PICKLE.fullmatch(name)}
     return left_out
 
 
@@ -111,8 +111,8 @@ def _package_folder(name: str, package: str) -> Path:
 
 def _download(name: str, entry: dict[str, Any], target: Path) -> str:
     """Download a checkpoint's files from the hub and return its commit."""
+    from httpx2 import HTTPError  # what the hub's client lets through
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     checkpoint, commit = entry["checkpoint"], entry["revision"]
     try:
@@ -121,13 +121,14 @@ def _download(name: str, entry: dict[str, Any], target: Path) -> str:
         names = _chosen(HfApi().list_repo_files(checkpoint, revision=commit), entry)
         patterns = list(map(glob.escape, names))
         snapshot_download(checkpoint, revision=commit, local_dir=target, allow_patterns=patterns)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+    except (HTTPError, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
+        reason = (str(error).splitlines() or [""])[0]
         renewal = f" {lock.renewal(checkpoint)}" if commit != entry["revision"] else ""
         raise DataError(
             f"model {name!r}: {checkpoint} at revision {commit} cannot be fetched "
-            f"({type(error).__name__}: {str(error).splitlines()[0]}). On a machine without the hub, put the "
+            f"({type(error).__name__}: {reason}). On a machine without the hub, put the "
             f"checkpoint in a folder and set models.{name}.path to it.{renewal}"
         ) from error
     shutil.rmtree(target / ".cache", ignore_errors=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # linux/sched.h
-# Parts of the names of ANCE's head, which transformers' RoBERTa does not know.
-_HEAD, _NORM = "embeddingHead.", "norm."
+# ANCE's head, which transformers' RoBERTa does not know, and how the names of the weights under it begin.
+_HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
 _ENCODER = "roberta."
 
 
@@ -48,13 +48,13 @@ def _convert(folder: Path, names: list[str]) -> None:
     from safetensors.torch import save_file
 
     index = folder / "pytorch_model.bin.index.json"
-    listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.is_file() else {}
+    listed = _listed(index) if index.is_file() else {}
     if missing := sorted(set(listed.values()) - set(names)):
         raise SystemExit(f"{index.name} lists {missing[0]}, which the checkpoint lacks")
     weight_map: dict[str, str] = {}
     for name in sorted(set(listed.values())) or names:
         weights = _load(folder / name)
-        if f"{_HEAD}weight" in weights:
+        if _HEAD[0] in weights:
             weights = _without_head(folder, weights)
         written = name.replace("pytorch_model", "model").replace(".bin", ".safetensors")
         # Tensors that share memory (tied embeddings) are written whole under each of their names.
@@ -66,6 +66,14 @@ def _convert(folder: Path, names: list[str]) -> None:
     if listed:
         content = {"metadata": {}, "weight_map": weight_map}
         (folder / "model.safetensors.index.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
+
+
+def _listed(index: Path) -> dict[str, str]:
+    """Return which file an index says has each weight."""
+    try:
+        return {str(weight): str(name) for weight, name in json.loads(index.read_bytes())["weight_map"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SystemExit(f"{index.name} does not say which file has which weight; is it whole?") from None
 
 
 def _load(path: Path) -> dict[str, torch.Tensor]:
@@ -81,7 +89,9 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
         raise SystemExit(f"{path.name} is refused: it is damaged, or holds more than tensors{named}") from None
     except Exception as error:  # torch raises many types for a broken file
         reason = (str(error).splitlines() or [""])[0]
-        raise SystemExit(f"{path.name} cannot be read as weights ({type(error).__name__}: {reason}); is it whole?") from None
+        raise SystemExit(
+            f"{path.name} cannot be read as weights ({type(error).__name__}: {reason}); is it whole?"
+        ) from None
     if not isinstance(weights, dict) or not weights:
         raise SystemExit(f"{path.name} is refused: it holds a {type(weights).__name__}, not tensors by name")
     for name, value in weights.items():
@@ -98,17 +108,16 @@ def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, t
 
     A linear layer and a layer norm follow the first token's vector.
     """
+    if missing := [name for name in _HEAD if name not in weights]:
+        raise SystemExit(f"the weights have {_HEAD[0]}, as ANCE's, but lack {missing[0]}")
     from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Pooling, Transformer
     from torch.nn import Identity
 
-    try:
-        weight, bias = weights[f"{_HEAD}weight"], weights[f"{_HEAD}bias"]
-        rows, columns = weight.shape
-        head = Dense(columns, rows, activation_function=Identity(), init_weight=weight, init_bias=bias)
-        norm = LayerNorm(rows)
-        norm.norm.load_state_dict({part: weights[f"{_NORM}{part}"] for part in ("weight", "bias")})
-    except (KeyError, ValueError, RuntimeError) as error:
-        raise SystemExit(f"{_HEAD}weight belongs to no ANCE model ({type(error).__name__}: {error})") from None
+    weight, bias, scale, shift = (weights[name] for name in _HEAD)
+    rows, columns = weight.shape
+    head = Dense(columns, rows, activation_function=Identity(), init_weight=weight, init_bias=bias)
+    norm = LayerNorm(rows)
+    norm.norm.load_state_dict({"weight": scale, "bias": shift})
     modules = [Transformer, *map(type, after := [Pooling(columns, "cls"), head, norm])]
     paths = ["", *(f"{number}_{type(module).__name__}" for number, module in enumerate(after, 1))]
     for path, module in zip(paths[1:], after, strict=True):
