@@ -1,4 +1,4 @@
-"""Pickled checkpoints, from a hub on the loopback interface: after their conversion they compute what they did before."""
+"""Pickled checkpoints of a hub on the loopback interface compute the same after their conversion."""
 
 from __future__ import annotations
 

@@ -530,7 +530,7 @@ def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, roo
 def test_the_folder_of_a_model_that_another_is_trained_from_must_be_there(raw):
     raw["models"]["tas-b"]["path"] = "/nowhere"
     raw["grid"] = {"systems": ["genq"], "datasets": ["scifact"]}
-    with pytest.raises(ConfigError, match="models.tas-b.path: there is no folder /nowhere"):
+    with pytest.raises(ConfigError, match=r"models\.tas-b\.path: there is no folder /nowhere"):
         config.load(raw)
 
 

@@ -196,7 +196,8 @@ def test_an_index_that_lists_other_files_or_weights_is_refused(tmp_path):
 
 def test_the_record_says_whether_the_conversion_had_a_network(hub):
     """Once cut off, a process does not reach a server on the same machine either."""
-    program = "import convert, socket, sys\nprint(convert.isolate())\nsocket.create_connection(('127.0.0.1', int(sys.argv[1])))"
+    program = "import convert, socket, sys\nprint(convert.isolate())\n"
+    program += "socket.create_connection(('127.0.0.1', int(sys.argv[1])))"
     command = [sys.executable, "-c", program, hub.url.rpartition(":")[2]]
     folder = Path(convert.__file__).parent
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
