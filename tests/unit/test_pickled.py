@@ -181,10 +181,11 @@ def test_an_index_that_lists_other_files_or_weights_is_refused(tmp_path):
     saved(tmp_path / "pytorch_model-00001-of-00002.bin", WEIGHTS)
     names = ["pytorch_model-00001-of-00002.bin"]
     for weight_map, message in (
-        ({"a.bias": names[0], "b": "pytorch_model-00002-of-00002.bin"}, "lists pytorch_model-00002-of-00002.bin"),
+        ({"a.bias": names[0], "b": "pytorch_model-00002-of-00002.bin"}, "lacks pytorch_model-00002-of-00002.bin, whi"),
         ({"a.bias": names[0], "b": names[0]}, "lists the weights b, which no file has"),
-        ({"a.bias": "../elsewhere.bin"}, "lists ../elsewhere.bin"),
+        ({"a.bias": "../elsewhere.bin"}, "lacks ../elsewhere.bin, which"),
         (["a.bias"], "index.json does not say which file has which weight"),
+        ({}, "lacks pytorch_model.bin$"),
     ):
         (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
         with pytest.raises(DataError, match=message):

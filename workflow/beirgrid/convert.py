@@ -49,10 +49,11 @@ def _convert(folder: Path, names: list[str]) -> None:
 
     index = folder / "pytorch_model.bin.index.json"
     listed = _listed(index) if index.is_file() else {}
-    if missing := sorted(set(listed.values()) - set(names)):
-        raise SystemExit(f"{index.name} lists {missing[0]}, which the checkpoint lacks")
+    wanted = sorted(set(listed.values())) or ["pytorch_model.bin"]
+    if missing := [name for name in wanted if name not in names]:
+        raise SystemExit(f"the checkpoint lacks {missing[0]}" + f", which {index.name} lists" * bool(listed))
     weight_map: dict[str, str] = {}
-    for name in sorted(set(listed.values())) or names:
+    for name in wanted:
         weights = _load(folder / name)
         if _HEAD[0] in weights:
             weights = _without_head(folder, weights)
@@ -108,7 +109,9 @@ def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, t
 
     A linear layer and a layer norm follow the first token's vector.
     """
-    if missing := [name for name in _HEAD if name not in weights]:
+    encoder = {name: tensor for name, tensor in weights.items() if name.startswith(_ENCODER)}
+    missing = [name for name in _HEAD if name not in weights] + [f"{_ENCODER}*"] * (not encoder)
+    if missing:
         raise SystemExit(f"the weights have {_HEAD[0]}, as ANCE's, but lack {missing[0]}")
     from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Pooling, Transformer
     from torch.nn import Identity
@@ -128,7 +131,7 @@ def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, t
         for number, (path, kind) in enumerate(zip(paths, modules, strict=True))
     ]
     (folder / "modules.json").write_text(json.dumps(entries, indent=2), encoding="utf-8")
-    return {name: tensor for name, tensor in weights.items() if name.startswith(_ENCODER)}
+    return encoder
 
 
 if __name__ == "__main__":
