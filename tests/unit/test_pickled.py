@@ -16,6 +16,7 @@ import pytest
 import torch
 from helpers import ROOT, write_collection
 from model_hub import ModelHub, serve
+from safetensors.torch import load_file
 
 from beirgrid import checkpoints, config, convert, files, lock
 from beirgrid.__main__ import main
@@ -175,6 +176,21 @@ def test_where_there_are_safetensors_no_pickle_is_fetched(hub, tmp_path):
     facts = done(fetch_model(hub, tmp_path, revision=commit), tmp_path)
     assert hub.downloaded() == set(facts["files"]) == {*OTHERS, "model.safetensors"}
     assert "converted" not in facts
+
+
+def test_tensors_of_every_kind_are_kept(tmp_path):
+    """Views, tied and trainable tensors, types and shapes that safetensors refuses or that are seldom."""
+    whole = torch.arange(12.0).reshape(3, 4)
+    tensors = {"whole": whole, "tied": whole, "transposed": whole.T, "view": whole[1:, 2:], "step": torch.tensor(7)}
+    tensors |= {"half": whole.half(), "brain": whole.bfloat16(), "mask": whole > 3, "empty": torch.ones(0, 3)}
+    tensors |= {"parameter": torch.nn.Parameter(whole + 1), "positions": torch.arange(4).expand((1, -1))}
+    saved(tmp_path / "pytorch_model.bin", tensors)
+    checkpoints._convert("toy", ["pytorch_model.bin"], tmp_path)
+    found = load_file(tmp_path / "model.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor), name
 
 
 def test_an_index_that_lists_other_files_or_weights_is_refused(tmp_path):
