@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import string
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,40 @@ def save_stanford(folder: Path, seed: int = 3, dimension: int = 16) -> Path:
     }
     (folder / "artifact.metadata").write_text(json.dumps(settings))
     return folder
+
+
+def save_pickled(folder: Path, source: Path, *, legacy: bool = False) -> Path:
+    """Save what old versions of transformers made of a checkpoint: its weights in a pickle alone.
+
+    Tied weights share memory, and the positions are among the weights. ``legacy`` is the format before PyTorch 1.6.
+    """
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    architecture = json.loads((source / "config.json").read_text())["architectures"][0]
+    model = getattr(transformers, architecture, None)  # ColBERT's is in its own code
+    weights = model.from_pretrained(source).state_dict() if model else load_file(source / "model.safetensors")
+    for name in [name for name in weights if name.endswith("embeddings.position_embeddings.weight")]:
+        positions = name.removesuffix("position_embeddings.weight") + "position_ids"
+        weights[positions] = torch.arange(len(weights[name]))[None]
+    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
+    return folder
+
+
+def save_ance(folder: Path, source: Path) -> tuple[Any, Any]:
+    """Save a RoBERTa as ANCE's published checkpoints are; return its head, a linear layer and a layer norm."""
+    import torch
+
+    save_pickled(folder, source)
+    weights = {f"roberta.{name}": tensor for name, tensor in torch.load(folder / "pytorch_model.bin").items()}
+    torch.manual_seed(5)
+    head, norm = torch.nn.Linear(32, 32), torch.nn.LayerNorm(32)
+    torch.nn.init.normal_(norm.weight)
+    weights |= {f"embeddingHead.{name}": tensor for name, tensor in head.state_dict().items()}
+    weights |= {f"norm.{name}": tensor for name, tensor in norm.state_dict().items()}
+    torch.save(weights, folder / "pytorch_model.bin")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["AnceEncoder"]}))
+    return head, norm

@@ -1,74 +1,131 @@
-"""The conversion of pickled weights that docs/models.md describes, done as it is described."""
+"""Pickled checkpoints of a hub on the loopback interface compute the same after their conversion."""
 
 from __future__ import annotations
 
-import re
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import save_plain
+from checkpoints import save_ance, save_pickled
+from helpers import ROOT
+from model_hub import ModelHub, serve
 
-from beirgrid import checkpoints
-from beirgrid.encoders import DenseEncoder
-from beirgrid.errors import DataError
+from beirgrid import files
+from beirgrid.encoders import (
+    DenseEncoder,
+    LateInteractionEncoder,
+    QueryGenerator,
+    SparseTextEncoder,
+    TermWeighter,
+    open_scorer,
+)
 
 BUDGET = {"cpu": 300, "cuda": 300}
 TEXTS = ["a word", "another one", "and a longer text of words"]
 
 
-def _pickled(folder: Path, kind: str, **more: object) -> dict[str, object]:
-    """Make of a plain checkpoint what old repositories hold: its weights in a pickle alone."""
-    import torch
-    from safetensors.torch import load_file
-
-    save_plain(folder, kind)
-    weights = load_file(folder / "model.safetensors")
-    torch.save({**weights, **more}, folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    return weights
-
-
-def _run(root: Path, number: int, folder: Path) -> None:
-    """Run one of the documented blocks on a folder."""
-    page = (root / "docs/models.md").read_text().split("## Converting pickled weights")[1]
-    block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[number]
-    exec(re.sub(r'^folder = ".*"$', f"folder = {str(folder)!r}", block, flags=re.MULTILINE), {})
+def fetch(hub: ModelHub, folder: Path, **entry: Any) -> Path:
+    """Fetch a checkpoint from the hub, by its newest commit and the command that the workflow runs."""
+    entry = {"revision": hub.main[entry["checkpoint"]], "pickled": True, **entry}
+    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", "toy", "--model", json.dumps(entry)]
+    command += ["--output", str(folder / "checkpoint"), "--made", str(folder / "model.json")]
+    environment = {**hub.environment(folder / "home"), "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "checkpoint"
 
 
-def test_a_pickled_checkpoint_is_refused_until_it_is_converted(root, tmp_path):
-    _pickled(tmp_path / "bert", "bert")
-    with pytest.raises(DataError, match=r"no \.safetensors weights.*docs/models\.md"):
-        checkpoints.fetch("toy", {"path": str(tmp_path / "bert")}, tmp_path / "first")
-    _run(root, 0, tmp_path / "bert")
-    checkpoints.fetch("toy", {"path": str(tmp_path / "bert")}, tmp_path / "second")
-    save_plain(tmp_path / "same", "bert")
-    spec = {"similarity": "dot", "pooling": "mean"}
-    found, expected = (
-        DenseEncoder(tmp_path / name, spec, "cpu", "float32", BUDGET).encode_documents(TEXTS)
-        for name in ("second", "same")
-    )
-    np.testing.assert_array_equal(found, expected)
+def vectors(folder: Path, **spec: Any) -> Any:
+    return DenseEncoder(folder, {"similarity": "dot", **spec}, "cpu", "float32", BUDGET).encode_documents(TEXTS)
 
 
-def test_ance_keeps_its_head(root, tmp_path):
+def scores(folder: Path, family: str) -> Any:
+    return open_scorer(folder, {"family": family}, "cpu", "float32", BUDGET).score(TEXTS, TEXTS[::-1])
+
+
+COMPUTE = {
+    "bert": lambda folder: vectors(folder, pooling="mean"),
+    "dpr-question": lambda folder: vectors(folder, pooling="pooler"),
+    "dpr-context": lambda folder: vectors(folder, pooling="pooler"),
+    "sparta": lambda folder: (
+        SparseTextEncoder(folder, {"pooling": "sparta"}, "cpu", "float32", BUDGET).encode_documents(TEXTS).toarray()
+    ),
+    "splade": lambda folder: SparseTextEncoder(folder, {}, "cpu", "float32", BUDGET).encode_documents(TEXTS).toarray(),
+    "stanford": lambda folder: LateInteractionEncoder(
+        folder, {"query_length": 8}, "cpu", "float32", BUDGET
+    ).encode_documents(TEXTS)[0],
+    "term-weights": lambda folder: TermWeighter(folder, {}, "cpu", "float32", BUDGET).weigh(TEXTS),
+    "electra": lambda folder: scores(folder, "cross-encoder"),
+    "seq2seq": lambda folder: scores(folder, "seq2seq-reranker"),
+    "query-generator": lambda folder: QueryGenerator(folder, {}, "cpu", "float32", BUDGET).generate(TEXTS, 3, 0),
+}
+
+
+@pytest.mark.parametrize("kind", COMPUTE)
+def test_a_converted_checkpoint_computes_the_same(tiny_models, tmp_path, kind):
+    pickled = save_pickled(tmp_path / "pickled", tiny_models[kind], legacy=kind.startswith("dpr"))
+    with serve() as hub:
+        hub.push("some/model", pickled)
+        found = COMPUTE[kind](fetch(hub, tmp_path, checkpoint="some/model"))
+    expected = COMPUTE[kind](tiny_models[kind])
+    if isinstance(expected, list):
+        assert found == expected
+    else:
+        np.testing.assert_array_equal(found, expected)
+    facts = files.read_json(tmp_path / "model.json")["facts"]
+    assert facts["converted"]["files"] == {"pytorch_model.bin": files.sha256(pickled / "pytorch_model.bin")}
+    assert facts["files"]["model.safetensors"] == files.sha256(tmp_path / "checkpoint" / "model.safetensors")
+    assert not list((tmp_path / "checkpoint").rglob("*.bin"))
+
+
+def test_ance_keeps_its_head(tiny_models, tmp_path):
     import torch
     from transformers import AutoTokenizer, RobertaModel
 
-    torch.manual_seed(0)
-    head, norm = torch.nn.Linear(32, 32), torch.nn.LayerNorm(32)
-    torch.nn.init.normal_(norm.weight)
-    more = {"embeddingHead." + name: value.detach() for name, value in head.named_parameters()}
-    more |= {"norm." + name: value.detach() for name, value in norm.named_parameters()}
-    _pickled(tmp_path / "ance", "roberta", **more)
-    _run(root, 0, tmp_path / "ance")
-    _run(root, 1, tmp_path / "ance")
-    encoder = DenseEncoder(tmp_path / "ance-whole", {"similarity": "dot"}, "cpu", "float32", BUDGET)
-
-    save_plain(tmp_path / "roberta", "roberta")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "roberta")
-    model = RobertaModel.from_pretrained(tmp_path / "roberta", add_pooling_layer=False)
+    head, norm = save_ance(tmp_path / "pickled", tiny_models["roberta"])
+    with serve() as hub:
+        hub.push("castorini/ance", tmp_path / "pickled")
+        found = vectors(fetch(hub, tmp_path, checkpoint="castorini/ance"))
+    tokenizer = AutoTokenizer.from_pretrained(tiny_models["roberta"])
+    model = RobertaModel.from_pretrained(tiny_models["roberta"], add_pooling_layer=False)
     with torch.inference_mode():
         tokens = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 0] for text in TEXTS]
         expected = norm(head(torch.stack(tokens)))
-    np.testing.assert_allclose(encoder.encode_documents(TEXTS), expected, atol=1e-4)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_shards_and_modules_are_converted(tiny_models, tmp_path):
+    """Weights in several files with an index, and a module of sentence-transformers with weights of its own."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    whole = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
+    whole.append(Dense(32, 8))
+    whole.save_pretrained(str(tmp_path / "whole"))
+    pickled = save_pickled(tmp_path / "pickled", tmp_path / "whole")
+    weights = torch.load(pickled / "pytorch_model.bin")
+    (pickled / "pytorch_model.bin").unlink()
+    names = sorted(weights)
+    parts = {"pytorch_model-00001-of-00002.bin": names[:9], "pytorch_model-00002-of-00002.bin": names[9:]}
+    for name, part in parts.items():
+        torch.save({key: weights[key] for key in part}, pickled / name)
+    weight_map = {key: name for name, part in parts.items() for key in part}
+    (pickled / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    torch.save(whole[2].state_dict(), pickled / "2_Dense" / "pytorch_model.bin")
+    for junk in ("training_args.bin", "optimizer.pt", "1_Pooling/rust_model.ot", "checkpoint-9/pytorch_model.bin"):
+        (pickled / junk).parent.mkdir(exist_ok=True)
+        (pickled / junk).write_bytes(b"no tensors")
+    with serve() as hub:
+        hub.push("some/model", pickled)
+        folder = fetch(hub, tmp_path, checkpoint="some/model")
+        assert {name for name in hub.downloaded() if name.endswith((".bin", ".pt", ".ot"))} == {
+            *parts,
+            "2_Dense/pytorch_model.bin",
+        }
+    np.testing.assert_array_equal(vectors(folder), vectors(tmp_path / "whole"))
+    assert not list(folder.rglob("pytorch_model*"))

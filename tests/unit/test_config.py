@@ -509,23 +509,29 @@ def test_the_languages_of_bm25_are_those_of_anserinis_jar():
     assert set(config.BM25_LANGUAGES.split()) - {"en", "sw"} == codes
 
 
-def test_models_to_bring_are_named_before_the_grid_starts(raw, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    raw["grid"] = {"systems": ["dpr", "ance", "minilm", "genq"], "datasets": ["scifact"]}
-    raw["models"]["ance"]["path"] = str(tmp_path / "ance")
-    plan = Grid(config.load(raw), raw)
-    assert plan.to_bring["ance"] == str(tmp_path / "ance")
-    assert set(plan.to_bring) == {"ance", "dpr", "dpr-question"}
-    assert f"\n  ance: {tmp_path / 'ance'}" in plan.notice()
-    assert "docs/models.md" in plan.notice()
-    (tmp_path / "ance").mkdir()
-    (tmp_path / "results/models/dpr/checkpoint").mkdir(parents=True)
-    plan = Grid(config.load(raw), raw)
-    assert set(plan.to_bring) == {"dpr-question"}
-    raw["grid"]["systems"] = ["minilm", "bm25+electra"]
-    assert set(Grid(config.load(raw), raw).to_bring) == {"ms-marco-electra"}  # no commit of it is known
-    raw["grid"]["systems"] = ["minilm"]
-    assert Grid(config.load(raw), raw).notice() == ""
+def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, root):
+    """Each of its models is trained here or fetched from a commit that is pinned or resolved."""
+    raw.update(yaml.safe_load((root / "config/grids/paper.yaml").read_text()))
+    for dataset in ("bioasq", "signal1m", "trec-news", "robust04"):
+        raw["corpora"][raw["datasets"][dataset]["corpus"]]["path"] = "/nowhere"
+    loaded = config.load(raw)
+    plan = Grid(loaded, raw)
+    asked = {model for name in plan.systems for model in config.models_of(loaded, loaded.systems[name].spec)}
+    models = set().union(*(config.made_with(loaded, model) for model in asked))
+    assert {"ance", "dpr", "dpr-question", "sparta", "tas-b", "genq-queries"} <= models
+    for name in models:
+        entry = loaded.models[name].spec
+        assert "train" in entry or {"checkpoint", "revision"} <= set(entry), name
+        assert "path" not in entry, name
+    assert set(plan.not_supplied) == {"bioasq", "signal1m", "trec-news", "robust04"}
+    assert plan.notice().count("\n  ") == 4
+
+
+def test_the_folder_of_a_model_that_another_is_trained_from_must_be_there(raw):
+    raw["models"]["tas-b"]["path"] = "/nowhere"
+    raw["grid"] = {"systems": ["genq"], "datasets": ["scifact"]}
+    with pytest.raises(ConfigError, match=r"models\.tas-b\.path: there is no folder /nowhere"):
+        config.load(raw)
 
 
 def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):

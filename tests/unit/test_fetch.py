@@ -451,15 +451,9 @@ def without(*left_out: str) -> dict[str, bytes]:
         pytest.param(without("model.safetensors"), {}, r"'toy': no \.safetensors weights", id="no-weights"),
         pytest.param(without("tokenizer.json"), {}, "'toy': the checkpoint has no tokenizer", id="no-tokenizer"),
         pytest.param(
-            {},
-            {"checkpoint": "a/b"},
-            "'toy': there is no folder .*: put a/b there, its weights as .safetensors .docs/models.md",
-            id="no-folder-of-converted-weights",
-        ),
-        pytest.param(
             {**without("model.safetensors"), **PICKLES},
             {},
-            r"'toy': no \.safetensors weights.*Convert them yourself \(docs/models.md.*set models\.toy\.path",
+            r"'toy': no \.safetensors weights.*set models\.toy\.pickled to true, and they are converted",
             id="only-pickled-weights",
         ),
         pytest.param(

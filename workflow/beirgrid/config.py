@@ -15,8 +15,9 @@ from typing import Any
 import jsonschema
 import yaml
 
+from . import files, lock, paths
 from .environment import BATCH_TOKENS
-from .errors import BeirgridError, ConfigError, nearest
+from .errors import BeirgridError, ConfigError, DataError, nearest
 from .metrics import parse_metric
 
 SCHEMA = Path(__file__).parent.parent / "schemas" / "config.schema.yaml"
@@ -229,9 +230,12 @@ def models_of(config: Config, system: Mapping[str, Any]) -> list[str]:
     return [*named, *(tower for name in named if (tower := config.models[name].query_model))]
 
 
-def brought(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a person has to bring a hub's model: its weights are pickled there, or no commit is known."""
-    return bool(spec.get("pickled")) or ("checkpoint" in spec and "revision" not in spec)
+def made_with(config: Config, model: str) -> set[str]:
+    """Return a model and those that it is trained from or with."""
+    train = config.models[model].train or {}
+    others = [train[key] for key in ("base", "generator", "teacher") if key in train]
+    others += [name for name in train.get("retrievers", ()) if name in config.models]
+    return {model}.union(*(made_with(config, name) for name in others))
 
 
 def queries_per_document(train: Mapping[str, Any], documents: int) -> int:
@@ -467,12 +471,34 @@ def _grid_problems(config: Config) -> Iterator[str]:
     for metric in config.metrics:
         if parse_metric(metric).k > config.depth:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.depth})"
-    for name in sorted(models):
+    for name in sorted(set().union(*(made_with(config, model) for model in models))):
         spec = config.models[name].spec
-        if "path" in spec and not brought(spec) and not resolve_path(spec["path"]).is_dir():
+        if "path" in spec and not resolve_path(spec["path"]).is_dir():
             yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
+        if "path" not in spec and spec.get("revision") == lock.RESOLVE:
+            yield from _lock_problems(name, spec["checkpoint"])
+    for name in sorted(models):
         yield from _leakage_problems(config, name)
     yield from _language_problems(config)
+
+
+def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
+    """A lock file that cannot be read, or that names another commit than the checkpoint was fetched at."""
+    try:
+        locked = lock.read().get(checkpoint, {}).get("commit")
+    except DataError as error:
+        yield str(error)
+        return
+    made = Path(paths.MODEL_MADE.format(model=model))
+    try:
+        fetched = files.read_json(made)["facts"].get("commit")
+    except (OSError, ValueError, KeyError):  # nothing is fetched yet
+        return
+    if locked and fetched and locked != fetched:
+        yield (
+            f"models.{model}: {made.parent} was fetched at commit {fetched}, {lock.LOCK} says {locked}. Remove that "
+            f"folder to fetch the other commit and make all that follows from it again, or restore {lock.LOCK}"
+        )
 
 
 # Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
@@ -520,7 +546,10 @@ def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]
     if not origins and "checkpoint" not in model:
         yield f"{where}: needs a checkpoint with its revision, or a path, package or train"
     if not origins and "checkpoint" in model and "revision" not in model:
-        yield f"{where}: needs a revision (40 hex digits), so that the numbers stay the same when the hub changes"
+        yield (
+            f"{where}: needs a revision (40 hex digits), so that the numbers stay the same when the hub changes; "
+            f"'{lock.RESOLVE}' asks the hub for it once"
+        )
     if "package" in model and not model.get("files"):
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
     if model["family"] == "dense" and "similarity" not in model:

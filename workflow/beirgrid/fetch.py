@@ -337,9 +337,10 @@ def _judged_queries(
 
 
 def fetch_model(name: str, entry: dict[str, Any], output: Path, made: Path) -> None:
-    """Bring a model's checkpoint into ``output``, verified against the hashes of its entry."""
+    """Fetch a model's checkpoint into ``output``, verified against the hashes of its entry."""
     with provenance.record("fetch", made, entry) as facts:
         with files.atomic(output, directory=True) as temporary:
-            checkpoints.fetch(name, entry, temporary)
-            facts["files"] = checkpoints.verify(name, entry, temporary)
+            facts |= checkpoints.fetch(name, entry, temporary)
+            pickles = facts.get("converted", {}).get("files", ())
+            facts["files"] = checkpoints.verify(name, entry, temporary, pickles)
         facts["bytes"] = files.size(output)

@@ -21,8 +21,8 @@ from .config import (
     RECIPES,
     Config,
     System,
-    brought,
     find_local,
+    made_with,
     models_of,
     rerank_depth,
     resolve_path,
@@ -37,7 +37,9 @@ _MODEL_KEYS = (
     *("family", "similarity", "pooling", "separator", "max_length", "precision", "trust_remote_code"),
     *_EXPANSION_KEYS,
 )
-_FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "trust_remote_code")
+_FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
+# Of these, what a folder of one's own makes meaningless.
+_HUB_KEYS = ("checkpoint", "revision")
 _CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
 # What of a recipe each stage of an adaptation receives: another learning rate writes no new queries.
@@ -50,7 +52,7 @@ _STAGE_KEYS = {
 # What of its own entry a model is trained with.
 _TRAINED_KEYS = ("similarity", "max_length", "prompts", "precision")
 
-DATASETS_PAGE, MODELS_PAGE = (CHECKOUT / "docs" / f"{page}.md" for page in ("datasets", "models"))
+DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
@@ -86,49 +88,21 @@ class Grid:
         folders = {part: self.config.corpora[self.config.datasets[part].corpus].missing for part in parts}
         return {part: folder for part, folder in folders.items() if folder}
 
-    @cached_property
-    def to_bring(self) -> dict[str, str]:
-        """Models that cannot be fetched before a person has brought them, with where they are looked for."""
-        entries = [(name, self.config.models[name].spec) for name in self._models_behind(self.systems)]
-        return {
-            name: str(resolve_path(spec["path"])) if "path" in spec else f"models.{name}.path"
-            for name, spec in entries
-            if brought(spec)
-            and not ("path" in spec and resolve_path(spec["path"]).is_dir())
-            and not Path(paths.CHECKPOINT.format(model=name)).is_dir()
-        }
-
     def _models_behind(self, systems: Iterable[str]) -> list[str]:
         """Return the models of systems, and those that they are trained from or with, by name."""
         specs = [self._system(name).spec for name in systems]
         models = {name for spec in specs for name in models_of(self.config, spec)}
-        return sorted(set[str]().union(*map(self._made_with, models)))
-
-    def _made_with(self, model: str) -> set[str]:
-        """Return a model and those that it is trained from or with."""
-        train = self.config.models[model].train or {}
-        others = [train[key] for key in ("base", "generator", "teacher") if key in train]
-        others += [name for name in train.get("retrievers", ()) if name in self.config.models]
-        return {model}.union(*map(self._made_with, others))
+        return sorted(set[str]().union(*(made_with(self.config, name) for name in models)))
 
     def notice(self) -> str:
         """Return what a person should know before the grid starts, or an empty string."""
-        told = []
-        if self.not_supplied:
-            told.append(
-                'Some datasets are not supplied. Their cells will read "not supplied"; all else runs. To have them, '
-                f"fill their folders as {DATASETS_PAGE} says, and run again:\n"
-                + "\n".join(f"  {name}: {folder}" for name, folder in self.not_supplied.items())
-            )
-        if self.to_bring:
-            told.append(
-                f"Some models are yours to bring, converted as {MODELS_PAGE} says: the hub has their weights in pickle "
-                "form (pickled: false in an entry says that this is no longer so), or no commit of them is known. "
-                "Else their cells will fail, and tables, which come when all cells are done, wait for them (or take "
-                "their systems out of the grid). Where they are looked for:\n"
-                + "\n".join(f"  {name}: {place}" for name, place in self.to_bring.items())
-            )
-        return "\n".join(told)
+        if not self.not_supplied:
+            return ""
+        return (
+            'Some datasets are not supplied. Their cells will read "not supplied"; all else runs. To have them, '
+            f"fill their folders as {DATASETS_PAGE} says, and run again:\n"
+            + "\n".join(f"  {name}: {folder}" for name, folder in self.not_supplied.items())
+        )
 
     @cached_property
     def systems(self) -> list[str]:
@@ -195,7 +169,8 @@ class Grid:
 
     def fetch_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the fetch command receives."""
-        return as_json(self._absolute(self.config.models[model].spec), _FETCH_KEYS)
+        spec = self._absolute(self.config.models[model].spec)
+        return as_json(spec, [key for key in _FETCH_KEYS if not ("path" in spec and key in _HUB_KEYS)])
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""

@@ -107,7 +107,6 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) 
         "systems": list(grid.config.grid_systems),
         "datasets": list(grid.config.grid_datasets),
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
-        "to_bring": grid.to_bring,
         "rates": _rates(grid),
         "device": grid.needs.device,
         "jobs_in_all": len(everything),
@@ -299,8 +298,6 @@ def _text(plan: dict[str, Any], cells: bool) -> Iterator[str]:
     yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
     if plan["not_supplied"]:
         yield f"Not supplied, so not planned: {', '.join(plan['not_supplied'])}"
-    if plan["to_bring"]:
-        yield f"To be brought first (docs/models.md): {', '.join(plan['to_bring'])}"
     if total["jobs"]:
         yield from _stages(plan)
     yield f"Rates: {plan['rates']}."

@@ -40,7 +40,8 @@ STAGE_VERSIONS = {
 }
 
 _PACKAGES = {
-    **dict.fromkeys(("fetch", "fetch_dataset"), ("ir_datasets", "datasets", "pyarrow")),
+    "fetch": ("ir_datasets", "datasets", "pyarrow", "torch", "safetensors"),
+    "fetch_dataset": ("ir_datasets", "datasets", "pyarrow"),
     "train": ("torch", "transformers", "sentence-transformers"),
     "generate": ("torch", "transformers"),
     "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),

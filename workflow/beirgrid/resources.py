@@ -266,7 +266,11 @@ class Needs:
     def _of_fetch_model(self, model: str) -> Need:
         entry, weights = self.config.models[model].spec, self._weights_mb(model)
         download = weights if "checkpoint" in entry and not {"path", "package"} & set(entry) else 0.0
-        return Need(PLAIN[0] + download / self.rate("download_mb") + weights / 200, PLAIN[1], weights, 0.0, download)
+        seconds = PLAIN[0] + download / self.rate("download_mb") + weights / 200
+        if not entry.get("pickled"):
+            return Need(seconds, PLAIN[1], weights, 0.0, download)
+        # Converting holds the weights twice, as they are read and as they are written.
+        return Need(seconds + NEURAL[0] + weights / 200, NEURAL[1] + 2 * weights, weights, weights, download)
 
     def _of_encode(self, model: str, corpus: str, shard: str) -> Need:
         vectors = self.documents(corpus, int(shard)) * self.size(model)["dimensions"] * 4 / 1e6

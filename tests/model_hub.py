@@ -1,0 +1,107 @@
+"""A hub of models on the loopback interface: the part of the Hugging Face hub's API that its own client uses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass
+class ModelHub:
+    """Repositories by name and commit, and what was asked of them."""
+
+    url: str = ""
+    commits: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
+    main: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def commit(self, repository: str, contents: dict[str, bytes]) -> str:
+        """Add a commit to the branch main; return its name."""
+        digest = hashlib.sha1(repr((repository, sorted(contents.items()))).encode()).hexdigest()
+        self.commits[repository, digest] = contents
+        self.main[repository] = digest
+        return digest
+
+    def push(self, repository: str, folder: Path) -> str:
+        """Add a folder as a commit to the branch main; return its name."""
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        return self.commit(repository, {str(path.relative_to(folder)): path.read_bytes() for path in paths})
+
+    def downloaded(self) -> set[str]:
+        """Return the files whose content was asked for."""
+        return {path.split("/", 5)[5] for path in self.asked if path.startswith("GET /") and "/resolve/" in path}
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """Return the environment in which the hub's client asks this hub."""
+        return {
+            **os.environ,
+            **{"HF_ENDPOINT": self.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1", "HF_HOME": str(home)},
+        }
+
+
+def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self, content: bytes, status: int = 200, **headers: str) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        def _json(self, value: Any) -> None:
+            self._answer(json.dumps(value).encode(), Content_Type="application/json")
+
+        def do_GET(self) -> None:
+            path = unquote(urlsplit(self.path).path)
+            hub.asked.append(f"{self.command} {path}")
+            api = path.startswith("/api/models/")
+            owner, name, what, revision, *rest = [*path.removeprefix("/api/models").strip("/").split("/"), "", ""]
+            repository, file = f"{owner}/{name}", "/".join(rest).strip("/")
+            commit = hub.main.get(repository, "") if revision == "main" else revision
+            contents = hub.commits.get((repository, commit))
+            if contents is None:
+                self._answer(b"", 404, X_Error_Code="RevisionNotFound")
+            elif api and what == "revision":
+                listed = [{"rfilename": each} for each in contents]
+                self._json({"id": repository, "modelId": repository, "sha": commit, "siblings": listed})
+            elif api and what == "tree":
+                sizes = {each: len(data) for each, data in contents.items()}
+                self._json(
+                    [{"type": "file", "path": each, "size": size, "oid": "0" * 40} for each, size in sizes.items()]
+                )
+            elif what == "resolve" and file in contents:
+                tag = f'"{hashlib.sha1(contents[file]).hexdigest()}"'
+                self._answer(contents[file], X_Repo_Commit=commit, ETag=tag)
+            else:
+                self._answer(b"", 404, X_Error_Code="EntryNotFound")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+@contextmanager
+def serve() -> Iterator[ModelHub]:
+    """Serve an empty hub while the block runs."""
+    hub = ModelHub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,366 @@
+"""Pickled weights that are refused, and the lock file of checkpoints that no source pins."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import ROOT, write_collection
+from model_hub import ModelHub, serve
+from safetensors.torch import load_file
+
+from beirgrid import checkpoints, config, convert, files, lock
+from beirgrid.__main__ import main
+from beirgrid.errors import ConfigError, DataError
+from beirgrid.grid import Grid
+
+OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
+WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
+
+
+class Attack:
+    """Runs a command when it is unpickled in full."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.marker}",)
+
+
+def saved(path: Path, value: Any, **options: Any) -> bytes:
+    torch.save(value, path, **options)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def hub() -> Iterator[ModelHub]:
+    with serve() as found:
+        yield found
+
+
+def fetch_model(hub: ModelHub, folder: Path, model: str = "toy", also: str = "", **entry: Any) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    entry = {"checkpoint": "some/model", "revision": "resolve", "pickled": True, **entry}
+    out = Path("results/models") / model
+    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", model, "--model", json.dumps(entry)]
+    command += ["--output", str(out / "checkpoint"), "--made", str(out / "model.json")]
+    environment = {**hub.environment(folder / "home"), "PYTHONPATH": f"{ROOT / 'workflow'}:{also}"}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE)
+
+
+def refusal(job: subprocess.Popen[str], folder: Path) -> str:
+    """Return the one message with which a job ends that leaves nothing."""
+    _, stderr = job.communicate()
+    assert job.returncode == 1, stderr
+    assert "Traceback" not in stderr
+    assert not list((folder / "results/models/toy").iterdir())
+    return stderr.strip().splitlines()[-1]
+
+
+def done(job: subprocess.Popen[str], folder: Path, model: str = "toy") -> dict[str, Any]:
+    """Return the facts that a job recorded."""
+    _, stderr = job.communicate()
+    assert job.returncode == 0, stderr
+    facts: dict[str, Any] = files.read_json(folder / "results/models" / model / "model.json")["facts"]
+    return facts
+
+
+# ---- files that are refused
+
+
+def attack(path: Path) -> bytes:
+    """A pickle that torch.load without weights_only would obey."""
+    marker = path.with_name("marker")
+    data = saved(path, {**WEIGHTS, "z": Attack(marker)})
+    with pytest.raises(AttributeError):  # what follows the command fails, the command does not
+        torch.load(path, weights_only=False)["z"].no_tensor  # noqa: B018
+    assert marker.exists()
+    marker.unlink()
+    return data
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(
+            attack, r"pytorch_model.bin is refused: .*holds more than tensors \(it names posix.system\)$", id="zip"
+        ),
+        pytest.param(
+            lambda path: pickle.dumps(Attack(path.with_name("marker")), protocol=2),
+            r"is refused: .* \(it names posix.system\)$",
+            id="bare",
+        ),
+        pytest.param(lambda path: saved(path, WEIGHTS)[:-400], r"cannot be read as weights .*is it whole\?$", id="cut"),
+        pytest.param(
+            lambda path: saved(path, WEIGHTS, _use_new_zipfile_serialization=False)[:-9],
+            r"cannot be read as weights .*is it whole\?$",
+            id="cut-legacy",
+        ),
+        pytest.param(lambda _: b"", "pytorch_model.bin (cannot be read|is refused)", id="empty"),
+        pytest.param(
+            lambda path: saved(path, {**WEIGHTS, "epoch": 3}), "'epoch' is a int, not a plain tensor", id="int"
+        ),
+        pytest.param(
+            lambda path: saved(path, {"model": WEIGHTS}), "'model' is a dict, not a plain tensor", id="nested"
+        ),
+        pytest.param(lambda path: saved(path, [WEIGHTS["a.bias"]]), "it holds a list, not tensors by name", id="list"),
+        pytest.param(lambda path: saved(path, {}), "it holds a dict, not tensors by name", id="nothing"),
+        pytest.param(
+            lambda path: saved(path, {"a": torch.eye(3).to_sparse()}),
+            "'a' is a Tensor, not a plain tensor",
+            id="sparse",
+        ),
+        pytest.param(
+            lambda path: saved(path, {"a": torch.ones(1).expand(10**6, 10**6)}),
+            "'a' is not stored as a plain tensor",
+            id="4-TB-from-one-number",
+        ),
+        pytest.param(
+            lambda path: saved(path, {**WEIGHTS, "embeddingHead.weight": torch.eye(3)}),
+            "have embeddingHead.weight, as ANCE's, but lack embeddingHead.bias",
+            id="half-a-head",
+        ),
+    ],
+)
+def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: Callable[[Path], bytes], message):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, data in {**OTHERS, "pytorch_model.bin": content(tmp_path / "made")}.items():
+        (folder / name).write_bytes(data)
+    out = tmp_path / "out"
+    entry = json.dumps({"path": str(folder), "pickled": True})
+    arguments = ["--name", "toy", "--model", entry, "--output", str(out / "checkpoint"), "--made", str(out / "made")]
+    assert main(["fetch", "model", *arguments]) == 1
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("beirgrid fetch: error: model 'toy': ")
+    assert "\n" not in error
+    assert "weights_only" not in error
+    assert re.search(message, error), error
+    assert not (tmp_path / "marker").exists()
+    assert not list(out.iterdir())
+
+
+def test_a_malicious_a_cut_and_a_changed_file_of_a_hub_are_refused(hub, tmp_path):
+    good = saved(tmp_path / "good", WEIGHTS)
+    commit = hub.commit("some/model", {**OTHERS, "pytorch_model.bin": attack(tmp_path / "made")})
+    error = refusal(fetch_model(hub, tmp_path, revision=commit), tmp_path)
+    assert "pytorch_model.bin is refused: it is damaged, or holds more than tensors (it names posix.system)" in error
+    wanted = files.sha256(tmp_path / "good")
+    error = refusal(fetch_model(hub, tmp_path, revision=commit, files={"pytorch_model.bin": wanted}), tmp_path)
+    assert f"the registry says {wanted}" in error  # the pickle was not opened
+    assert not (tmp_path / "marker").exists()
+    commit = hub.commit("some/model", {**OTHERS, "pytorch_model.bin": good[: len(good) // 2]})
+    assert "is it whole?" in refusal(fetch_model(hub, tmp_path, revision=commit), tmp_path)
+    commit = hub.commit("some/model", {**OTHERS, "pytorch_model.bin": good})
+    error = refusal(fetch_model(hub, tmp_path, revision=commit, pickled=False), tmp_path)
+    assert "set models.toy.pickled to true" in error
+    facts = done(fetch_model(hub, tmp_path, revision=commit, files={"pytorch_model.bin": wanted}), tmp_path)
+    assert facts["commit"] == commit
+    assert facts["converted"]["files"] == {"pytorch_model.bin": wanted}
+    assert set(facts["files"]) == {*OTHERS, "model.safetensors"}
+
+
+def test_where_there_are_safetensors_no_pickle_is_fetched(hub, tmp_path):
+    contents = {**OTHERS, "pytorch_model.bin": b"code", "model.safetensors": b"weights"}
+    commit = hub.commit("some/model", contents)
+    facts = done(fetch_model(hub, tmp_path, revision=commit), tmp_path)
+    assert hub.downloaded() == set(facts["files"]) == {*OTHERS, "model.safetensors"}
+    assert "converted" not in facts
+
+
+def test_tensors_of_every_kind_are_kept(tmp_path):
+    """Views, tied and trainable tensors, types and shapes that safetensors refuses or that are seldom."""
+    whole = torch.arange(12.0).reshape(3, 4)
+    tensors = {"whole": whole, "tied": whole, "transposed": whole.T, "view": whole[1:, 2:], "step": torch.tensor(7)}
+    tensors |= {"half": whole.half(), "brain": whole.bfloat16(), "mask": whole > 3, "empty": torch.ones(0, 3)}
+    tensors |= {"parameter": torch.nn.Parameter(whole + 1), "positions": torch.arange(4).expand((1, -1))}
+    saved(tmp_path / "pytorch_model.bin", tensors)
+    checkpoints._convert("toy", ["pytorch_model.bin"], tmp_path)
+    found = load_file(tmp_path / "model.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor), name
+
+
+def test_an_index_that_lists_other_files_or_weights_is_refused(tmp_path):
+    saved(tmp_path / "pytorch_model-00001-of-00002.bin", WEIGHTS)
+    names = ["pytorch_model-00001-of-00002.bin"]
+    for weight_map, message in (
+        ({"a.bias": names[0], "b": "pytorch_model-00002-of-00002.bin"}, "lacks pytorch_model-00002-of-00002.bin, whi"),
+        ({"a.bias": names[0], "b": names[0]}, "lists the weights b, which no file has"),
+        ({"a.bias": "../elsewhere.bin"}, "lacks ../elsewhere.bin, which"),
+        (["a.bias"], "index.json does not say which file has which weight"),
+        ({}, "lacks pytorch_model.bin$"),
+    ):
+        (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(DataError, match=message):
+            checkpoints._convert("toy", names, tmp_path)
+
+
+# ---- the process that converts
+
+
+def test_the_record_says_whether_the_conversion_had_a_network(hub):
+    """Once cut off, a process does not reach a server on the same machine either."""
+    program = "import convert, socket, sys\nprint(convert.isolate())\n"
+    program += "socket.create_connection(('127.0.0.1', int(sys.argv[1])))"
+    command = [sys.executable, "-c", program, hub.url.rpartition(":")[2]]
+    folder = Path(convert.__file__).parent
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (ran.returncode == 0) == ran.stdout.startswith("not cut off"), ran.stderr
+
+
+def test_the_conversion_sees_no_secret_and_no_module_of_the_working_directory(tmp_path, monkeypatch):
+    saved(tmp_path / "pytorch_model.bin", WEIGHTS)
+    (tmp_path / "site").mkdir()
+    seen = "import json, os; json.dump(dict(os.environ), open(os.environ['TMPDIR'] + '/seen', 'w'))"
+    (tmp_path / "site" / "sitecustomize.py").write_text(seen)
+    (tmp_path / "safetensors.py").write_text("raise SystemExit('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    checkpoints._convert("toy", ["pytorch_model.bin"], tmp_path)
+    environment = files.read_json(tmp_path / "seen")
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert "secret" not in environment.values()
+
+
+def test_a_conversion_that_is_killed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "python").write_text("#!/bin/sh\nkill -9 $$\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(DataError, match="'toy': its conversion was ended by SIGKILL"):
+        checkpoints._convert("toy", ["pytorch_model.bin"], tmp_path)
+
+
+def test_a_disk_that_is_full_while_weights_are_converted_is_named(full_disk, tmp_path):
+    saved(full_disk / "pytorch_model.bin", {"a": torch.ones(150_000)})
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints._convert("toy", ["pytorch_model.bin"], full_disk)
+
+
+# ---- a branch that is resolved once
+
+
+def locked(folder: Path) -> Any:
+    return files.read_json(folder / lock.LOCK)
+
+
+def test_a_branch_is_resolved_once(hub, tmp_path):
+    contents = {**OTHERS, "pytorch_model.bin": saved(tmp_path / "good", WEIGHTS)}
+    first = hub.commit("some/model", contents)
+    facts = done(fetch_model(hub, tmp_path), tmp_path)
+    digests = {**facts["files"], **facts["converted"]["files"]}
+    del digests["model.safetensors"]
+    assert locked(tmp_path) == {"some/model": {"commit": first, "files": digests}}
+    hub.commit("some/model", {**contents, "config.json": b'{"new": 1}'})
+    hub.asked.clear()
+    assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == first
+    assert not any(path.endswith("/revision/main") for path in hub.asked)
+
+
+def test_a_changed_file_and_a_lost_commit_are_refused(hub, tmp_path):
+    contents = {**OTHERS, "model.safetensors": b"weights"}
+    commit = hub.commit("some/model", contents)
+    done(fetch_model(hub, tmp_path), tmp_path)
+    for path in sorted((tmp_path / "results").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    hub.commits["some/model", commit] = {**contents, "model.safetensors": b"other weights"}
+    error = refusal(fetch_model(hub, tmp_path), tmp_path)
+    assert "model.safetensors of some/model has SHA-256" in error
+    assert "remove 'some/model' from checkpoints.lock.json and run again" in error
+    del hub.commits["some/model", commit]
+    error = refusal(fetch_model(hub, tmp_path), tmp_path)
+    assert f"some/model at revision {commit} cannot be fetched (RevisionNotFoundError" in error
+    assert "remove 'some/model' from checkpoints.lock.json and run again" in error
+    newer = hub.commit("some/model", {**contents, "model.safetensors": b"newer weights"})
+    (tmp_path / lock.LOCK).write_text("{}")
+    assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == newer
+
+
+def test_jobs_that_resolve_side_by_side_agree(hub, tmp_path):
+    """Three of one checkpoint, and two of others."""
+    contents = {**OTHERS, "model.safetensors": b"weights"}
+    names = ["some/model", "some/model", "some/model", "some/second", "some/third"]
+    for name in set(names):
+        hub.commit(name, contents)
+    jobs = [fetch_model(hub, tmp_path, f"m{i}", checkpoint=name) for i, name in enumerate(names)]
+    commits = [done(job, tmp_path, f"m{i}")["commit"] for i, job in enumerate(jobs)]
+    assert [locked(tmp_path)[name]["commit"] for name in names] == commits
+    assert all(set(entry["files"]) == set(contents) for entry in locked(tmp_path).values())
+    assert sum(path.endswith("some/model/revision/main") for path in hub.asked) == 1
+
+
+@pytest.mark.parametrize("revision", ["resolve", "0" * 40])
+def test_a_hub_that_does_not_answer_is_named(tmp_path, revision):
+    """The client's waits between its attempts are left out."""
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep = lambda seconds: None\n")
+    job = fetch_model(ModelHub("http://127.0.0.1:9"), tmp_path, also=str(tmp_path), revision=revision)
+    error = refusal(job, tmp_path)
+    assert f"some/model at revision {revision} cannot be fetched (ConnectError: " in error
+    assert "set models.toy.path to it" in error
+    assert not (tmp_path / lock.LOCK).exists()
+
+
+# ---- the lock file and the job graph
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch) -> Callable[[], Grid]:
+    """Return how Snakemake reads a grid of a resolved model, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    write_collection(
+        tmp_path / "small", [{"_id": "d", "text": "t"}], [{"_id": "q", "text": "t"}], {"test": [("q", "d", 1)]}
+    )
+    raw = {
+        "corpora": {"small": {"source": "local", "path": str(tmp_path / "small")}},
+        "datasets": {"small": {"corpus": "small"}},
+        "models": {
+            "toy": {
+                **{"family": "dense", "similarity": "dot", "pooling": "mean", "pickled": True},
+                **{"checkpoint": "some/model", "revision": "resolve"},
+            }
+        },
+        "systems": {"toy": {"retriever": "toy"}},
+        "grid": {"systems": ["toy"], "datasets": ["small"]},
+        "metrics": ["ndcg@10"],
+    }
+    return lambda: Grid(config.load(raw), raw)
+
+
+def test_a_lock_file_that_appears_reruns_nothing(grid, hub, tmp_path):
+    commit = hub.commit("some/model", {**OTHERS, "model.safetensors": b"weights"})
+    before = grid().fetch_entry("toy")
+    assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == commit
+    assert grid().fetch_entry("toy") == before
+
+
+def test_a_lock_file_of_another_commit_than_was_fetched_is_refused(grid, hub, tmp_path):
+    old = hub.commit("some/model", {**OTHERS, "model.safetensors": b"weights"})
+    done(fetch_model(hub, tmp_path), tmp_path)
+    files.write_json(lock.LOCK, {"some/model": {"commit": "f" * 40, "files": {}}})
+    with pytest.raises(
+        ConfigError, match=f"results/models/toy was fetched at commit {old}, .* says {'f' * 40}. Remove"
+    ):
+        grid()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"some/model": 1}', '{"some/model": {"commit": 1, "files": {}}}', "<<<"]
+)
+def test_a_damaged_lock_file_is_refused(grid, content):
+    Path(lock.LOCK).write_text(content)
+    with pytest.raises(ConfigError, match=r"checkpoints\.lock\.json is damaged: restore it, or remove it"):
+        grid()
