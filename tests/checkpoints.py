@@ -104,6 +104,20 @@ def save_decoder(folder: Path, seed: int = 3) -> Path:
     return folder
 
 
+def save_seq2seq(folder: Path, seed: int = 4) -> Path:
+    """Save a random T5 that knows the words of monoT5's prompt and answers."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(seed)
+    tokenizer = _t5_tokenizer()
+    size = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, initializer_factor=1.0, **size)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_gtr(folder: Path, seed: int = 5, dimension: int = 24) -> Path:
     """Save a random T5 encoder as GTR's checkpoints are: mean, projection without bias, length 1; float16."""
     import torch
@@ -176,20 +190,6 @@ def _t5_tokenizer() -> Any:
     vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     vocabulary += [(piece, -5.0) for piece in pieces] + [(word, -1.0) for word in words]
     return T5Tokenizer(vocab=vocabulary, extra_ids=0, model_max_length=128)
-
-
-def save_seq2seq(folder: Path, seed: int = 4) -> Path:
-    """Save a random T5 that knows the words of monoT5's prompt and answers."""
-    import torch
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    torch.manual_seed(seed)
-    tokenizer = _t5_tokenizer()
-    size = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
-    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, initializer_factor=1.0, **size)
-    T5ForConditionalGeneration(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def save_dense(folder: Path, seed: int = 0, dimension: int = 32) -> Path:
