@@ -108,19 +108,89 @@ def save_decoder(folder: Path, seed: int = 3) -> Path:
 def save_seq2seq(folder: Path, seed: int = 4) -> Path:
     """Save a random T5 that knows the words of monoT5's prompt and answers."""
     import torch
-    from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
+    from transformers import T5Config, T5ForConditionalGeneration
 
     torch.manual_seed(seed)
-    pieces = ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
-    words = ["▁true", "▁false", "▁Query", "▁Document", "▁Relevant"]
-    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    vocabulary += [(piece, -5.0) for piece in pieces] + [(word, -1.0) for word in words]
-    tokenizer = T5Tokenizer(vocab=vocabulary, extra_ids=0, model_max_length=128)
+    tokenizer = _t5_tokenizer()
     size = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
     config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, initializer_factor=1.0, **size)
     T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def save_gtr(folder: Path, seed: int = 5, dimension: int = 24) -> Path:
+    """Save a random T5 encoder as GTR's checkpoints are: mean, projection without bias, length 1; float16."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+    from transformers import T5Config, T5EncoderModel
+
+    torch.manual_seed(seed)
+    tokenizer = _t5_tokenizer()
+    size = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    plain = folder.parent / f"{folder.name}-t5"
+    T5EncoderModel(T5Config(vocab_size=len(tokenizer), **size)).half().save_pretrained(plain)
+    tokenizer.save_pretrained(plain)
+    projection = Dense(32, dimension, bias=False, activation_function=torch.nn.Identity())
+    modules = [Transformer(str(plain)), Pooling(32, "mean"), projection, Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def save_sgpt(folder: Path, kind: str = "GPTNeo", seed: int = 6) -> Path:
+    """Save a random ``GPTNeo`` or ``GPTJ`` as SGPT's checkpoints are: no padding token, an older library's files.
+
+    The weights have the causal masks that transformers of 2022 saved as buffers.
+    """
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    torch.manual_seed(seed)
+    end = "<|endoftext|>"
+    tokenizer = _byte_tokenizer("GPT2Tokenizer", eos_token=end, bos_token=end, unk_token=end)
+    if kind == "GPTNeo":
+        size = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
+        size |= {"window_size": 16, "max_position_embeddings": 128}
+        attention = "h.{}.attn.attention"
+    else:
+        size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 128, "rotary_dim": 8}
+        attention = "h.{}.attn"
+    config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer), initializer_range=0.3, **size)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    for layer in range(2):
+        weights[f"{attention.format(layer)}.bias"] = torch.ones(1, 1, 128, 128, dtype=torch.bool).tril()
+        weights[f"{attention.format(layer)}.masked_bias"] = torch.tensor(-1e9)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "1_Pooling").mkdir()
+    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    pooling = {f"pooling_mode_{mode}": mode == "weightedmean_tokens" for mode in modes}
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    for name, content in {
+        "1_Pooling/config.json": {"word_embedding_dimension": 32, **pooling},
+        "modules.json": modules,
+        "sentence_bert_config.json": {"max_seq_length": 100, "do_lower_case": False},
+        "config_sentence_transformers.json": {"__version__": {"sentence_transformers": "2.1.0"}},
+    }.items():
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def _t5_tokenizer() -> Any:
+    """A T5 tokenizer that knows letters, digits, punctuation and the words of monoT5's prompt and answers."""
+    from transformers import T5Tokenizer
+
+    pieces = ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
+    words = ["▁true", "▁false", "▁Query", "▁Document", "▁Relevant"]
+    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    vocabulary += [(piece, -5.0) for piece in pieces] + [(word, -1.0) for word in words]
+    return T5Tokenizer(vocab=vocabulary, extra_ids=0, model_max_length=128)
 
 
 def save_dense(folder: Path, seed: int = 0, dimension: int = 32) -> Path:

@@ -50,6 +50,9 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "cross-encoder": checkpoints.save_cross_encoder(folder / "cross-encoder"),
         "electra": checkpoints.save_cross_encoder(folder / "electra", "Electra"),
         "seq2seq": checkpoints.save_seq2seq(folder / "seq2seq"),
+        "gtr": checkpoints.save_gtr(folder / "gtr"),
+        "sgpt": checkpoints.save_sgpt(folder / "sgpt"),
+        "sgpt-j": checkpoints.save_sgpt(folder / "sgpt-j", "GPTJ"),
         "query-generator": checkpoints.save_query_generator(folder / "query-generator"),
         "term-weights": checkpoints.save_term_weights(folder / "term-weights"),
     }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import string
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from beirgrid.collection import Document
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer
@@ -22,8 +25,7 @@ def _texts(count: int, seed: int = 0) -> list[str]:
 
 
 def _hidden(folder: Path, texts: list[str], limit: int, pool: str, loader: str = "AutoModel") -> np.ndarray:
-    """One text at a time: no padding, no batches. ``pool`` is cls, mean, lasttoken or pooler."""
-    import torch
+    """One text at a time: no padding, no batches. ``pool`` is cls, mean, weightedmean, lasttoken or pooler."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -36,7 +38,10 @@ def _hidden(folder: Path, texts: list[str], limit: int, pool: str, loader: str =
                 rows.append(output.pooler_output[0].numpy())
             else:
                 tokens = output.last_hidden_state[0]
-                rows.append({"cls": tokens[0], "mean": tokens.mean(0), "lasttoken": tokens[-1]}[pool].numpy())
+                positions = torch.arange(1, len(tokens) + 1)[:, None]
+                pooled = {"cls": tokens[0], "mean": tokens.mean(0), "lasttoken": tokens[-1]}
+                pooled["weightedmean"] = (tokens * positions).sum(0) / positions.sum()
+                rows.append(pooled[pool].numpy())
     return np.stack(rows)
 
 
@@ -44,7 +49,7 @@ def _rankings(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
     return np.argsort(-(queries @ documents.T), axis=1, kind="stable")
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "weightedmean", "lasttoken"])
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta"])
 def test_a_plain_checkpoint_is_pooled_as_its_entry_says(tiny_models, kind, pooling):
     texts = _texts(30)
@@ -110,6 +115,123 @@ def test_instructions_stand_before_the_queries_of_a_decoder(tiny_models):
     expected = _hidden(tiny_models["decoder"], [prompt + query for query in queries], 128, "lasttoken")
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
+
+
+GTR = {"similarity": "cosine", "pooling": "mean", "max_length": 64}
+SGPT = {
+    "similarity": "cosine",
+    "pooling": "weightedmean",
+    "max_length": 40,
+    "brackets": {"query": ["[", "]"], "document": ["{", "}"]},
+}
+
+
+def test_a_gtr_checkpoint_is_projected_after_the_mean(tiny_models):
+    from safetensors.torch import load_file
+    from transformers import AutoTokenizer, T5EncoderModel
+
+    texts, folder = _texts(40), tiny_models["gtr"]
+    encoder = DenseEncoder(folder, GTR, "cpu", "float32", BUDGET)
+    assert encoder.dimension == 24
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = T5EncoderModel.from_pretrained(folder, dtype=torch.float32)
+    projection = load_file(folder / "2_Dense/model.safetensors")
+    assert list(projection) == ["linear.weight"]
+    expected = []
+    with torch.inference_mode():
+        for text in texts:
+            tokens = model(**tokenizer(text, truncation=True, max_length=64, return_tensors="pt")).last_hidden_state[0]
+            projected = tokens.mean(0) @ projection["linear.weight"].float().T
+            expected.append((projected / projected.norm()).numpy())
+    vectors = encoder.encode_documents(texts)
+    np.testing.assert_allclose(vectors, expected, atol=1e-4)
+    np.testing.assert_array_equal(encoder.encode_queries(texts), vectors)
+    low = DenseEncoder(folder, GTR, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    assert ((vectors * low).sum(axis=1) > 0.99).all()
+
+
+def test_a_t5_never_takes_float16_of_itself(tiny_models, monkeypatch):
+    """On a GPU without bfloat16, auto means float16, in which T5 overflows."""
+    from beirgrid.encoders import base
+
+    monkeypatch.setattr(base, "pick_precision", lambda wanted, device: "float16" if wanted == "auto" else wanted)
+    taken = {
+        (kind, wanted): DenseEncoder(tiny_models[kind], spec, "cpu", wanted, BUDGET).facts()["precision"]
+        for kind, spec in (("gtr", GTR), ("sgpt", SGPT))
+        for wanted in ("auto", "float16", "bfloat16")
+    }
+    assert taken["gtr", "auto"] == "float32"
+    assert taken["gtr", "bfloat16"] == "bfloat16"
+    assert taken["gtr", "float16"] == taken["sgpt", "auto"] == "float16"
+
+
+def _sgpt(folder: Path, texts: list[str], opening: str, closing: str, limit: int) -> np.ndarray:
+    """As SGPT's authors: ids of the brackets around those of the text, tokens weighted by their position from 1."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder)
+    before, after = tokenizer.convert_tokens_to_ids([opening, closing])
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            ids = [before, *tokenizer(text)["input_ids"][: limit - 2], after]
+            tokens = model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+            weights = torch.arange(1, len(ids) + 1, dtype=torch.float32)
+            vector = (tokens * weights[:, None]).sum(0) / weights.sum()
+            rows.append((vector / vector.norm()).numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("kind", ["sgpt", "sgpt-j"])
+def test_sgpts_brackets_and_position_weighted_mean(tiny_models, kind):
+    texts = ["", "[ab]", "{ab}", "a" * 38, "a" * 39, *_texts(30)]
+    encoder = DenseEncoder(tiny_models[kind], SGPT, "cpu", "float32", BUDGET)
+    documents, queries = encoder.encode_documents(texts), encoder.encode_queries(texts)
+    np.testing.assert_allclose(documents, _sgpt(tiny_models[kind], texts, "{", "}", 40), atol=1e-4)
+    np.testing.assert_allclose(queries, _sgpt(tiny_models[kind], texts, "[", "]", 40), atol=1e-4)
+    np.testing.assert_array_equal(encoder.encode_documents(texts), documents)  # after queries too
+    low = DenseEncoder(tiny_models[kind], SGPT, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    assert ((documents * low).sum(axis=1) > 0.99).all()
+
+
+def test_a_plain_decoder_without_padding_is_pooled_as_its_entry_says(tiny_models, tmp_path):
+    folder = shutil.copytree(tiny_models["sgpt"], tmp_path / "gpt", ignore=shutil.ignore_patterns("modules.json"))
+    texts = [text for text in _texts(30) if text]
+    spec = {"similarity": "dot", "pooling": "weightedmean", "max_length": 40}
+    vectors = DenseEncoder(folder, spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    np.testing.assert_allclose(vectors, _hidden(folder, texts, 40, "weightedmean"), atol=1e-4)
+
+
+def test_brackets_count_as_tokens_and_survive_truncation(tiny_models):
+    encoder = DenseEncoder(tiny_models["sgpt"], SGPT, "cpu", "float32", BUDGET)
+    encoder.encode_queries(["a"])
+    tokenizer = encoder.model.tokenizer
+    rows = encoder.model.tokenize(["a" * 100, "b"])["input_ids"].tolist()
+    assert tokenizer.decode(rows[0]) == f"[{'a' * 38}]"
+    assert tokenizer.decode(rows[1]).startswith("[b]")
+    assert encoder.token_lengths(["a" * 100, "b", ""]).tolist() == [40, 3, 2]
+
+
+def test_a_bracket_that_merges_with_the_text_stays_a_token(tiny_models, tmp_path):
+    """Byte-pair encoding would make one token of a bracket and what follows it in a text."""
+    folder = shutil.copytree(tiny_models["sgpt"], tmp_path / "sgpt")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    swapped = next(token for token in vocabulary if token not in string.printable and len(token) == 1)
+    vocabulary["{a"] = vocabulary.pop(swapped)
+    tokenizer["model"]["merges"] = [["{", "a"]]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    encoder = DenseEncoder(folder, SGPT, "cpu", "float32", BUDGET)
+    encoder.encode_documents(["abc"])
+    [ids] = encoder.model.tokenize(["abc"])["input_ids"].tolist()
+    assert encoder.model.tokenizer.convert_ids_to_tokens(ids) == ["{", "a", "b", "c", "}"]
+
+
+def test_brackets_that_the_vocabulary_lacks_are_refused(tiny_models):
+    spec = {**SGPT, "brackets": {"query": ["[[", "]]"]}}
+    with pytest.raises(DataError, match=r"brackets.query: the tokenizer of \S+ has no token '\[\['"):
+        DenseEncoder(tiny_models["sgpt"], spec, "cpu", "float32", BUDGET)
 
 
 def test_how_a_checkpoint_is_pooled_is_never_guessed(tiny_models):

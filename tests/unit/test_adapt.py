@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
 import signal
+import string
 import subprocess
 import sys
 from collections import Counter
@@ -28,6 +30,7 @@ GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "lea
 GENQ |= {"warmup": 0.1, "seed": 1, "max_length": 64, "base": {"family": "dense"}}
 GPL = {**GENQ, "recipe": "gpl", "steps": 90, "epochs": 1, "learning_rate": 1e-3}
 TSDAE = {**GENQ, "recipe": "tsdae", "documents": 40, "batch": 4, "learning_rate": 2e-3}
+MLM = {**TSDAE, "recipe": "mlm"}
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +188,9 @@ def test_margins_are_the_differences_of_the_teachers_logits(margins, tiny_models
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE], ids=["genq", "gpl", "tsdae"])
+@pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE, MLM], ids=["genq", "gpl", "tsdae", "mlm"])
 def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_path, recipe, similarity):
-    examples = {"genq": queries, "gpl": margins, "tsdae": corpus}[recipe["recipe"]]
+    examples = {"genq": queries, "gpl": margins}.get(recipe["recipe"], corpus)
     inputs = {"base": tiny_models["dense"], "examples": examples}
     prompts = {"query": "find: ", "document": "text: "} if similarity == "dot" else {}
     changed = {**recipe, "similarity": similarity, "prompts": prompts}
@@ -201,9 +204,9 @@ def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"model", "model.json"}  # nothing half-made is left
 
 
-@pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE], ids=["genq", "gpl", "tsdae"])
+@pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE, MLM], ids=["genq", "gpl", "tsdae", "mlm"])
 def test_the_weights_follow_the_seed(corpus, queries, margins, tiny_models, tmp_path, recipe):
-    examples = {"genq": queries, "gpl": margins, "tsdae": corpus}[recipe["recipe"]]
+    examples = {"genq": queries, "gpl": margins}.get(recipe["recipe"], corpus)
     inputs = {"base": tiny_models["dense"], "examples": examples}
     short = {**recipe, "epochs": 1} | ({"steps": 10} if recipe["recipe"] == "gpl" else {})
     first, again, other = (
@@ -214,7 +217,8 @@ def test_the_weights_follow_the_seed(corpus, queries, margins, tiny_models, tmp_
     assert not np.array_equal(first, other)
 
 
-SHORT = {"genq": {**GENQ, "epochs": 3}, "gpl": {**GPL, "steps": 40, "epochs": 2}, "tsdae": {**TSDAE, "epochs": 3}}
+SHORT = {"genq": {**GENQ, "epochs": 3}, "gpl": {**GPL, "steps": 40, "epochs": 2}}
+SHORT |= {"tsdae": {**TSDAE, "epochs": 3}, "mlm": {**MLM, "epochs": 3}}
 # The command line with a state written every 9 steps, killed as its 23rd step begins.
 KILLED = """
 import os, signal, sys
@@ -245,7 +249,7 @@ def killed(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_killed_training_goes_on_to_the_same_weights(corpus, queries, margins, tiny_models, tmp_path, name):
-    inputs = {"base": tiny_models["dense"], "examples": {"genq": queries, "gpl": margins, "tsdae": corpus}[name]}
+    inputs = {"base": tiny_models["dense"], "examples": {"genq": queries, "gpl": margins}.get(name, corpus)}
     undisturbed = stage("adapt", tmp_path / "undisturbed", "model", SHORT[name], **inputs)
     killed(tmp_path, SHORT[name], **inputs)
     resumed = stage("adapt", tmp_path, "model", SHORT[name], **inputs)
@@ -307,4 +311,96 @@ def test_tsdae_says_which_bases_it_takes(corpus, tmp_path, capsys):
     arguments = ["adapt", "--recipe", json.dumps(TSDAE), "--base", str(tmp_path / "base"), "--examples", str(corpus)]
     assert main([*arguments, "--output", str(tmp_path / "x"), "--made", str(tmp_path / "x.json")]) == 1
     assert "is a distilbert model: transformers has no decoder of that kind" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def _mlm_loss(folder: Path, entry: dict[str, Any], seed: int = 1) -> Any:
+    from beirgrid.adapt import _loss, _open
+
+    recipe = {**MLM, "seed": seed, "base": {"family": "dense", **entry}, "max_length": 128}
+    return (model := _open(folder, recipe, "cpu")), _loss(model.eval(), recipe, folder)
+
+
+def _restored(model: Any, loss: Any, texts: list[str]) -> tuple[Any, Any, Any]:
+    """Return the tokens of texts, what the language model reads in their place, and the loss."""
+    seen: list[Any] = []
+    loss.language_model.register_forward_pre_hook(
+        lambda _, __, inputs: seen.append(inputs["input_ids"]), with_kwargs=True
+    )
+    features = model.tokenize(texts)
+    tokens = features["input_ids"].clone()
+    value = loss([features])
+    return tokens, seen[0], value
+
+
+def test_mlm_learns_what_plain_transformers_code_learns(tiny_models):
+    """The loss and its gradient equal those of AutoModelForMaskedLM with the checkpoint's own head."""
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    model, loss = _mlm_loss(tiny_models["splade"], {"pooling": "mean"})
+    texts = [" ".join("abcdefghij"[(i * k) % 10] * 3 for k in range(20)) for i in range(6)]
+    tokens, read, value = _restored(model, loss, texts)
+    value.backward()
+    plain = AutoModelForMaskedLM.from_pretrained(tiny_models["splade"]).eval()
+    # The tokens to restore are the ones that the gradient of the logits says; among them, all that differ.
+    inputs = model.tokenize(texts)
+    generator = loss_generator(1, tokens)
+    labels = tokens.clone()
+    special = tokens < 5
+    labels[~torch.bernoulli(torch.full(tokens.shape, 0.15).masked_fill(special, 0), generator=generator).bool()] = -100
+    expected = plain(input_ids=read, attention_mask=inputs["attention_mask"], labels=labels).loss
+    expected.backward()
+    assert value.item() == pytest.approx(expected.item(), abs=1e-5)
+    mine = model.transformers_model.get_input_embeddings().weight.grad
+    torch.testing.assert_close(mine, plain.get_input_embeddings().weight.grad, atol=1e-6, rtol=1e-4)
+
+
+def loss_generator(seed: int, tokens: Any) -> Any:
+    """Return the random numbers of a batch, which follow from the seed and its tokens."""
+    import torch
+
+    digest = hashlib.sha256(str(seed).encode() + tokens.numpy().tobytes()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+
+
+def test_mlm_masks_as_bert_does_and_spares_special_tokens(tiny_models):
+    model, loss = _mlm_loss(tiny_models["dense"], {})
+    choose = random.Random(0)
+    texts = [" ".join("".join(choose.choices(string.ascii_lowercase, k=5)) for _ in range(25)) for _ in range(200)]
+    tokens, read, _ = _restored(model, loss, texts)
+    changed, special = read != tokens, tokens < 5  # [PAD], [UNK], [CLS], [SEP], [MASK]
+    assert not (changed & special).any()
+    mask = model.tokenizer.mask_token_id
+    words = int((~special).sum())
+    assert int((read == mask).sum()) / words == pytest.approx(0.15 * 0.8, abs=0.01)
+    random_words = 0.15 * 0.1 * (1 - 1 / len(model.tokenizer))
+    assert int((changed & (read != mask)).sum()) / words == pytest.approx(random_words, abs=0.004)
+
+
+def test_a_batch_without_a_token_to_restore_teaches_nothing(tiny_models):
+    model, loss = _mlm_loss(tiny_models["dense"], {})
+    _, _, value = _restored(model, loss, [""])
+    value.backward()
+    assert value.item() == 0
+    assert all(not p.grad.any() for p in loss.parameters() if p.grad is not None)
+
+
+def test_gpl_goes_on_from_mlm_as_from_any_dense_model(corpus, margins, tiny_models, tmp_path):
+    pretrained = stage("adapt", tmp_path, "mlm", {**MLM, "epochs": 1}, base=tiny_models["dense"], examples=corpus)
+    assert weights(pretrained).shape == weights(tiny_models["dense"]).shape  # the head is left behind
+    short = {**GPL, "steps": 5}
+    after = stage("adapt", tmp_path, "after", short, base=pretrained, examples=margins)
+    alone = stage("adapt", tmp_path, "alone", short, base=tiny_models["dense"], examples=margins)
+    assert not np.allclose(weights(after), weights(alone))
+    assert np.abs(weights(after) - weights(pretrained)).max() < np.abs(weights(alone) - weights(pretrained)).max()
+
+
+@pytest.mark.parametrize(("kind", "family"), [("decoder", "qwen3"), ("gtr", "t5"), ("dpr-question", "dpr")])
+def test_mlm_says_which_bases_it_takes(corpus, tiny_models, tmp_path, capsys, kind, family):
+    pooling = {"pooling": "pooler"} if family == "dpr" else {}
+    recipe = {**MLM, "base": {"family": "dense", **pooling}}
+    arguments = ["adapt", "--recipe", json.dumps(recipe), "--base", str(tiny_models[kind]), "--examples", str(corpus)]
+    assert main([*arguments, "--output", str(tmp_path / "x"), "--made", str(tmp_path / "x.json")]) == 1
+    assert f"is a {family} model, which is no masked language model" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

@@ -146,7 +146,15 @@ MISTAKES = {
     ),
     "unknown family": ({"models/minilm/family": "dens"}, "'dens' is not one of dense, sparse, late-interaction"),
     "similarity that there is not": ({"models/minilm/similarity": "cos"}, "'cos' is not one of cosine, dot"),
-    "unknown pooling": ({"models/minilm/pooling": "mena"}, "'mena' is not one of cls, mean, lasttoken, pooler"),
+    "unknown pooling": ({"models/minilm/pooling": "mena"}, "'mena' is not one of cls, mean, weightedmean, lasttoken"),
+    "a bracket without its other": (
+        {"models/minilm/brackets": {"query": ["["], "document": ["{", "}"]}},
+        "models.minilm.brackets.query: ['['] is too short",
+    ),
+    "brackets of queries alone": (
+        {"models/minilm/brackets": {"query": ["[", "]"]}},
+        "models.minilm.brackets: 'document' is a required property",
+    ),
     "prompt for an unknown dataset": (
         {"models/minilm/prompts": {"datasets": {"scifct": {"query": "q: "}}}},
         "models.minilm.prompts.datasets: no dataset is named 'scifct'; did you mean 'scifact'?",
@@ -290,7 +298,10 @@ MISTAKES = {
 _GPL = {"recipe": "gpl", "base": "minilm", "derive": ["titles"], "teacher": "ms-marco-minilm"}
 _ADAPTED = {"family": "dense", "similarity": "cosine"}
 ADAPTATION_MISTAKES = {
-    "no recipe": ({"train": {"base": "minilm"}}, "models.x.train: a dense model needs its recipe (genq, gpl, tsdae)"),
+    "no recipe": (
+        {"train": {"base": "minilm"}},
+        "models.x.train: a dense model needs its recipe (genq, gpl, tsdae, mlm)",
+    ),
     "a key of another recipe": (
         {"train": {"recipe": "tsdae", "base": "minilm", "teacher": "ms-marco-minilm"}},
         "models.x.train: the key 'teacher' does not go with tsdae",
@@ -317,7 +328,15 @@ ADAPTATION_MISTAKES = {
         {"train": _GPL, "similarity": "dot"},
         "models.x.similarity: its base 'minilm' has cosine, which training keeps",
     ),
-    "adapted twice": ({"train": {**_GPL, "base": "minilm-genq"}}, "only genq and gpl go on from a tsdae model"),
+    "pre-trained twice": (
+        {"train": {"recipe": "mlm", "base": "minilm-tsdae"}},
+        "models.x.train.base: 'minilm-tsdae' is itself trained",
+    ),
+    "a base with brackets": (
+        {"similarity": "cosine", "train": {"recipe": "mlm", "base": "sgpt-125m"}},
+        "models.x.train: training puts no brackets around texts: neither model nor base can have 'brackets'",
+    ),
+    "adapted twice": ({"train": {**_GPL, "base": "minilm-genq"}}, "only genq and gpl go on from a tsdae or mlm model"),
     "a base of another corpus": (
         {"train": {**_GPL, "base": "y"}},
         "models.x.train.base: 'y' is trained on corpus 'demo' alone",
@@ -409,6 +428,7 @@ KEYS: dict[str, tuple[Any, list[str]]] = {
     "similarity": ("dot", ["dense", "sparse"]),
     "pooling": ("cls", ["dense", "sparse"]),
     "separator": (" / ", ["dense"]),
+    "brackets": ({"query": ["[", "]"], "document": ["{", "}"]}, ["dense"]),
     "query_model": ("x", ["dense", "sparse", "late-interaction"]),
     "prompts": ({"document": "d: "}, ["dense", "sparse", "query-generator"]),
     "query_length": (32, ["late-interaction"]),
@@ -732,7 +752,11 @@ def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
     assert prompts == {"scifact": prefix, "arguana": "", "quora": ""}
 
 
-def test_models_whose_weights_are_pickled_are_named_before_a_grid_starts(raw):
-    plan = _planned(raw, "splade-pp-ed", "splade-v3", "gpl-distilbert")
-    pickled = {"splade-pp-ed", "splade-v3", "msmarco-distilbert-margin-mse", "msmarco-distilbert-v3"}
-    assert set(plan.to_bring) == pickled
+def test_the_brackets_of_queries_rerun_no_encoding(raw):
+    raw["grid"] = {"systems": ["sgpt-125m"], "datasets": ["scifact"]}
+    plan = Grid(config.load(raw), raw)
+    document = json.loads(plan.model_entry("sgpt-125m"))
+    query = json.loads(plan.query_entry("sgpt-125m", "scifact"))
+    assert document.pop("brackets") == {"document": ["{", "}"]}
+    assert query.pop("brackets") == {"query": ["[", "]"]}
+    assert document == query

@@ -234,6 +234,19 @@ def test_a_corpus_of_unknown_size_is_guessed_until_it_is_fetched(make, root, tmp
     assert make().documents("demo") == 336
 
 
+def test_a_language_models_logits_are_in_the_memory_of_its_training_on_a_cpu(make, registered):
+    grid = {"systems": ["contriever-mlm"], "datasets": ["scifact"]}
+
+    def memory(batch, device="cpu"):
+        models = registered | {"contriever-mlm": copy.deepcopy(registered["contriever-mlm"])}
+        models["contriever-mlm"]["train"]["batch"] = batch
+        return make(models=models, grid=grid, device=device).of("adapt", model="contriever-mlm@scifact").memory
+
+    pieces, vocabulary = 213.63 * 1.35 + 2, 23.8e6 / 768
+    assert memory(64) - memory(32) > 3 * 4 * 32 * pieces * vocabulary / 1e6
+    assert memory(64, "cuda") == memory(32, "cuda")
+
+
 def test_a_calibration_sets_rates_and_device(make, tmp_path):
     job = CORPUS_JOBS["encode"]
     assert make().device == "cuda"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "dense": {"retriever": "tiny-dense"},
     "two-towers": {"retriever": "tiny-dpr"},
     "decoder": {"retriever": "tiny-decoder"},
+    "gtr": {"retriever": "tiny-gtr"},
+    "sgpt": {"retriever": "tiny-sgpt"},
     "splade": {"retriever": "tiny-splade"},
     "sparta": {"retriever": "tiny-sparta"},
     "colbert": {"retriever": "tiny-colbert"},
@@ -32,7 +35,8 @@ def _models(tiny: dict[str, Path]) -> dict[str, dict[str, Any]]:
     def model(family: str, kind: str, **more: Any) -> dict[str, Any]:
         return {"family": family, "path": str(tiny[kind]), **more}
 
-    genq = {"recipe": "genq", "base": "tiny-dense", "derive": ["titles", "sentences"], "documents": 60, "seed": 1}
+    genq = {"recipe": "genq", "base": "tiny-mlm", "derive": ["titles", "sentences"], "documents": 60, "seed": 1}
+    brackets = {"query": ["[", "]"], "document": ["{", "}"]}
     dpr = {"pooling": "pooler", "similarity": "dot", "max_length": 64}
     return {
         "tiny-doct5query": model("query-generator", "query-generator", queries_per_document=2, max_length=64),
@@ -41,9 +45,19 @@ def _models(tiny: dict[str, Path]) -> dict[str, dict[str, Any]]:
         "tiny-dpr": model("dense", "dpr-context", query_model="tiny-question", separator=" [SEP] ", **dpr),
         "tiny-question": model("dense", "dpr-question", **dpr),
         "tiny-decoder": model("dense", "decoder", pooling="lasttoken", similarity="cosine", max_length=64),
+        "tiny-gtr": model("dense", "gtr", pooling="mean", similarity="cosine", max_length=64),
+        "tiny-sgpt": model(
+            "dense", "sgpt", pooling="weightedmean", similarity="cosine", max_length=64, brackets=brackets
+        ),
         "tiny-splade": model("sparse", "splade", max_length=64),
         "tiny-sparta": model("sparse", "sparta", pooling="sparta", max_length=64),
         "tiny-colbert": model("late-interaction", "late-interaction", max_length=64, query_length=16),
+        "tiny-mlm": {
+            "family": "dense",
+            "similarity": "cosine",
+            "max_length": 64,
+            "train": {"recipe": "mlm", "base": "tiny-dense", "documents": 60, "epochs": 1, "batch": 20, "seed": 1},
+        },
         "tiny-genq": {"family": "dense", "similarity": "cosine", "max_length": 64, "train": genq},
         "tiny-ce": model("cross-encoder", "cross-encoder", max_length=64),
         "tiny-monot5": model("seq2seq-reranker", "seq2seq", max_length=64),
@@ -66,8 +80,11 @@ def test_every_family_runs_on_the_embedded_collection(tiny_models, tmp_path):
     assert set(rows) == set(SYSTEMS)
     assert {row["queries"] for row in rows.values()} == {"50"}
     assert abs(float(rows["bm25"]["value"]) - 0.5212) < 5e-5
-    for name in ("dense", "splade", "colbert"):  # random weights find little, but they do find
+    for name in ("dense", "gtr", "sgpt", "splade", "colbert"):  # random weights find little, but they do find
         assert float(rows[name]["value"]) > 0
+
+    assert json.loads((tmp_path / "results/models/tiny-mlm@demo/model.json").read_text())["facts"]["steps"] == 3
+    assert "models/tiny-mlm@demo/model.json" in (tmp_path / "results/tables/costs.csv").read_text()
 
 
 def test_the_papers_grid_has_its_ten_systems_and_nineteen_datasets(root):

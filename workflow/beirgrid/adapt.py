@@ -1,8 +1,9 @@
 """Stage adapt: a dense model tuned to a corpus with the sentence-transformers trainer.
 
 GenQ (Thakur et al. 2021) tells the document that a query was written for from the others of its batch;
-GPL (Wang et al. 2022) learns a cross-encoder's margins; TSDAE (Wang et al. 2021) restores documents from
-the vector of what is left of them when most words are deleted, as a pre-training before either.
+GPL (Wang et al. 2022) learns a cross-encoder's margins. Either can go on from a pre-training on documents alone:
+TSDAE (Wang et al. 2021) restores documents from the vector of what is left of them when most words are deleted;
+MLM (Devlin et al. 2019) restores masked tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import checkpoints, files, generate, provenance
 from .collection import count
+from .config import PRETRAINING
 from .encoders import DenseEncoder, add_compute_arguments, pick_device, pick_precision
 from .environment import BATCH_TOKENS
 from .errors import DataError
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 
 # What similarities are multiplied by: cosines span too little for a softmax, or for margins of logits.
 SCALE = {"cosine": 20.0, "dot": 1.0}
-# Share of the words that TSDAE deletes.
-DELETED = 0.6
+# Share of the words that TSDAE deletes, and of the tokens that a masked language model restores.
+DELETED, MASKED = 0.6, 0.15
 # Steps after which the state of a training is written (weights, and twice as much of the optimizer's), for one that is
 # killed to go on from.
 SAVED_STEPS = 1000
@@ -42,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", required=True, type=json.loads, help="recipe and settings of the model, as JSON")
     parser.add_argument("--base", required=True, type=Path, help="checkpoint to start from")
     parser.add_argument(
-        "--examples", required=True, type=Path, help="queries.parquet (GenQ), margins.parquet (GPL), corpus.parquet"
+        "--examples",
+        required=True,
+        type=Path,
+        help="queries.parquet (GenQ), margins.parquet (GPL), corpus.parquet (TSDAE, MLM)",
     )
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to write")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
@@ -101,7 +106,7 @@ def _last_state(folder: Path) -> Path | None:
 
 
 def _trainer(**options: Any) -> Any:
-    """Return a trainer that saves and restores the loss with all of its weights: TSDAE's has a decoder."""
+    """Return a trainer that saves and restores the loss with all of its weights: a decoder's, or a head's."""
     from safetensors.torch import load_model, save_model
     from sentence_transformers import SentenceTransformerTrainer
 
@@ -136,7 +141,6 @@ def _train(
     set_seed(recipe["seed"])
     model = _open(args.base, recipe, device)
     examples = _examples(recipe, args.examples, cache)
-    tsdae = recipe["recipe"] == "tsdae"
     settings = SentenceTransformerTrainingArguments(
         output_dir=str(state),
         num_train_epochs=recipe.get("epochs", 1),
@@ -144,8 +148,8 @@ def _train(
         per_device_train_batch_size=recipe["batch"],
         learning_rate=recipe["learning_rate"],
         warmup_steps=recipe["warmup"],
-        lr_scheduler_type="constant_with_warmup" if tsdae else "linear",
-        weight_decay=0.0 if tsdae else 0.01,
+        lr_scheduler_type="constant_with_warmup" if recipe["recipe"] == "tsdae" else "linear",
+        weight_decay=0.0 if recipe["recipe"] in PRETRAINING else 0.01,
         prompts=_prompts(recipe, examples.column_names),
         batch_sampler=_distinct(examples) if recipe["recipe"] == "genq" else _shuffled,
         seed=recipe["seed"],
@@ -189,25 +193,36 @@ def _examples(recipe: dict[str, Any], path: Path, cache: Path) -> Dataset:
     """Return the training examples, on disk: only the batch at hand is in memory."""
     from datasets import Dataset
 
-    if recipe["recipe"] != "tsdae":
+    if recipe["recipe"] not in PRETRAINING:
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
     settings = {"corpus": path, "most": recipe["documents"], "seed": recipe["seed"]}
-    return Dataset.from_generator(_damaged, cache_dir=str(cache), gen_kwargs=settings)
+    examples = _damaged if recipe["recipe"] == "tsdae" else _whole
+    return Dataset.from_generator(examples, cache_dir=str(cache), gen_kwargs=settings)
+
+
+def _texts(corpus: Path, most: int, seed: int) -> Iterator[str]:
+    """Yield the texts of at most so many documents, drawn with the seed; blank ones teach nothing."""
+    for documents in generate.read_rows(corpus, generate.sample_rows(count(corpus), most, seed), generate.BLOCK):
+        yield from (document.joined for document in documents if document.joined.strip())
 
 
 def _damaged(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
     """Yield documents and what is left of each when words are deleted at random, at least one."""
     choose = random.Random(seed)
-    for documents in generate.read_rows(corpus, generate.sample_rows(count(corpus), most, seed), generate.BLOCK):
-        for text in (document.joined for document in documents):
-            if words := text.split():
-                left = [word for word in words if choose.random() >= DELETED] or [choose.choice(words)]
-                yield {"damaged": " ".join(left), "text": text}
+    for text in _texts(corpus, most, seed):
+        words = text.split()
+        left = [word for word in words if choose.random() >= DELETED] or [choose.choice(words)]
+        yield {"damaged": " ".join(left), "text": text}
+
+
+def _whole(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
+    """Yield documents as they are; the loss masks their tokens."""
+    return ({"whole": text} for text in _texts(corpus, most, seed))
 
 
 def _prompts(recipe: dict[str, Any], columns: list[str]) -> dict[str, str] | None:
     """Return the prompt of each column that has one."""
-    roles = {"query": "query", "positive": "document", "negative": "document", "damaged": "document"}
+    roles = {"query": "query", **dict.fromkeys(("positive", "negative", "damaged", "whole"), "document")}
     prompts = recipe.get("prompts", {})
     return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None
 
@@ -247,6 +262,8 @@ def _loss(model: SentenceTransformer, recipe: dict[str, Any], base: Path) -> Any
                 f"{base} is a {kind} model: transformers has no decoder of that kind, which tsdae needs (BERT and "
                 f"RoBERTa have one)"
             ) from error
+    if recipe["recipe"] == "mlm":
+        return _masked_language_model(model, base, recipe["seed"])
     scale, cosine = SCALE[recipe["similarity"]], recipe["similarity"] == "cosine"
     if recipe["recipe"] == "genq":
         similarity = _in_float32(util.cos_sim if cosine else util.dot_score)
@@ -254,6 +271,50 @@ def _loss(model: SentenceTransformer, recipe: dict[str, Any], base: Path) -> Any
     return losses.MarginMSELoss(
         model, similarity_fct=_in_float32(util.pairwise_cos_sim if cosine else util.pairwise_dot_score, scale)
     )
+
+
+def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) -> torch.nn.Module:
+    """Return the loss of a masked language model over the dense model's transformer.
+
+    Of a document's tokens 15% are restored; the input has a mask in place of 80% of these, a random token in place
+    of 10%, and leaves 10% as they are. The language model's head is the checkpoint's, or a new one where it has none;
+    the dense model does without it.
+    """
+    import torch
+    from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling
+
+    transformer = model.transformers_model
+    try:
+        language_model = AutoModelForMaskedLM.from_pretrained(transformer.config._name_or_path, local_files_only=True)
+        masking = DataCollatorForLanguageModeling(model.tokenizer, mlm_probability=MASKED)
+    except ValueError as error:
+        kind = transformer.config.model_type
+        raise DataError(f"{base} is a {kind} model, which is no masked language model, as mlm needs") from error
+    language_model.float()
+    setattr(language_model, language_model.base_model_prefix, transformer)
+    language_model.tie_weights()  # the head's to the dense model's word embeddings
+
+    class MaskedLanguageModelLoss(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.language_model = language_model
+
+        def forward(self, sentence_features: Any, labels: Any = None) -> torch.Tensor:
+            [features] = sentence_features
+            tokens = features["input_ids"].cpu()
+            # The masks follow from seed and batch, so they are the same after a resume. Another epoch has other
+            # batches, so a document has other masks.
+            digest = hashlib.sha256(f"{seed}".encode() + tokens.numpy().tobytes()).digest()
+            masking.generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+            masked, wanted = (part.to(features["input_ids"].device) for part in masking.torch_mask_tokens(tokens))
+            inputs = {name: value for name, value in features.items() if name in ("attention_mask", "token_type_ids")}
+            logits = self.language_model(input_ids=masked, **inputs).logits
+            chosen = wanted >= 0
+            restored = torch.nn.functional.cross_entropy(logits[chosen].float(), wanted[chosen], reduction="sum")
+            loss: torch.Tensor = restored / chosen.sum().clamp(min=1)  # a short batch may have no token chosen
+            return loss
+
+    return MaskedLanguageModelLoss()
 
 
 def _in_float32(similarity: Callable[..., torch.Tensor], scale: float = 1.0) -> Callable[..., torch.Tensor]:

@@ -36,7 +36,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 # How dense models are adapted to a corpus, with the published settings: GenQ as in the BEIR paper, GPL and
-# TSDAE as their authors' code has them.
+# TSDAE as their authors' code has them, MLM as the script train_mlm.py of sentence-transformers has it.
 RECIPES: dict[str, dict[str, Any]] = {
     "genq": {
         "documents": 100_000,
@@ -58,7 +58,10 @@ RECIPES: dict[str, dict[str, Any]] = {
         "seed": 0,
     },
     "tsdae": {"documents": 100_000, "epochs": 1, "batch": 8, "learning_rate": 3e-5, "warmup": 0, "seed": 0},
+    "mlm": {"documents": 100_000, "epochs": 3, "batch": 64, "learning_rate": 5e-5, "warmup": 0, "seed": 0},
 }
+# The recipes that read documents alone, which may precede those that read queries.
+PRETRAINING = ("tsdae", "mlm")
 # The same for a reranker; without "queries", all pairs are taken.
 CROSS_ENCODER_RECIPE: dict[str, Any] = {
     "derive": [],
@@ -78,7 +81,7 @@ _TRAIN_KEYS = {
         *("recipe", "base", "corpus", "generator", "derive", "retrievers", "teacher", "queries_per_document"),
         *RECIPES["gpl"],
     },
-    "tsdae": {"recipe", "base", "corpus", *RECIPES["tsdae"]},
+    **{recipe: {"recipe", "base", "corpus", *RECIPES[recipe]} for recipe in PRETRAINING},
 }
 
 
@@ -145,7 +148,7 @@ class Model:
 
     @property
     def recipe(self) -> str | None:
-        """How the model is trained: cross-encoder, genq, gpl or tsdae; None if it is fetched."""
+        """How the model is trained: cross-encoder, genq, gpl, tsdae or mlm; None if it is fetched."""
         return None if self.train is None else self.train.get("recipe", self.family)
 
     @property
@@ -608,17 +611,20 @@ def _adaptation_problems(where: str, recipe: str, model: Mapping[str, Any], raw:
     train, models = model["train"], raw["models"]
     yield from _model_use_problems(f"{where}.train.base", train["base"], "dense", raw)
     base = models.get(train["base"], {})
-    if "train" in base and (base["train"].get("recipe") != "tsdae" or recipe == "tsdae"):
-        yield f"{where}.train.base: {train['base']!r} is itself trained (only genq and gpl go on from a tsdae model)"
+    if "train" in base and (base["train"].get("recipe") not in PRETRAINING or recipe in PRETRAINING):
+        allowed = f"only genq and gpl go on from a {' or '.join(PRETRAINING)} model"
+        yield f"{where}.train.base: {train['base']!r} is itself trained ({allowed})"
     over = base.get("train", {}).get("corpus")
     if over not in (None, train.get("corpus")):
         yield f"{where}.train.base: {train['base']!r} is trained on corpus {over!r} alone"
     for name in (train["base"], *train.get("retrievers", ())):
         if "query_model" in models.get(name, {}):
             yield f"{where}.train: {name!r} has two towers; only models of one can be trained or mine negatives"
+    if "brackets" in base or "brackets" in model:
+        yield f"{where}.train: training puts no brackets around texts: neither model nor base can have 'brackets'"
     if base.get("similarity") != model.get("similarity"):
         yield f"{where}.similarity: its base {train['base']!r} has {base.get('similarity')}, which training keeps"
-    if recipe != "tsdae" and ("generator" in train) == bool(train.get("derive")):
+    if recipe not in PRETRAINING and ("generator" in train) == bool(train.get("derive")):
         yield f"{where}.train: needs queries from a generator or from derive: [titles, sentences], one of them"
     if "generator" in train:
         yield from _model_use_problems(f"{where}.train.generator", train["generator"], "query-generator", raw)
@@ -634,7 +640,7 @@ def _adaptation_problems(where: str, recipe: str, model: Mapping[str, Any], raw:
             yield f"models.{name}: names of this form are those of {where} for each corpus"
 
 
-_POOLINGS = {"dense": ("cls", "mean", "lasttoken", "pooler"), "sparse": ("splade", "sparta")}
+_POOLINGS = {"dense": ("cls", "mean", "weightedmean", "lasttoken", "pooler"), "sparse": ("splade", "sparta")}
 
 
 def _pooling_problems(where: str, model: Mapping[str, Any]) -> Iterator[str]:
@@ -670,6 +676,7 @@ _KEY_FAMILIES: dict[str, tuple[str, ...]] = {
     "similarity": ("dense", "sparse"),
     "pooling": tuple(_POOLINGS),
     "separator": ("dense",),
+    "brackets": ("dense",),
     "query_model": ("dense", "sparse", "late-interaction"),
     "prompts": ("dense", "sparse", "query-generator"),
     **dict.fromkeys(("query_length", "query_lengths"), ("late-interaction",)),

@@ -34,7 +34,7 @@ from .resources import Needs
 # Only what changes the vectors or scores of a model: editing a note must not rerun an encoding.
 _EXPANSION_KEYS = ("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms")
 _MODEL_KEYS = (
-    *("family", "similarity", "pooling", "separator", "max_length", "precision", "trust_remote_code"),
+    *("family", "similarity", "pooling", "separator", "brackets", "max_length", "precision", "trust_remote_code"),
     *_EXPANSION_KEYS,
 )
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
@@ -199,9 +199,11 @@ class Grid:
         return dict(self.config.models[model].spec.get("prompts", {}))
 
     def _entry(self, model: str, keys: tuple[str, ...], **prompts: str | None) -> str:
-        """Return a model's entry with the prompt of one side only: that of the other must rerun nothing."""
+        """Return a model's entry with prompt and brackets of one side only: those of the other must rerun nothing."""
         given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
         entry = {**self.config.models[model].spec, "prompts": given}
+        if "brackets" in entry:
+            entry["brackets"] = {role: entry["brackets"][role] for role in prompts}
         return as_json(entry, (*keys, "prompts") if given else keys)
 
     def train_entry(self, model: str) -> str:
@@ -452,7 +454,7 @@ class Grid:
     def adaptation_inputs(self, model: str) -> dict[str, str]:
         """Return the named inputs of an adaptation: its base, and what that is trained on."""
         train = self._trained(model)
-        examples = {"genq": paths.TRAINING_QUERIES, "gpl": paths.MARGINS, "tsdae": paths.CORPUS}[train["recipe"]]
+        examples = {"genq": paths.TRAINING_QUERIES, "gpl": paths.MARGINS}.get(train["recipe"], paths.CORPUS)
         return {
             "base": self._checkpoint(train["base"], train["corpus"]),
             "examples": examples.format(model=model, corpus=train["corpus"]),
@@ -527,8 +529,7 @@ class Grid:
         steps = {
             "genq": [paths.TRAINING_QUERIES_MADE],
             "gpl": [paths.TRAINING_QUERIES_MADE, paths.NEGATIVES_MADE, paths.MARGINS_MADE],
-            "tsdae": [],
-        }[train["recipe"]]
+        }.get(train["recipe"], [])
         patterns += [step.replace("{model}", self.artifacts_of(name)) for step in steps]
         return [pattern.replace("{corpus}", train.get("corpus", "{corpus}")) for pattern in patterns]
 

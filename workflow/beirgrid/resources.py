@@ -473,8 +473,20 @@ class Needs:
         if train["recipe"] == "gpl":
             return self._training(model, 3 * train["steps"] * train["batch"], words, 3 * train["batch"])
         documents = min(train["documents"], self.documents(train["corpus"])) * train["epochs"]
+        if train["recipe"] == "mlm":
+            return self._masked_language_model(model, documents, words, train["batch"])
         per_document = 2 if train["recipe"] == "tsdae" else 2 * train["queries_per_document"]
         return self._training(model, documents * per_document, words, 2 * train["batch"])
+
+    def _masked_language_model(self, model: str, documents: float, words: float, batch: float) -> Need:
+        """Return the need of training a language model, whose head has a logit for each word of the vocabulary."""
+        size = self.size(model)
+        need = self._training(model, documents, words, batch)
+        head = 3 * 2 * 2e6 * size["embeddings"] * self._pieces(model, words) * documents / self.rate("model_flops")
+        vocabulary = size["embeddings"] * 1e6 / size["dimensions"]
+        # Logits, their softmax and its gradient, four bytes each.
+        logits = 3 * 4 * batch * self._pieces(model, words) * vocabulary / 1e6 if self.device == "cpu" else 0
+        return replace(need, seconds=need.seconds + head, memory=need.memory + logits)
 
 
 def met_postings(queries: float, words: float, documents: float) -> float:

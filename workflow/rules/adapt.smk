@@ -119,7 +119,7 @@ rule adapt:
     benchmark:
         "results/benchmarks/adapt/{model}.tsv"
     wildcard_constraints:
-        model=grid.models_of("genq", "gpl", "tsdae"),
+        model=grid.models_of(*configuration.RECIPES),
     conda:
         NEURAL
     threads: 8

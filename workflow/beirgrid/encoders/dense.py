@@ -30,8 +30,15 @@ def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **opt
         transformer = Transformer(folder, **loading)
         modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
     model = SentenceTransformer(modules=modules, **options)
-    model.encode("")  # not every architecture has the output that is asked for
+    pad_with_the_end(model.tokenizer)
+    model.encode("a")  # not every architecture has the output that is asked for
     return model
+
+
+def pad_with_the_end(tokenizer: Any) -> None:
+    """Let a tokenizer that has no padding token (a GPT's) pad with its end token: no token attends to padding."""
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
 
 
 class DenseEncoder(Encoder):
@@ -45,6 +52,10 @@ class DenseEncoder(Encoder):
         self.model.eval()
         if "max_length" in spec:
             self.model.max_seq_length = spec["max_length"]
+        given = spec.get("precision", precision)
+        if self.precision == "float16" and given == "auto" and self.transformer.config.model_type == "t5":
+            self.precision = "float32"  # T5 overflows in float16
+        self.wrappers = self._wrappers(folder) if "brackets" in spec else {}
         self.set_precision()
         self.check_length()
         # DPR's configuration has projection_dim 0 where there is no projection.
@@ -69,6 +80,7 @@ class DenseEncoder(Encoder):
             unused = "" if pooling == "pooler" else "pooler"
             return load_checkpoint(pooled_transformer, folder, unused=unused, pooling=pooling, **options)
         model = load_checkpoint(SentenceTransformer, folder, unused="pooler", **options)
+        pad_with_the_end(model.tokenizer)
         own = [module.pooling_mode for module in model if isinstance(module, Pooling)]
         if pooling and own != [pooling]:
             found = own[0] if own else "without a pooling module"
@@ -76,6 +88,23 @@ class DenseEncoder(Encoder):
                 f"pooling is {pooling}, but the checkpoint's modules.json has it {found}: leave 'pooling' out"
             )
         return model
+
+    def _wrappers(self, folder: Path) -> dict[str, Any]:
+        """Return the tokenizer's post-processor for each role: it adds the entry's brackets to the tokens of a text.
+
+        As tokens of their own they never merge with the text's, and truncation leaves room for them.
+        """
+        from tokenizers.processors import Sequence, TemplateProcessing
+
+        tokenizer = self.model.tokenizer
+        own, known, wrappers = tokenizer.backend_tokenizer.post_processor, tokenizer.get_vocab(), {}
+        for role, brackets in self.spec.get("brackets", {}).items():
+            if lacking := [bracket for bracket in brackets if bracket not in known]:
+                raise DataError(f"brackets.{role}: the tokenizer of {folder} has no token {lacking[0]!r}")
+            before, after = [(f"bracket-{side}", known[token]) for side, token in enumerate(brackets)]
+            template = TemplateProcessing(single=[before[0], "$A", after[0]], special_tokens=[before, after])
+            wrappers[role] = Sequence([*filter(None, [own]), template])
+        return wrappers
 
     def encode_documents(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
         """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
@@ -88,6 +117,8 @@ class DenseEncoder(Encoder):
     def _encode(self, encode: Any, role: str, texts: list[str], progress: Progress | None) -> np.ndarray:
         vectors = np.empty((len(texts), self.dimension), np.float32)
         prompt = self.model.prompts[role]
+        if self.wrappers:
+            self.model.tokenizer.backend_tokenizer.post_processor = self.wrappers[role]
         with self.autocast():
             for rows in token_batches(self.token_lengths([prompt + text for text in texts]), self.budget):
                 vectors[rows] = encode(
