@@ -29,7 +29,7 @@ STAGE_VERSIONS = {
     "encode": 2,
     "expand": 1,
     "index": 1,
-    "retrieve": 2,
+    "retrieve": 3,
     "score": 2,
     "rerank": 1,
     "fuse": 1,
