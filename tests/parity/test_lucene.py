@@ -7,7 +7,10 @@ import random
 import re
 from pathlib import Path
 
+import pytest
+
 from beirgrid import lucene
+from beirgrid.config import BM25_LANGUAGES
 
 DOCUMENTS = {
     "wings": "the wings of a supersonic aircraft in flow",
@@ -179,3 +182,43 @@ def test_any_path_is_opened_in_the_c_locale(tmp_path, monkeypatch):
 def test_long_queries_of_white_space_find_nothing(tmp_path):
     queries = {"blank": " \n" * 2000, "control": "\x00\x01" * 2000, "format": "\u200b" * 2000}
     assert _search(_index(tmp_path, DOCUMENTS), queries) == dict.fromkeys(queries, ([], []))
+
+
+LANGUAGES = {
+    "ar": "استرجاع المعلومات في المكتبات",
+    "bn": "তথ্য পুনরুদ্ধার ব্যবস্থা",
+    "da": "søgning i store biblioteker",
+    "de": "Suche in großen Büchereien",
+    "en": "searching large libraries",
+    "es": "búsqueda en bibliotecas grandes",
+    "fa": "بازیابی اطلاعات در کتابخانه‌ها",
+    "fi": "haku suurissa kirjastoissa",
+    "fr": "recherche dans les grandes bibliothèques",
+    "hi": "पुस्तकालयों में सूचना की खोज",
+    "hu": "keresés nagy könyvtárakban",
+    "id": "pencarian di perpustakaan besar",
+    "it": "ricerca nelle grandi biblioteche",
+    "ja": "図書館での情報検索システム",
+    "ko": "도서관의 정보 검색 시스템",
+    "nl": "zoeken in grote bibliotheken",
+    "no": "søk i store biblioteker",
+    "pl": "wyszukiwanie w dużych bibliotekach",
+    "pt": "busca em grandes bibliotecas",
+    "ru": "поиск информации в больших библиотеках",
+    "sv": "sökning i stora bibliotek",
+    "sw": "utafutaji katika maktaba kubwa",
+    "te": "గ్రంథాలయాల్లో సమాచార శోధన",
+    "tr": "büyük kütüphanelerde arama",
+    "uk": "пошук інформації у великих бібліотеках",
+    "zh": "图书馆的信息检索系统",
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("language", BM25_LANGUAGES.split())
+def test_every_language_is_indexed_searched_and_cut(tmp_path, language):
+    text = LANGUAGES[language]
+    index = _index(tmp_path, {"d": text, "other": "zzz"}, language=language)
+    many = " ".join(f"word{number}" for number in range(1500))
+    found = _search(index, {"short": text, "long": f"{text} {many}", "none": "qqq"}, language=language)
+    assert {query: ids for query, (ids, _) in found.items()} == {"short": ["d"], "long": ["d"], "none": []}
