@@ -28,7 +28,7 @@ class Ranking(NamedTuple):
 
 Run = dict[str, Ranking]
 
-_LARGEST = float(np.finfo(np.float32).max)
+_INFINITE = 2.0**128 - 2.0**103  # the least number that float32 rounds to infinity
 
 
 def canonical(
@@ -88,7 +88,7 @@ def read(path: str | Path) -> Run:
             for number, line in enumerate(stream, start=1):
                 first, _, second, _, text, _ = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
                 query, document, score = first.decode(), second.decode(), float(text)
-                if not abs(score) <= _LARGEST or b"_" in text:  # Python reads 1_000 as a number
+                if not abs(score) < _INFINITE or b"_" in text:  # Python reads 1_000 as a number
                     raise DataError(f"{path}:{number}: the score {text.decode()} is not a number that float32 holds")
                 documents = collected.setdefault(query, {})
                 if document in documents:
