@@ -404,7 +404,8 @@ def _supply_problems(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
     """Missing files of the local datasets that the grid asks for."""
     dataset = raw["datasets"].get(name, {})
     for part in dataset.get("mean_of", ()):
-        yield from _supply_problems(part, raw)
+        if "mean_of" not in raw["datasets"].get(part, {}):  # a mean of itself would have no end
+            yield from _supply_problems(part, raw)
     corpus = raw["corpora"].get(dataset.get("corpus"))
     if not corpus or corpus["source"] != "local" or "path" not in corpus:
         return
