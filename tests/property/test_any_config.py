@@ -127,6 +127,7 @@ def test_the_small_configuration_is_loaded():
 @example([(("datasets", "mean", "mean_of"), "replace", ["mean"], "")])
 @example([(("systems", "minilm"), "rename", None, "minilm\n")])
 @example([(("grid", "systems"), "replace", [], "")])
+@example([(("tolerances",), "add", {1: 2}, "x\n")])
 @example([(("metrics", 0), "replace", "ndcg@10\n", "")])
 @example([(("corpora", "demo", "path"), "replace", "x" * 5000, "")])
 @example([(("corpora", "demo", "path"), "replace", "\x00", "")])
