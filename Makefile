@@ -6,7 +6,7 @@ SNAKEMAKE := $(BIN)/snakemake --profile profiles/local
 # torch's CPU build where the package index has it and there is no GPU, else the CUDA build.
 TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 
-.PHONY: help setup demo picture plan test test-environments test-slurm test-slurm-full lint bench bench-scale lock
+.PHONY: help setup demo picture plan test test-all test-environments test-slurm test-slurm-full lint bench bench-scale lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -38,7 +38,10 @@ plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
 	@$(BIN)/python -m beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready ## run the tests
-	$(BIN)/pytest -m "not environments" --ignore tests/slurm
+	$(BIN)/pytest -m "not environments and not thorough" --ignore tests/slurm
+
+test-all: .venv/ready ## run the tests, the slow ones too, with ten thousand examples for each property
+	HYPOTHESIS_PROFILE=all $(BIN)/pytest -m "not environments" --ignore tests/slurm
 
 test-environments: .venv/ready ## install the pip section of each conda environment afresh, and use it
 	$(BIN)/pytest -m environments tests/environments

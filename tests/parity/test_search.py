@@ -173,31 +173,6 @@ def test_documents_are_read_by_rows(tmp_path, monkeypatch):
         assert got == names[start:stop]
 
 
-def test_queries_with_more_words_than_lucene_takes_are_cut_and_found(tmp_path, capfd):
-    words = [f"word{i}" for i in range(1500)]
-    jsonl = tmp_path / "jsonl"
-    jsonl.mkdir()
-    rows = [{"_id": f"d{i}", "title": words[i], "text": " ".join(words[i : i + 9])} for i in range(100)]
-    (jsonl / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for fields in ("flat", "multifield"):
-        lucene.build_index(jsonl, tmp_path / fields, fields, "en", threads=1, memory_mb=500)
-        (tmp_path / f"{fields}-run").mkdir()
-        found = lucene.search(
-            tmp_path / fields,
-            {"long": " ".join(words), "short": "word7"},
-            tmp_path / f"{fields}-run",
-            fields=fields,
-            language="en",
-            k1=0.9,
-            b=0.4,
-            depth=10,
-            threads=1,
-            memory_mb=500,
-        )
-        assert len(found["long"][0]) == 10
-        assert "query 'long' is cut to its first" in capfd.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("language", "text", "query", "found"),
     [

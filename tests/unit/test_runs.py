@@ -57,11 +57,23 @@ def test_a_run_survives_its_file(tmp_path):
         ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", r":2: document 'a' is ranked twice for query '1'"),
         ("1 Q0 a 1 0.5 t\n1 Q0 b\n", r":2: not a TREC run line"),
         ("1 Q0 a 1 high t\n", r":1: not a TREC run line"),
-        ("1 Q0 a 1 nan t\n", r"query '1': the score of document 'a' is NaN"),
+        ("1 Q0 a 1 0.5\n", r":1: not a TREC run line"),
+        ("1 Q0 a 1 0.5 t t\n", r":1: not a TREC run line"),
+        ("1 Q0 a 1 0.5 t\n\n1 Q0 b 1 0.4 t\n", r":2: not a TREC run line"),
+        ("1 Q0 a 1 0.5 t\r1 Q0 b 2 0.4 t\r", r":1: not a TREC run line"),
+        ("1 Q0 a 1 0,5 t\n", r":1: not a TREC run line"),
+        ("1 Q0 a 1 \u0661 t\n", r":1: not a TREC run line"),
+        ("1 Q0 a 1 nan t\n", r":1: the score nan is not a number that float32 holds"),
+        ("1 Q0 a 1 0.5 t\n1 Q0 b 2 -inf t\n", r":2: the score -inf is not a number that float32 holds"),
+        ("1 Q0 a 1 1e39 t\n", r":1: the score 1e39 is not a number that float32 holds"),
+        ("1 Q0 a 1 1_000 t\n", r":1: the score 1_000 is not a number that float32 holds"),
+        (b"1 Q0 a 1 0.5 t\n1 Q0 caf\xe9 2 0.4 t\n", r":2: not UTF-8 \(byte 0xe9\)"),
+        ("1 Q0 a 1 0.5 t\n".encode("utf-16"), r":1: not UTF-8 \(byte 0xff\)"),
+        ("", r"x\.run: truncated or corrupt after line 0 \(it has no bytes\)"),
     ],
 )
 def test_broken_runs_are_refused(tmp_path, text, message):
-    (tmp_path / "x.run").write_text(text)
+    (tmp_path / "x.run").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match=message):
         runs.read(tmp_path / "x.run")
 
@@ -71,6 +83,21 @@ def test_a_truncated_run_is_refused(tmp_path):
     (tmp_path / "x.run.gz").write_bytes(whole[:-30])
     with pytest.raises(DataError, match=r"x\.run\.gz: truncated or corrupt after line"):
         runs.read(tmp_path / "x.run.gz")
+
+
+def test_a_damaged_run_is_refused(tmp_path):
+    whole = bytearray(gzip.compress(b"".join(b"1 Q0 d%d %d %d t\n" % (i, i, 900 - i) for i in range(900))))
+    whole[12:40] = bytes(28)
+    (tmp_path / "x.run.gz").write_bytes(whole)
+    with pytest.raises(DataError, match=r"x\.run\.gz: truncated or corrupt after line \d"):
+        runs.read(tmp_path / "x.run.gz")
+
+
+def test_a_run_that_a_person_wrote_is_read(tmp_path):
+    (tmp_path / "x.run").write_bytes(
+        b"\xef\xbb\xbf1\tQ0\ta\t9\t-1e-3\tmy-run\r\n1  Q0  caf\xc3\xa9 0 +2 x\r\n2 0 b - .5 -"
+    )
+    assert {query: ids for query, (ids, _) in runs.read(tmp_path / "x.run").items()} == {"1": ["café", "a"], "2": ["b"]}
 
 
 def test_below_the_depth_the_first_stages_order_is_kept():

@@ -7,6 +7,8 @@ larger document id (as a string) first. Files hold scores with nine digits, whic
 from __future__ import annotations
 
 import gzip
+import zlib
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +27,8 @@ class Ranking(NamedTuple):
 
 
 Run = dict[str, Ranking]
+
+_INFINITE = 2.0**128 - 2.0**103  # the least number that float32 rounds to infinity
 
 
 def canonical(
@@ -68,24 +72,33 @@ def write(path: str | Path, run: Run, tag: str) -> None:
 def read(path: str | Path) -> Run:
     """Read a TREC run (gzipped or plain) into canonical order; queries keep the file's order.
 
+    As in trec_eval, ASCII white space separates the columns, and the second and the fourth one mean nothing.
+
     Raises:
-        DataError: naming file and line, for lines that are not TREC format, NaN scores, documents
-            that are ranked twice for a query, or a truncated file.
+        DataError: naming file and line, for lines that are not TREC format or not UTF-8, scores that float32 does not
+            hold, documents that are ranked twice for a query, or an empty or truncated file.
     """
     collected: dict[str, dict[str, float]] = {}
     opener = gzip.open if str(path).endswith(".gz") else open
     number = 0
     try:
-        with opener(path, "rt", encoding="utf-8") as stream:
+        if not Path(path).stat().st_size:
+            raise EOFError("it has no bytes")
+        with opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
-                query, _, document, _, score, _ = line.split()
+                first, _, second, _, text, _ = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
+                query, document, score = first.decode(), second.decode(), float(text)
+                if not abs(score) < _INFINITE or b"_" in text:  # Python reads 1_000 as a number
+                    raise DataError(f"{path}:{number}: the score {text.decode()} is not a number that float32 holds")
                 documents = collected.setdefault(query, {})
                 if document in documents:
                     raise DataError(f"{path}:{number}: document {document!r} is ranked twice for query {query!r}")
-                documents[document] = float(score)
+                documents[document] = score
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
     except ValueError:
         raise DataError(f"{path}:{number}: not a TREC run line (query Q0 document rank score tag)") from None
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
     return {
         query: canonical(query, documents, np.fromiter(documents.values(), np.float32, len(documents)))

@@ -1,0 +1,16 @@
+"""How many examples hypothesis tries: a hundred, always the same ones, or ten thousand new ones (``make test-all``)."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_COMMON = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+settings.register_profile("hundred", max_examples=100, derandomize=True, **_COMMON)
+settings.register_profile("all", max_examples=10_000, print_blob=True, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hundred"))
