@@ -68,7 +68,7 @@ def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, out
         separator = encoder.spec.get("separator", " ")
         for documents in collection.read_blocks(corpus, start, stop, BLOCK):
             vectors = encoder.encode_documents([document.join(separator) for document in documents], progress)
-            check_finite(vectors, [f"document {document.id!r}" for document in documents])
+            check_finite(vectors, [f"document {document.id!r}" for document in documents], encoder.precision)
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
     return {}
 
@@ -82,7 +82,7 @@ def _write_sparse(
     blocks = []
     for documents in collection.read_blocks(corpus, start, stop, BLOCK):
         weights = encoder.encode_documents([document.joined for document in documents], progress)
-        check_finite(weights, [f"document {document.id!r}" for document in documents])
+        check_finite(weights, [f"document {document.id!r}" for document in documents], encoder.precision)
         blocks.append(weights)
     with output.open("wb") as stream:
         scipy.sparse.save_npz(stream, scipy.sparse.vstack(blocks, format="csr"), compressed=False)
@@ -97,7 +97,7 @@ def _write_tokens(
     def blocks() -> Iterator[maxsim.TokenVectors]:
         for documents in collection.read_blocks(corpus, start, stop, TOKENS_BLOCK):
             found = encoder.encode_documents([document.joined for document in documents], progress)
-            check_finite(found.sums(), [f"document {document.id!r}" for document in documents])
+            check_finite(found.sums(), [f"document {document.id!r}" for document in documents], encoder.precision)
             yield found
 
     return {"tokens": maxsim.write(output, blocks(), encoder.dimension)}

@@ -88,6 +88,7 @@ class DenseEncoder(Encoder):
     def _encode(self, encode: Any, role: str, texts: list[str], progress: Progress | None) -> np.ndarray:
         vectors = np.empty((len(texts), self.dimension), np.float32)
         prompt = self.model.prompts[role]
+        texts = self.cut(texts, prompt)
         with self.autocast():
             for rows in token_batches(self.token_lengths([prompt + text for text in texts]), self.budget):
                 vectors[rows] = encode(
