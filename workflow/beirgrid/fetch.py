@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from . import checkpoints, collection, files, provenance
+from . import checkpoints, collection, files, provenance, saved
 from .config import Corpus, Dataset
 from .errors import DataError
 from .progress import Progress
@@ -279,4 +279,5 @@ def fetch_model(name: str, entry: dict[str, Any], output: Path, made: Path) -> N
         with files.atomic(output, directory=True) as temporary:
             checkpoints.fetch(name, entry, temporary)
             facts["files"] = checkpoints.verify(name, entry, temporary)
+            saved.check_prompts(name, temporary, entry.get("prompts", ()))
         facts["bytes"] = files.size(output)

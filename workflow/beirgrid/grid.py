@@ -194,8 +194,10 @@ class Grid:
         return as_json(self.raw["datasets"][dataset], _DATASET_KEYS)
 
     def fetch_entry(self, model: str) -> str:
-        """Return the JSON of a model entry that the fetch command receives."""
-        return as_json(self._absolute(self.config.models[model].spec), _FETCH_KEYS)
+        """Return the JSON of a model entry that the fetch command receives: of prompts, which roles have one."""
+        roles = [role for role in ("query", "document") if role in self._prompts(model)]
+        entry = {**self._absolute(self.config.models[model].spec), "prompts": roles}
+        return as_json(entry, (*_FETCH_KEYS, "prompts") if roles else _FETCH_KEYS)
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""

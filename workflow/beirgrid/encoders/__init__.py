@@ -7,6 +7,7 @@ from typing import Any
 
 from .base import (
     Scorer,
+    Variety,
     add_compute_arguments,
     add_device_argument,
     check_finite,
@@ -56,6 +57,7 @@ __all__ = [
     "Seq2SeqScorer",
     "SparseTextEncoder",
     "TermWeighter",
+    "Variety",
     "add_compute_arguments",
     "add_device_argument",
     "check_finite",

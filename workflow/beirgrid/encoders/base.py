@@ -139,6 +139,39 @@ def check_finite(vectors: Any, names: list[str], precision: str) -> None:
         )
 
 
+class Variety:
+    """Whether the vectors of different texts differ, block after block: a broken model gives all texts the same."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self.varied = False
+        self.first: tuple[np.ndarray, list[int]] | None = None
+        self.texts_differ = False
+
+    def add(self, vectors: Any, texts: list[str]) -> None:
+        """Take in the vectors (or sparse rows, or what sums up each) of some texts."""
+        if self.varied or not texts:
+            return
+        if hasattr(vectors, "indptr"):
+            vectors = np.concatenate([vectors.sum(axis=1), vectors.power(2).sum(axis=1)], axis=1)
+        rows = np.asarray(vectors).reshape(len(texts), -1)
+        vector = rows[0] if self.first is None else self.first[0]
+        self.varied = bool((rows != vector).any())
+        if not self.varied:  # hardly ever: only then is it worth tokenizing the texts again
+            read = self.encoder.read(texts)
+            self.first = self.first or (vector.copy(), read[0])
+            self.texts_differ = self.texts_differ or any(ids != self.first[1] for ids in read)
+
+    def check(self, what: str) -> None:
+        """Raise DataError if all vectors are the same, although the model read different texts."""
+        if self.first is not None and self.texts_differ and not self.varied:
+            size = "all zero" if not self.first[0].any() else "the same"
+            raise DataError(
+                f"the model's vectors of {what} are {size}, though the texts differ: its weights are broken, or were "
+                f"not loaded as they were trained (computed in {self.encoder.precision})"
+            )
+
+
 _NOT_FINITE = {
     True: "its checkpoint holds weights that are not finite, or too large for any precision",
     False: "nothing else was tried; set precision: float32 in the model's entry. If the values are not finite then "
@@ -208,6 +241,14 @@ class Encoder:
         if not limit:
             return texts
         return [cutting.cut(self.model.tokenizer, text, limit, prompt) for text in texts]
+
+    def read(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids that tell apart what the model reads of each text."""
+        limit = self.model.max_seq_length
+        ids: list[list[int]] = self.model.tokenizer(self.cut(texts), truncation=True, max_length=limit, verbose=False)[
+            "input_ids"
+        ]
+        return ids
 
     def token_lengths(self, *texts: list[str], limit: int | None = None) -> np.ndarray:
         """Return the tokens of each text (or pair of texts) after truncation to ``limit``: int64 [texts]."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import saved
 from ..errors import DataError
 from ..progress import Progress
 from .base import Encoder, load_checkpoint, token_batches
@@ -41,8 +42,12 @@ class DenseEncoder(Encoder):
         self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
     ) -> None:
         super().__init__(spec, device, precision, batch_tokens)
+        saved.check_use(folder, "SentenceTransformer", spec["similarity"])
         self.model = self._load(folder)
         self.model.eval()
+        if not hasattr(self.model[0], "auto_model"):
+            kind = type(self.model[0]).__name__
+            raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer can be used")
         if "max_length" in spec:
             self.model.max_seq_length = spec["max_length"]
         self.set_precision()

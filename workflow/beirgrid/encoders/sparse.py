@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import saved
 from ..errors import DataError
 from ..progress import Progress
 from . import cutting
@@ -34,6 +35,7 @@ class SparseTextEncoder(Encoder):
         from sentence_transformers import SparseEncoder
 
         super().__init__(spec, device, precision, batch_tokens)
+        saved.check_use(folder, "SparseEncoder", "dot")
         self.budget = min(self.budget, MOST_TOKENS)
         self.sparta = spec.get("pooling") == "sparta"
         self.model = load_checkpoint(
