@@ -105,6 +105,76 @@ def save_decoder(folder: Path, seed: int = 3) -> Path:
     return folder
 
 
+def save_modernbert(folder: Path, seed: int = 5) -> Path:
+    """Save a random ModernBERT as an embedder: every second layer attends to a window of four tokens to each side."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import ModernBertConfig, ModernBertModel, PreTrainedTokenizerFast
+
+    torch.manual_seed(seed)
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    pieces = [*special.values(), *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = Tokenizer(models.BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    ends = [("[CLS]", pieces.index("[CLS]")), ("[SEP]", pieces.index("[SEP]"))]
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=ends
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=256, **special)
+    size = {**_SIZE, "num_hidden_layers": 4, "max_position_embeddings": 256}
+    config = ModernBertConfig(
+        vocab_size=len(tokenizer),
+        global_attn_every_n_layers=2,
+        local_attention=8,
+        initializer_range=0.3,
+        pad_token_id=0,
+        **size,
+    )
+    return _save_embedder(folder, ModernBertModel(config), tokenizer)
+
+
+def save_gemma(folder: Path, seed: int = 6) -> Path:
+    """Save a random EmbeddingGemma: a Gemma 3 that attends to both sides, in windows of five tokens but for a layer."""
+    import torch
+    from tokenizers.processors import TemplateProcessing
+    from transformers import Gemma3TextConfig, Gemma3TextModel, GemmaTokenizer
+
+    torch.manual_seed(seed)
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = GemmaTokenizer(vocab=vocabulary, merges=[], model_max_length=256, padding_side="right")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 2), ("<eos>", 1)]
+    )
+    config = Gemma3TextConfig(
+        vocab_size=len(tokenizer),
+        num_key_value_heads=2,
+        head_dim=16,
+        sliding_window=5,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        use_bidirectional_attention=True,
+        initializer_range=0.2,
+        pad_token_id=0,
+        **{**_SIZE, "num_hidden_layers": 3, "max_position_embeddings": 256},
+    )
+    return _save_embedder(folder, Gemma3TextModel(config), tokenizer)
+
+
+def _save_embedder(folder: Path, model: Any, tokenizer: Any) -> Path:
+    """Save a model with mean pooling as sentence-transformers does."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    plain = folder.parent / f"{folder.name}-plain"
+    model.save_pretrained(plain)
+    tokenizer.save_pretrained(plain)
+    modules = [Transformer(str(plain)), Pooling(_SIZE["hidden_size"], "mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
 def save_seq2seq(folder: Path, seed: int = 4) -> Path:
     """Save a random T5 that knows the words of monoT5's prompt and answers."""
     import torch

@@ -40,6 +40,8 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         **plain,
         "dense": checkpoints.save_dense(folder / "dense"),
         "decoder": checkpoints.save_decoder(folder / "decoder"),
+        "modernbert": checkpoints.save_modernbert(folder / "modernbert"),
+        "gemma": checkpoints.save_gemma(folder / "gemma"),
         "dpr-question": checkpoints.save_dpr(folder / "dpr-question", "Question"),
         "dpr-context": checkpoints.save_dpr(folder / "dpr-context", "Context"),
         "splade": checkpoints.save_splade(folder / "splade"),

@@ -95,7 +95,9 @@ def test_word_pieces_are_drawn_as_often_as_they_are_likely(top_k, top_p):
     logits = torch.randn(40, generator=torch.Generator().manual_seed(0)) * 1.5
     draws = 20_000
     numbers = torch.linspace(0, 1, draws + 1)[:-1, None]
-    drawn = Draw(numbers, [""] * draws, top_k, top_p)(torch.zeros(draws, 1), logits.expand(draws, -1)).argmax(-1)
+    drawn = Draw(numbers, [""] * draws, top_k, top_p, "float32")(
+        torch.zeros(draws, 1), logits.expand(draws, -1)
+    ).argmax(-1)
     chances = logits.softmax(0)
     best = logits.argsort(descending=True)[:top_k].tolist()
     within = chances[best].cumsum(0) / chances[best].sum()

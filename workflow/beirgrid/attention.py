@@ -17,11 +17,15 @@ WEIGHTS = 4 * 2**20
 
 
 def use(transformer: Any) -> None:
-    """Let a transformers model attend by ``attend``, if it takes its attention from outside."""
+    """Let a transformers model attend by ``attend``, if it would attend by PyTorch's kernel and lets us choose.
+
+    A model that attends otherwise needs what neither of them computes (Gemma 2 caps its logits).
+    """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-    if getattr(transformer, "_supports_attention_backend", False):
+    kernel = transformer.config._attn_implementation
+    if kernel == "sdpa" and getattr(transformer, "_supports_attention_backend", False):
         AttentionInterface.register(NAME, attend)
         AttentionMaskInterface.register(NAME, sdpa_mask)
         transformer.set_attn_implementation(NAME)
@@ -42,6 +46,9 @@ def attend(
         query, key, value: [texts, heads, tokens, width]
         attention_mask: bool, broadcast to [texts, heads, tokens, tokens], True where a token may be attended to
 
+    A token that may attend to nothing gets the mean of all values: a padded position whose window holds only padding,
+    in models with a sliding window. No other position reads that value, but NaN times a weight of 0 would be NaN.
+
     Causal attention, groups of heads and added biases go to PyTorch's kernel.
     """
     import torch
@@ -49,6 +56,7 @@ def attend(
 
     causal = options.get("is_causal", getattr(module, "is_causal", False))
     biased = attention_mask is not None and attention_mask.dtype != torch.bool
+    biased = biased or options.get("position_bias") is not None
     if causal or biased or query.shape[1] != key.shape[1]:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     texts, heads, tokens, width = query.shape
@@ -60,6 +68,6 @@ def attend(
         part = slice(start, start + step)
         weights = torch.matmul(query[part], key[part])
         if attention_mask is not None:
-            weights.masked_fill_(~attention_mask[part], -torch.inf)
+            weights.masked_fill_(~attention_mask[part], torch.finfo(weights.dtype).min)
         result[part] = torch.matmul(weights.softmax(-1), value[part]).transpose(1, 2)
     return result, None

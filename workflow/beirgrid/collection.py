@@ -21,6 +21,8 @@ QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
 # (BRIGHT), or the document is the query itself (ArguAna).
 EXCLUDED = pa.field("excluded", pa.list_(pa.string()))
 ROW_GROUP = 8192
+# Documents that are picked out of a row group and turned into Python's strings at a time.
+PICKED = 64
 # What expansion makes of a document, by family of model: queries to append, or terms to index instead.
 EXPANSION_SCHEMAS = {
     "query-generator": pa.schema([("queries", pa.list_(pa.string()))]),
@@ -156,21 +158,16 @@ def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
             first += len(ids)
 
 
-def find_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
-    """Yield the documents with the given ids in row order, scanning the corpus once, a row group at a time."""
+def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
+    """Yield the documents with the given ids, in row order, scanning the corpus once, a row group at a time."""
     wanted = pa.array(sorted(ids), pa.string())
     with pq.ParquetFile(corpus) as file:
         for group in range(file.num_row_groups):
             mask = pc.is_in(file.read_row_group(group, columns=["_id"])["_id"], wanted)
             if pc.any(mask).as_py():
                 table = file.read_row_group(group).filter(mask)
-                columns = [table[name].to_pylist() for name in CORPUS_SCHEMA.names]
-                yield from (Document(*row) for row in zip(*columns, strict=True))
-
-
-def pick_documents(corpus: str | Path, ids: set[str]) -> dict[str, Document]:
-    """Return the documents with the given ids, scanning the corpus once."""
-    return {document.id: document for document in find_documents(corpus, ids)}
+                for batch in table.select(CORPUS_SCHEMA.names).to_batches(PICKED):
+                    yield from (Document(*row.values()) for row in batch.to_pylist())
 
 
 def read_queries(path: str | Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from .encoders import (
     DenseEncoder,
     LateInteractionEncoder,
     SparseTextEncoder,
+    Variety,
     add_compute_arguments,
     check_finite,
     open_encoder,
@@ -65,11 +66,14 @@ def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, out
     header = {"descr": "<f4", "fortran_order": False, "shape": (stop - start, encoder.dimension)}
     with output.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
-        separator = encoder.spec.get("separator", " ")
+        separator, variety = encoder.spec.get("separator", " "), Variety(encoder)
         for documents in collection.read_blocks(corpus, start, stop, BLOCK):
-            vectors = encoder.encode_documents([document.join(separator) for document in documents], progress)
-            check_finite(vectors, [f"document {document.id!r}" for document in documents])
+            texts = [document.join(separator) for document in documents]
+            vectors = encoder.encode_documents(texts, progress)
+            variety.add(vectors, texts)
+            check_finite(vectors, [f"document {document.id!r}" for document in documents], encoder.precision)
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
+    variety.check("this shard")
     return {}
 
 
@@ -79,11 +83,14 @@ def _write_sparse(
     """Write a float32 CSR matrix [stop - start, vocabulary] to ``output``; refuse weights that are not finite."""
     import scipy.sparse
 
-    blocks = []
+    blocks, variety = [], Variety(encoder)
     for documents in collection.read_blocks(corpus, start, stop, BLOCK):
-        weights = encoder.encode_documents([document.joined for document in documents], progress)
-        check_finite(weights, [f"document {document.id!r}" for document in documents])
+        texts = [document.joined for document in documents]
+        weights = encoder.encode_documents(texts, progress)
+        variety.add(weights, texts)
+        check_finite(weights, [f"document {document.id!r}" for document in documents], encoder.precision)
         blocks.append(weights)
+    variety.check("this shard")
     with output.open("wb") as stream:
         scipy.sparse.save_npz(stream, scipy.sparse.vstack(blocks, format="csr"), compressed=False)
     return {"weights": sum(block.nnz for block in blocks)}
@@ -94,13 +101,19 @@ def _write_tokens(
 ) -> Facts:
     """Write the vectors of all tokens to the folder ``output``, block by block; refuse those that are not finite."""
 
+    variety = Variety(encoder)
+
     def blocks() -> Iterator[maxsim.TokenVectors]:
         for documents in collection.read_blocks(corpus, start, stop, TOKENS_BLOCK):
-            found = encoder.encode_documents([document.joined for document in documents], progress)
-            check_finite(found.sums(), [f"document {document.id!r}" for document in documents])
+            texts = [document.joined for document in documents]
+            found = encoder.encode_documents(texts, progress)
+            variety.add(found.sums(), texts)
+            check_finite(found.sums(), [f"document {document.id!r}" for document in documents], encoder.precision)
             yield found
 
-    return {"tokens": maxsim.write(output, blocks(), encoder.dimension)}
+    tokens = maxsim.write(output, blocks(), encoder.dimension)
+    variety.check("this shard")
+    return {"tokens": tokens}
 
 
 # How each family's vectors are written, and whether as a folder.

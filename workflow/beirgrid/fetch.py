@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from . import checkpoints, collection, files, provenance
+from . import checkpoints, collection, files, provenance, saved
 from .config import Corpus, Dataset
 from .errors import DataError, quoted
 from .progress import Progress
@@ -252,7 +252,7 @@ def _own_documents(
     """
     own = named if dataset.queries_are_documents is True else set()
     if dataset.queries_are_documents == "auto" and named:
-        own = {found.id for found in collection.find_documents(documents, named) if _same_text(texts[found.id], found)}
+        own = {found.id for found in collection.pick_documents(documents, named) if _same_text(texts[found.id], found)}
     # Where the entry says "true", an own document may be judged not relevant: it is dropped, as beir drops it.
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
     if judged := [query for query in texts if query in own and grades[query].get(query, least - 1) >= least]:
@@ -343,4 +343,5 @@ def fetch_model(name: str, entry: dict[str, Any], output: Path, made: Path) -> N
             facts |= checkpoints.fetch(name, entry, temporary)
             pickles = facts.get("converted", {}).get("files", ())
             facts["files"] = checkpoints.verify(name, entry, temporary, pickles)
+            saved.check_prompts(name, temporary, entry.get("prompts", ()))
         facts["bytes"] = files.size(output)

@@ -168,9 +168,11 @@ class Grid:
         return as_json(self.raw["datasets"][dataset], _DATASET_KEYS)
 
     def fetch_entry(self, model: str) -> str:
-        """Return the JSON of a model entry that the fetch command receives."""
-        spec = self._absolute(self.config.models[model].spec)
-        return as_json(spec, [key for key in _FETCH_KEYS if not ("path" in spec and key in _HUB_KEYS)])
+        """Return the JSON of a model entry that the fetch command receives: of prompts, which roles have one."""
+        roles = [role for role in ("query", "document") if role in self._prompts(model)]
+        entry = {**self._absolute(self.config.models[model].spec), "prompts": roles}
+        keys = [key for key in _FETCH_KEYS if not ("path" in entry and key in _HUB_KEYS)]
+        return as_json(entry, (*keys, "prompts") if roles else keys)
 
     def model_entry(self, model: str) -> str:
         """Return the JSON of a model entry that the encoding and scoring commands receive."""

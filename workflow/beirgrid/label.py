@@ -63,11 +63,14 @@ def _margins(
 ) -> pa.Table:
     """Return the triplets of some queries with the teacher's margins."""
     queries, positives = asked["query"].to_pylist(), asked["positive"].to_pylist()
-    documents = collection.pick_documents(corpus, {document for found in negatives for document in found})
+    wanted = {document for found in negatives for document in found}
+    documents = {document.id: document for document in collection.pick_documents(corpus, wanted)}
     rows = np.repeat(np.arange(len(queries)), [len(found) for found in negatives])
     names = [document for found in negatives for document in found]
     texts = [documents[document].joined for document in names]
     scores = scorer.score([*queries, *(queries[row] for row in rows)], [*positives, *texts], progress)
-    check_finite(scores, [f"query {query!r}" for query in (*queries, *(queries[row] for row in rows))])
+    check_finite(
+        scores, [f"query {query!r}" for query in (*queries, *(queries[row] for row in rows))], scorer.precision
+    )
     margins = scores[: len(queries)][rows] - scores[len(queries) :]
     return pa.table([[queries[row] for row in rows], [positives[row] for row in rows], texts, margins], schema=SCHEMA)

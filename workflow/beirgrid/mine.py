@@ -103,7 +103,7 @@ def _dense(args: argparse.Namespace, texts: list[str], model: str, checkpoint: s
     """Search all queries at once, so that each shard is read once."""
     encoder = open_encoder(Path(checkpoint), json.loads(model), args.device, args.precision, args.batch_tokens)
     vectors = encoder.encode_queries(texts)
-    check_finite(vectors, [f"query {text!r}" for text in texts])
+    check_finite(vectors, [f"query {text!r}" for text in texts], encoder.precision)
     _, rows = search_shards(map(Path, shards), vectors, args.recipe["negative_depth"])
     ids = collection.read_ids(args.corpus, rows)
     return lambda start, block: [ids.take(found).to_pylist() for found in rows[start : start + len(block)]]

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from . import collection, files, provenance, runs
-from .encoders import add_compute_arguments, check_finite, open_scorer, pick_device, pick_precision
+from .encoders import Scorer, add_compute_arguments, check_finite, open_scorer, pick_device, pick_precision
 from .errors import DataError
 from .progress import Progress
 
@@ -110,11 +110,14 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
     return parts[begin:] + parts[:begin]
 
 
-def _score(scorer: Any, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
+def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
+    asked = {query: scorer.begin(queries[query]) for query in {query for query, _ in part}}
+    counted = any(beginning.shorter for beginning in asked.values())
     documents = collection.pick_documents(corpus, {document for _, document in part})
-    texts = [documents[document].joined for _, document in part]
-    scores: np.ndarray = scorer.score([queries[query] for query, _ in part], texts, progress)
-    check_finite(scores, [f"query {query!r} with document {document!r}" for query, document in part])
+    read = {document.id: scorer.begin(document.joined, counted) for document in documents}  # cut as it is read
+    pairs = [asked[query] for query, _ in part], [read[document] for _, document in part]
+    scores = scorer.score_beginnings(*pairs, progress)
+    check_finite(scores, [f"query {query!r} with document {document!r}" for query, document in part], scorer.precision)
     return scores
 
 

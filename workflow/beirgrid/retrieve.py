@@ -90,7 +90,7 @@ def run_shards(args: argparse.Namespace) -> None:
         queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         vectors = encoder.encode_queries(list(queries.values()))
-        check_finite(vectors, [f"query {query!r}" for query in queries])
+        check_finite(vectors, [f"query {query!r}" for query in queries], encoder.precision)
         started = time.monotonic()
         scores, rows = args.search(args, vectors, _searched(args.depth, excluded))
         facts["search_seconds"] = round(time.monotonic() - started, 3)
@@ -115,7 +115,7 @@ def run_late(args: argparse.Namespace) -> None:
         queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         found = encoder.encode_queries(list(queries.values()))
-        check_finite(found.sums(), [f"query {query!r}" for query in queries])
+        check_finite(found.sums(), [f"query {query!r}" for query in queries], encoder.precision)
         progress = Progress(f"retrieve from {len(args.shards)} shards", len(queries) * len(args.shards), "searches")
         started = time.monotonic()
         if args.indexes:

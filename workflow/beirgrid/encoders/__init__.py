@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .base import add_compute_arguments, add_device_argument, check_finite, pick_device, pick_precision, token_batches
+from .base import (
+    Scorer,
+    Variety,
+    add_compute_arguments,
+    add_device_argument,
+    check_finite,
+    pick_device,
+    pick_precision,
+    token_batches,
+)
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .late_interaction import LateInteractionEncoder
@@ -34,7 +43,7 @@ def open_encoder(folder: Path, spec: dict[str, Any], device: str, precision: str
 
 def open_scorer(
     folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-) -> CrossEncoderScorer | Seq2SeqScorer:
+) -> Scorer:
     """Open the checkpoint of a reranker as the family of its registry entry ``spec`` says."""
     return SCORERS[spec["family"]](folder, spec, device, precision, batch_tokens)
 
@@ -44,9 +53,11 @@ __all__ = [
     "DenseEncoder",
     "LateInteractionEncoder",
     "QueryGenerator",
+    "Scorer",
     "Seq2SeqScorer",
     "SparseTextEncoder",
     "TermWeighter",
+    "Variety",
     "add_compute_arguments",
     "add_device_argument",
     "check_finite",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import json
-import logging
 import os
 import re
 import sys
@@ -20,6 +20,8 @@ import numpy as np
 from .. import attention
 from ..environment import BATCH_TOKENS
 from ..errors import DataError
+from ..progress import Progress
+from . import cutting
 
 if TYPE_CHECKING:
     import torch
@@ -121,8 +123,11 @@ def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[
         start = stop
 
 
-def check_finite(vectors: Any, names: list[str]) -> None:
-    """Raise DataError naming the first text whose vector (or score, or sparse row) is NaN or infinite."""
+def check_finite(vectors: Any, names: list[str], precision: str) -> None:
+    """Raise DataError naming the first text whose vector (or score, or sparse row) is NaN or infinite.
+
+    ``precision`` is the one that they were computed in: where it is low, float32 may give finite numbers.
+    """
     if hasattr(vectors, "indptr"):  # a CSR matrix: its sums are finite just where its rows are
         vectors = vectors.sum(axis=1)
     finite = np.isfinite(np.asarray(vectors)).reshape(len(names), -1).all(axis=1)
@@ -130,8 +135,48 @@ def check_finite(vectors: Any, names: list[str]) -> None:
         first = int(np.argmin(finite))
         raise DataError(
             f"the model gives NaN or infinite values for {int((~finite).sum())} of {len(names)} texts, first "
-            f"{names[first]}: its weights are broken, or need another precision (set precision: float32)"
+            f"{names[first]}, in {precision}: " + _NOT_FINITE[precision == "float32"]
         )
+
+
+class Variety:
+    """Whether the vectors of different texts differ, block after block: a broken model gives all texts the same."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self.varied = False
+        self.first: tuple[np.ndarray, list[int]] | None = None
+        self.texts_differ = False
+
+    def add(self, vectors: Any, texts: list[str]) -> None:
+        """Take in the vectors (or sparse rows, or what sums up each) of some texts."""
+        if self.varied or not texts:
+            return
+        if hasattr(vectors, "indptr"):
+            vectors = np.concatenate([vectors.sum(axis=1), vectors.power(2).sum(axis=1)], axis=1)
+        rows = np.asarray(vectors).reshape(len(texts), -1)
+        vector = rows[0] if self.first is None else self.first[0]
+        self.varied = bool((rows != vector).any())
+        if not self.varied:  # hardly ever: only then is it worth tokenizing the texts again
+            read = self.encoder.read(texts)
+            self.first = self.first or (vector.copy(), read[0])
+            self.texts_differ = self.texts_differ or any(ids != self.first[1] for ids in read)
+
+    def check(self, what: str) -> None:
+        """Raise DataError if all vectors are the same, although the model read different texts."""
+        if self.first is not None and self.texts_differ and not self.varied:
+            size = "all zero" if not self.first[0].any() else "the same"
+            raise DataError(
+                f"the model's vectors of {what} are {size}, though the texts differ: its weights are broken, or were "
+                f"not loaded as they were trained (computed in {self.encoder.precision})"
+            )
+
+
+_NOT_FINITE = {
+    True: "its checkpoint holds weights that are not finite, or too large for any precision",
+    False: "nothing else was tried; set precision: float32 in the model's entry. If the values are not finite then "
+    "either, the checkpoint's weights are broken",
+}
 
 
 class Encoder:
@@ -190,6 +235,21 @@ class Encoder:
             if wanted and positions and wanted > positions:
                 raise DataError(f"{key} is {wanted}, but the model has positions for {positions} word pieces")
 
+    def cut(self, texts: list[str], prompt: str = "", limit: int | None = None) -> list[str]:
+        """Return texts of which the model reads the same as of these, the prompt before each, without their ends."""
+        limit = limit or self.model.max_seq_length
+        if not limit:
+            return texts
+        return [cutting.cut(self.model.tokenizer, text, limit, prompt) for text in texts]
+
+    def read(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids that tell apart what the model reads of each text."""
+        limit = self.model.max_seq_length
+        ids: list[list[int]] = self.model.tokenizer(self.cut(texts), truncation=True, max_length=limit, verbose=False)[
+            "input_ids"
+        ]
+        return ids
+
     def token_lengths(self, *texts: list[str], limit: int | None = None) -> np.ndarray:
         """Return the tokens of each text (or pair of texts) after truncation to ``limit``: int64 [texts]."""
         limit = limit or self.model.max_seq_length or 512
@@ -201,42 +261,93 @@ class Encoder:
         return np.array(lengths, np.int64)
 
 
-def load_checkpoint(loader: Any, folder: Path, unused: str = "", **options: Any) -> Any:
+class Scorer(Encoder):
+    """What rerankers share: each side of a pair is cut before the two meet in a tokenizer."""
+
+    def begin(self, text: str, counted: bool = True) -> cutting.Beginning:
+        """Return what of a query or document can be read.
+
+        ``counted`` must be true for documents unless all queries of their pairs have no ``shorter``.
+        """
+        raise NotImplementedError
+
+    def score_beginnings(
+        self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], progress: Progress | None = None
+    ) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        raise NotImplementedError
+
+    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        asked = {text: self.begin(text) for text in set(queries)}
+        counted = any(beginning.shorter for beginning in asked.values())
+        read = {text: self.begin(text, counted) for text in set(documents)}
+        return self.score_beginnings([asked[text] for text in queries], [read[text] for text in documents], progress)
+
+
+# Weights that a checkpoint may hold and a model leave unused. Any other one is a part of the model that would be left
+# out without a word, such as the head of ANCE.
+_SPARE = re.compile(
+    r"(^|\.)("
+    r"pooler\."  # BERT's, which stands beside the token vectors that are pooled here
+    r"|position_ids$|inv_freq$|(attn|attention)\.(masked_)?bias$"  # constants that older releases stored
+    # The heads that these are pre-trained with: BERT, ALBERT, DeBERTa, DistilBERT, ELECTRA; then ModernBERT.
+    r"|lm_head\.|cls\.|(lm_|mask_|discriminator_|generator_)?predictions\.|sop_classifier\.|generator_lm_head\."
+    r"|vocab_(transform|layer_norm|projector)\.)"
+    r"|^head\.(dense|norm)\.|^decoder\.(weight|bias)$"
+)
+
+
+def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = "", **options: Any) -> Any:
     """Open a checkpoint with a class of sentence-transformers or transformers; what it raises becomes one DataError.
 
     Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
     in its log alone. ``unused`` is a part of the names of those that the model does not use and may lack.
+    So are weights that the checkpoint has and the model does not use, but for those that no model of this use reads
+    and for ``spare``, the name of one that is read by other means.
     The model is returned in float32.
     """
-    with _missing_weights() as missing:
+    with _load_reports() as reports:
         try:
             load = loader.from_pretrained if loader.__module__.startswith("transformers.") else loader
             model = load(str(folder), local_files_only=True, **options)
         except Exception as error:  # transformers raises nearly every type for a broken folder
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
+    missing = sorted(name for report in reports for name in report.missing_keys)
     if lacking := [name for name in missing if not unused or unused not in name]:
         whole = f"{folder} is no whole {type(model).__name__}"
         raise DataError(f"{whole}: it lacks {len(lacking)} weights, {lacking[0]} first")
+    unexpected = sorted(name for report in reports for name in report.unexpected_keys)
+    if left_out := [name for name in unexpected if name != spare and not _SPARE.search(name)]:
+        raise DataError(
+            f"{folder} holds {len(left_out)} weights that a {type(model).__name__} of this architecture does not use, "
+            f"{left_out[0]} first: it is another model, or has a head that must become a module of its own "
+            "(docs/models.md, Converting pickled weights). Weights that are not needed must be removed from the file."
+        )
     # transformers opens weights in the type in which they are stored. (A tokenizer has none.)
     return model.float() if hasattr(model, "float") else model
 
 
 @contextmanager
-def _missing_weights() -> Iterator[list[str]]:
-    """Collect the names of weights that transformers reports as missing while it loads a model."""
-    missing: list[str] = []
+def _load_reports() -> Iterator[list[Any]]:
+    """Collect what transformers finds out about weights while it loads models: its LoadStateDictInfo of each.
 
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            missing.extend(re.findall(r"^(\S+) *\| MISSING", record.getMessage(), re.MULTILINE))
+    It hands them to nobody but its log, whose table merges names and has colours on a terminal.
+    """
+    modeling: Any = importlib.import_module("transformers.modeling_utils")
+    reports: list[Any] = []
+    log = modeling.log_state_dict_report
 
-    handler, logger = Collector(logging.WARNING), logging.getLogger("transformers.modeling_utils")
-    logger.addHandler(handler)
+    def collect(**options: Any) -> None:
+        reports.append(options["loading_info"])
+        log(**options)
+
+    modeling.log_state_dict_report = collect
     try:
-        yield missing
+        yield reports
     finally:
-        logger.removeHandler(handler)
+        modeling.log_state_dict_report = log
 
 
 def _embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:

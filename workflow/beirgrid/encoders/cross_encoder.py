@@ -10,7 +10,9 @@ import numpy as np
 
 from ..errors import DataError
 from ..progress import Progress
-from .base import Encoder, load_checkpoint, token_batches
+from . import cutting
+from .base import Scorer, load_checkpoint, token_batches
+from .cutting import Beginning
 
 
 def _last_layers(model: Any) -> list[str]:
@@ -20,7 +22,7 @@ def _last_layers(model: Any) -> list[str]:
     return [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
 
 
-class CrossEncoderScorer(Encoder):
+class CrossEncoderScorer(Scorer):
     """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates."""
 
     def __init__(
@@ -44,16 +46,24 @@ class CrossEncoderScorer(Encoder):
         self.set_precision()
         self.check_length()
 
-    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
+    def begin(self, text: str, counted: bool = True) -> Beginning:
+        """Return what of a query or document can be read (``cutting.for_pair``)."""
+        return cutting.for_pair(self.model.tokenizer, text, self.model.max_seq_length, counted)
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], progress: Progress | None = None
+    ) -> np.ndarray:
         """Return the logit of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
         import torch
 
-        scores = np.empty(len(queries), np.float32)
+        pairs = [cutting.pair(query, document) for query, document in zip(queries, documents, strict=True)]
+        lengths = self.token_lengths([first for first, _ in pairs], [second for _, second in pairs])
+        scores = np.empty(len(pairs), np.float32)
         with self.autocast(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
-            for rows in token_batches(self.token_lengths(queries, documents), self.budget):
+            for rows in token_batches(lengths, self.budget):
                 scores[rows] = self.model.predict(
-                    [(queries[row], documents[row]) for row in rows],
+                    [pairs[row] for row in rows],
                     batch_size=len(rows),
                     activation_fn=torch.nn.Identity(),
                     show_progress_bar=False,

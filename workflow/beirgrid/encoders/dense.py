@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import saved
 from ..errors import DataError
 from ..progress import Progress
 from .base import Encoder, load_checkpoint, token_batches
@@ -48,8 +49,12 @@ class DenseEncoder(Encoder):
         self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
     ) -> None:
         super().__init__(spec, device, precision, batch_tokens)
+        saved.check_use(folder, "SentenceTransformer", spec["similarity"])
         self.model = self._load(folder)
         self.model.eval()
+        if not hasattr(self.model[0], "auto_model"):
+            kind = type(self.model[0]).__name__
+            raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer can be used")
         if "max_length" in spec:
             self.model.max_seq_length = spec["max_length"]
         given = spec.get("precision", precision)
@@ -119,6 +124,7 @@ class DenseEncoder(Encoder):
         prompt = self.model.prompts[role]
         if self.wrappers:
             self.model.tokenizer.backend_tokenizer.post_processor = self.wrappers[role]
+        texts = self.cut(texts, prompt)
         with self.autocast():
             for rows in token_batches(self.token_lengths([prompt + text for text in texts]), self.budget):
                 vectors[rows] = encode(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import attention
+from . import cutting
 from .base import Encoder, load_checkpoint
 
 if TYPE_CHECKING:
@@ -55,10 +56,11 @@ class HeadedEncoder(Encoder):
 
         head.forward = in_float32
 
-    def token_ids(self, texts: list[str]) -> list[list[int]]:
-        """Return the word pieces of each text, cut to the model's length."""
+    def token_ids(self, texts: list[str], prompt: str = "") -> list[list[int]]:
+        """Return the word pieces of each text, the prompt before it, cut to the model's length."""
         if not texts:
             return []
+        texts = [prompt + cutting.cut(self.tokenizer, text, self.longest, prompt) for text in texts]
         ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.longest, verbose=False)[
             "input_ids"
         ]

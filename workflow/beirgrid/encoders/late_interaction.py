@@ -44,6 +44,7 @@ class LateInteractionEncoder(Encoder):
             MultiVectorEncoder,
             folder,
             unused="pooler",
+            spare="linear.weight",  # the projection of Stanford's checkpoints, which becomes a module
             device=self.device,
             trust_remote_code=spec.get("trust_remote_code", False),
         )
@@ -67,20 +68,22 @@ class LateInteractionEncoder(Encoder):
 
     def encode_documents(self, texts: list[str], progress: Progress | None = None) -> TokenVectors:
         """Return the vectors of each document's tokens, skipped ones (punctuation) left out."""
-        lengths = self._lengths(texts, "document", self.model[0].document_length)
+        texts, lengths = self._read(texts, "document", self.model[0].document_length)
         return self._encode(self.model.encode_document, texts, lengths, progress)
 
     def encode_queries(self, texts: list[str], progress: Progress | None = None) -> TokenVectors:
         """Return the vectors of each query's tokens, those of its expansion included."""
-        lengths = self._lengths(texts, "query", self.model[0].query_length)
-        if expansion := self.model[0].query_expansion:
-            lengths = np.maximum(lengths, expansion["length"])
+        expansion = self.model[0].query_expansion
+        width = expansion["length"] if expansion else 0
+        texts, lengths = self._read(texts, "query", max(self.model[0].query_length or 0, width) or None)
+        lengths = np.maximum(lengths, width)
         return self._encode(self.model.encode_query, texts, lengths, progress)
 
-    def _lengths(self, texts: list[str], role: str, limit: int | None) -> np.ndarray:
-        """Return the tokens that the transformer sees of each text: int64 [texts]."""
+    def _read(self, texts: list[str], role: str, limit: int | None) -> tuple[list[str], np.ndarray]:
+        """Return what of the texts is read, and the tokens that the transformer sees of each: int64 [texts]."""
         marker = self.model.prompts.get(role) or ""
-        return self.token_lengths([marker + text for text in texts], limit=limit)
+        texts = self.cut(texts, marker, limit)
+        return texts, self.token_lengths([marker + text for text in texts], limit=limit)
 
     def _encode(self, encode: Any, texts: list[str], lengths: np.ndarray, progress: Progress | None) -> TokenVectors:
         vectors = [np.zeros((0, self.dimension), np.float32)] * len(texts)

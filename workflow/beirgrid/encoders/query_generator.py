@@ -54,7 +54,7 @@ class QueryGenerator(HeadedEncoder):
         if progress:
             progress.add(len(texts) - len(written))
         prompt = self.spec.get("prompts", {}).get("document", "")
-        ids = self.token_ids([prompt + texts[row] for row in written])
+        ids = self.token_ids([texts[row] for row in written], prompt)
         for batch in token_batches([len(pieces) * min(per_text, AT_ONCE) for pieces in ids], self.budget):
             rows = [written[i] for i in batch]
             for start in range(0, per_text, AT_ONCE):
@@ -76,6 +76,7 @@ class QueryGenerator(HeadedEncoder):
             [f"{text[:60]!r}" for text in texts for _ in wanted],
             self.spec.get("top_k", 10),
             self.spec.get("top_p", 1.0),
+            self.precision,
         )
         with torch.inference_mode(), self.autocast():
             pieces = self.model.generate(
@@ -96,8 +97,8 @@ class Draw:
     depend on what else is in it. ``numbers``: float32 [rows, steps] in [0, 1), what each row draws with.
     """
 
-    def __init__(self, numbers: torch.Tensor, names: list[str], top_k: int, top_p: float) -> None:
-        self.numbers, self.names, self.top_k, self.top_p = numbers, names, top_k, top_p
+    def __init__(self, numbers: torch.Tensor, names: list[str], top_k: int, top_p: float, precision: str) -> None:
+        self.numbers, self.names, self.top_k, self.top_p, self.precision = numbers, names, top_k, top_p, precision
         self.step = 0
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -105,7 +106,7 @@ class Draw:
         import torch
 
         best, pieces = scores.float().topk(min(self.top_k, scores.shape[-1]), dim=-1)
-        check_finite(best.cpu().numpy(), self.names)
+        check_finite(best.cpu().numpy(), self.names, self.precision)
         chances = best.softmax(dim=-1)
         reached = chances.cumsum(dim=-1)
         # The nucleus: pieces before which less than top_p is reached. The number is scaled to its mass.

@@ -9,7 +9,9 @@ import numpy as np
 
 from ..errors import DataError
 from ..progress import Progress
-from .base import Encoder, load_checkpoint, token_batches
+from . import cutting
+from .base import Scorer, load_checkpoint, token_batches
+from .cutting import Beginning
 
 # What monoT5 is trained on (Nogueira et al. 2020). The end must survive truncation: it asks for the answer.
 _PROMPT = "Query: {query} Document: {document}"
@@ -26,7 +28,7 @@ def seq2seq_model(folder: str, **options: Any) -> Any:
     return model
 
 
-class Seq2SeqScorer(Encoder):
+class Seq2SeqScorer(Scorer):
     """One score per (query, document) pair: the logit of ``true`` less that of ``false`` as the first token.
 
     This is the log-odds of monoT5's probability of ``true`` and orders documents as that does; unlike the
@@ -52,12 +54,18 @@ class Seq2SeqScorer(Encoder):
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         head.forward = torch.autocast(self.device, enabled=False)(head.forward)
 
-    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
+    def begin(self, text: str, counted: bool = False) -> Beginning:
+        """Return what of a query or document can be read."""
+        return Beginning(cutting.cut(self.tokenizer, text, self.limit))
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], progress: Progress | None = None
+    ) -> np.ndarray:
         """Return the log-odds of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
         import torch
 
         scores = np.empty(len(queries), np.float32)
-        tokens = self._tokens(queries, documents)
+        tokens = self._tokens([query.text for query in queries], [document.text for document in documents])
         with self.autocast(), torch.inference_mode():
             for rows in token_batches([len(ids) for ids in tokens], self.budget):
                 features = self.tokenizer.pad({"input_ids": [tokens[row] for row in rows]}, return_tensors="pt")

