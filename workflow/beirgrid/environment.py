@@ -17,16 +17,20 @@ def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, on_gpu:
     Jobs inherit the environment of the Snakemake process, on a cluster that of the job's own. Conda
     puts its environment before the PATH that is set here. Device, batch size, mirror and what runs on GPU nodes
     go the same way: they do not change results, so they must not be params, whose change reruns jobs.
+
+    A Python of the jobs looks for no modules in the working directory: what lies there (a ``json.py``) is data.
     """
     os.environ["BEIRGRID_DEVICE"] = device
     os.environ["BEIRGRID_BATCH_TOKENS"] = json.dumps(batch_tokens)
     os.environ["BEIRGRID_MIRROR"] = mirror
     os.environ["BEIRGRID_ON_GPU"] = on_gpu
     package = str(Path(__file__).parent.parent)
+    os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["PYTHONPATH"] = _prepend(package, os.environ.get("PYTHONPATH", ""))
     os.environ["PATH"] = _prepend(str(Path(sys.executable).parent), os.environ.get("PATH", ""))
 
 
 def _prepend(first: str, rest: str) -> str:
+    # An empty entry stands for the working directory.
     others = [entry for entry in rest.split(os.pathsep) if entry and entry != first]
     return os.pathsep.join([first, *others])

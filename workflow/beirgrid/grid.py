@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -54,8 +53,13 @@ DATASETS_PAGE, MODELS_PAGE = (CHECKOUT / "docs" / f"{page}.md" for page in ("dat
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
-    """Return the named keys of a registry entry as JSON, for a command line."""
-    return json.dumps({key: entry[key] for key in keys if key in entry}, ensure_ascii=False)
+    """Return the named keys of a registry entry as JSON in ASCII: one line, whatever a prompt holds."""
+    return json.dumps({key: entry[key] for key in keys if key in entry})
+
+
+def _inputs(files: Iterable[Path]) -> list[str]:
+    """Return the files that can be inputs of a rule: Snakemake fills in ``{x}`` and ``<x>`` in their paths."""
+    return [name for name in map(str, files) if not re.search(r"\{|<[a-z]", name)]
 
 
 def _without(entry: dict[str, Any], key: str) -> dict[str, Any]:
@@ -172,7 +176,7 @@ class Grid:
         if entry.source != "local":
             return []
         folder = resolve_path(entry.path or "")
-        return [str(find_local(folder, name) or folder / name) for name in names]
+        return _inputs(find_local(folder, name) or folder / name for name in names)
 
     def dataset_files(self, dataset: str) -> list[str]:
         """Return the local files of a dataset's queries and qrels."""
@@ -183,7 +187,7 @@ class Grid:
         """Return the files of a model of one's own: replacing its weights makes its artifacts again."""
         spec = self.config.models[model].spec
         folder = resolve_path(spec["path"]) if "path" in spec else None
-        return sorted(str(path) for path in folder.rglob("*") if path.is_file()) if folder else []
+        return _inputs(sorted(path for path in folder.rglob("*") if path.is_file())) if folder else []
 
     def corpus_entry(self, corpus: str) -> str:
         """Return the JSON of a corpus entry that the fetch command receives."""
@@ -208,7 +212,7 @@ class Grid:
         own = self._of_dataset(prompts.get("datasets", {}), dataset) or {}
         entry = json.loads(self._entry(model, _MODEL_KEYS, query=own.get("query", prompts.get("query"))))
         length = self._of_dataset(spec.get("query_lengths", {}), dataset) or spec.get("query_length")
-        return json.dumps(entry | ({"query_length": length} if length else {}), ensure_ascii=False)
+        return json.dumps(entry | ({"query_length": length} if length else {}))
 
     def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
         """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
@@ -236,7 +240,7 @@ class Grid:
         entry["max_length"] = self.raw["models"][model].get("max_length")
         if "teacher" in train:
             entry["teacher"] = json.loads(as_json(self.raw["models"][train["teacher"]], (*_MODEL_KEYS, "prompts")))
-        return json.dumps(entry, ensure_ascii=False)
+        return json.dumps(entry)
 
     @staticmethod
     def _absolute(entry: dict[str, Any]) -> dict[str, Any]:
@@ -323,11 +327,11 @@ class Grid:
         """Return the faiss shards that a late-interaction system finds candidates in: none if it is exhaustive."""
         return [] if self._system(system).spec.get("exhaustive") else self.index_shards(paths.FAISS, system, dataset)
 
-    def late_search(self, system: str, dataset: str) -> str:
+    def late_search(self, system: str, dataset: str) -> list[str]:
         """Return the options of a late-interaction system's search."""
         if not (indexes := self.candidate_shards(system, dataset)):
-            return ""
-        return f"--candidates {self._system(system).spec.get('candidates', 100)} --indexes {' '.join(indexes)}"
+            return []
+        return ["--candidates", str(self._system(system).spec.get("candidates", 100)), "--indexes", *indexes]
 
     def lucene_index(self, system: str, dataset: str) -> str:
         """Return the Lucene index that a BM25 system searches."""
@@ -348,10 +352,10 @@ class Grid:
         """Return the fields of a BM25 system, flat or multifield."""
         return str(self._system(system).spec.get("fields", "multifield"))
 
-    def bm25(self, system: str) -> str:
+    def bm25(self, system: str) -> list[str]:
         """Return the BM25 parameters of a system, as options."""
         spec = self._system(system).spec
-        return f"--k1 {spec.get('k1', 0.9)} --b {spec.get('b', 0.4)}"
+        return ["--k1", str(spec.get("k1", 0.9)), "--b", str(spec.get("b", 0.4))]
 
     def language(self, corpus: str) -> str:
         """Return the language of a corpus."""
@@ -385,13 +389,13 @@ class Grid:
             raise ConfigError(f"no system of the grid reranks {first!r} with {reranker!r}: add one to grid.systems")
         return max(depths)
 
-    def fusion(self, system: str) -> str:
+    def fusion(self, system: str) -> list[str]:
         """Return the options of the fuse command."""
         spec = self._system(system).spec
         if spec["fusion"] == "rrf":
-            return f"--method rrf --k {spec.get('k', 60)}"
-        weights = f" --weights '{json.dumps(spec['weights'])}'" if "weights" in spec else ""
-        return f"--method wsum --norm {spec.get('norm', 'min-max')}{weights}"
+            return ["--method", "rrf", "--k", str(spec.get("k", 60))]
+        weights = ["--weights", json.dumps(spec["weights"])] if "weights" in spec else []
+        return ["--method", "wsum", "--norm", spec.get("norm", "min-max"), *weights]
 
     def training_inputs(self, model: str) -> dict[str, str]:
         """Return the named inputs of a model's training."""
@@ -408,10 +412,11 @@ class Grid:
             inputs["qrels"] = paths.QRELS.format(dataset=train["dataset"])
         return inputs
 
-    def training_options(self, model: str) -> str:
+    def training_options(self, model: str) -> list[str]:
         """Return the options of the train command that not every recipe has."""
         inputs = self.training_inputs(model)
-        return " ".join(f"--{name} {inputs[name]}" for name in ("teacher", "queries", "qrels") if name in inputs)
+        named = [name for name in ("teacher", "queries", "qrels") if name in inputs]
+        return [word for name in named for word in (f"--{name}", inputs[name])]
 
     def recipe_entry(self, model: str, stage: str) -> str:
         """Return the JSON of what one stage of an adaptation needs of its recipe, defaults filled in."""
@@ -425,7 +430,7 @@ class Grid:
         for key, user in (("generator", "generate"), ("teacher", "label"), ("base", "adapt")):
             if stage == user and key in train:
                 wanted[key] = json.loads(self.model_entry(train[key]))
-        return json.dumps(wanted, ensure_ascii=False)
+        return json.dumps(wanted)
 
     def generation_inputs(self, model: str) -> dict[str, str]:
         """Return the named inputs that training queries are written from."""
@@ -448,16 +453,15 @@ class Grid:
             inputs["index"] = paths.LUCENE.format(index="bm25-flat", corpus=corpus)
         return inputs
 
-    def mining_options(self, model: str) -> str:
+    def mining_options(self, model: str) -> list[str]:
         """Return the options of the mine command that name its retrievers."""
         inputs, corpus = self.mining_inputs(model), self._trained(model)["corpus"]
-        options = [f"--index {inputs['index']}"] if "index" in inputs else []
+        options = ["--index", inputs["index"]] if "index" in inputs else []
         for name in self._retrievers(model):
             if name != "bm25":
-                entry = shlex.quote(self._entry(name, _MODEL_KEYS, query=self._prompts(name).get("query")))
-                shards = " ".join(self._shards(paths.FAISS, name, corpus))
-                options.append(f"--dense {entry} {self._checkpoint(name, corpus)} {shards}")
-        return " ".join(options)
+                entry = self._entry(name, _MODEL_KEYS, query=self._prompts(name).get("query"))
+                options += ["--dense", entry, self._checkpoint(name, corpus), *self._shards(paths.FAISS, name, corpus)]
+        return options
 
     def _retrievers(self, model: str) -> list[str]:
         train = self._trained(model)
@@ -569,8 +573,7 @@ class Grid:
                 "tolerances": config.tolerances,
                 # sizes change no number that a table shows
                 "models": {name: _without(config.models[name].spec, "size") for name in config.models if name in used},
-            },
-            ensure_ascii=False,
+            }
         )
 
     def _describe_system(self, name: str) -> dict[str, Any]:

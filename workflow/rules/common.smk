@@ -1,7 +1,8 @@
 # Configuration, checked, and the plan of the grid.
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from beirgrid import cluster, config as configuration, environment, paths, status
+from beirgrid import cluster, config as configuration, environment, files, paths, status
+from beirgrid.arguments import in_file
 from beirgrid.errors import ConfigError
 from beirgrid.grid import Grid
 from beirgrid.provenance import STAGE_VERSIONS
@@ -14,8 +15,12 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 
-# The environment of what runs models: torch's CUDA build, which runs on a CPU too, is some GB larger.
-NEURAL = f"../../envs/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
+# The jobs' conda environments. Snakemake fills in {x} in their paths: the checkout may be in such a folder.
+ENVIRONMENTS = str(ROOT / "envs").replace("{", "{{").replace("}", "}}")
+EVALUATE = f"{ENVIRONMENTS}/evaluate.yaml"
+LEXICAL = f"{ENVIRONMENTS}/lexical.yaml"
+# What runs models: torch's CUDA build, which runs on a CPU too, is some GB larger.
+NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
 
 environment.prepare_jobs(
     grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.on_gpu()
