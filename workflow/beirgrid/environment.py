@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -28,6 +29,15 @@ def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, on_gpu:
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["PYTHONPATH"] = _prepend(package, os.environ.get("PYTHONPATH", ""))
     os.environ["PATH"] = _prepend(str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+
+
+def heed_hangup() -> None:
+    """Have SIGHUP, which a terminal that closes sends, end Snakemake as SIGTERM does: once the running jobs have ended.
+
+    Under ``nohup``, which has the signal ignored, it stays ignored.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
 
 
 def _prepend(first: str, rest: str) -> str:

@@ -31,6 +31,7 @@ if workflow.is_main_process and grid.notice():
 
 
 if workflow.is_main_process:
+    environment.heed_hangup()
     recorder = status.Recorder(logger, config)
 
 
