@@ -130,7 +130,7 @@ def test_a_hangup_ends_the_run_without_orphans_or_a_lock(finished, small_grid, t
                 with contextlib.suppress(OSError):
                     os.read(terminal, 65536)
     os.close(terminal)
-    assert process.wait(timeout=60) > 0  # it ended by itself: a signal that kills gives a negative number
+    assert process.wait(timeout=300) > 0  # it ended by itself: a signal that kills gives a negative number
     assert not _stage_processes(tmp_path)
     assert beirgrid("status", "--directory", tmp_path).stdout.startswith("ended, not everything is done")
     done = run(configfile, tmp_path)

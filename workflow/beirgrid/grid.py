@@ -22,6 +22,7 @@ from .config import (
     System,
     brought,
     find_local,
+    is_folder,
     models_of,
     rerank_depth,
     resolve_path,
@@ -104,7 +105,7 @@ class Grid:
             name: str(resolve_path(spec["path"])) if "path" in spec else f"models.{name}.path"
             for name, spec in entries
             if brought(spec)
-            and not ("path" in spec and resolve_path(spec["path"]).is_dir())
+            and not ("path" in spec and is_folder(resolve_path(spec["path"])))
             and not Path(paths.CHECKPOINT.format(model=name)).is_dir()
         }
 
@@ -278,7 +279,7 @@ class Grid:
         if not self.config.small_corpus or not (small or system.parts):
             return None
         if system.parts:
-            return f"combine-{self._layer(system.name)}" if small else f"combine-{wildcards.dataset}-{system.name}"
+            return f"combine-{self._layers[system.name]}" if small else f"combine-{wildcards.dataset}-{system.name}"
         return "retrieve-bm25" if system.kind == "lexical" else "retrieve-model"
 
     def _rounds(self, model: str) -> int:
@@ -289,9 +290,13 @@ class Grid:
         others = [name for name in train.get("retrievers", ()) if name in self.config.models]
         return 1 + max(self._rounds(name) for name in (train["base"], *others))
 
-    def _layer(self, system: str) -> int:
-        """Return how many rerankings and fusions a system goes through."""
-        return max((1 + self._layer(part) for part in self._system(system).parts), default=0)
+    @cached_property
+    def _layers(self) -> dict[str, int]:
+        """How many rerankings and fusions each system goes through."""
+        layers: dict[str, int] = {}
+        for name in with_parts(self.config.systems, self.config.systems):
+            layers[name] = max((1 + layers[part] for part in self._system(name).parts), default=0)
+        return layers
 
     def on_gpu(self) -> str:
         """Return what profiles/slurm sends to GPU nodes, empty with ``device: cpu``.
@@ -520,10 +525,14 @@ class Grid:
 
     def _made_patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, in the order in which they are made."""
-        system = self._system(name)
         patterns = [paths.CORPUS_MADE, paths.DATASET_MADE]
-        for part in system.parts:
-            patterns += self._made_patterns(part)
+        for part in with_parts(self.config.systems, [name]):
+            patterns += self._own_patterns(part)
+        return list(dict.fromkeys(patterns))
+
+    def _own_patterns(self, name: str) -> list[str]:
+        """Return the patterns of the records that a system adds to those of its parts."""
+        system, patterns = self._system(name), []
         if system.kind == "lexical":
             if expansion := system.spec.get("expansion"):
                 patterns += [step.replace("{model}", expansion) for step in (paths.MODEL_MADE, paths.EXPANSIONS_MADE)]
@@ -539,8 +548,7 @@ class Grid:
             patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
             pairs = paths.PAIRS_MADE.replace("{reranker}", reranker).replace("{first}", system.spec["first_stage"])
             patterns.append(pairs)
-        patterns.append(paths.RUN_MADE.replace("{system}", name))
-        return list(dict.fromkeys(patterns))
+        return [*patterns, paths.RUN_MADE.replace("{system}", name)]
 
     def _training_patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind the adaptation of a dense model, its own left out."""

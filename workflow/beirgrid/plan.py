@@ -144,6 +144,7 @@ def _merged(configfiles: list[Path], settings: list[str]) -> tuple[configuration
         update_config(merged, parse_config(settings))
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from None
+    configuration.refuse_duplicate_keys(configfiles)
     return configuration.load(merged), merged
 
 

@@ -266,7 +266,7 @@ def _advice() -> str:
     except cluster.OrphanError as error:
         return str(error)
     if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
-        return "The run left its lock: give the same command with --unlock, then again without. The grid goes on from there"
+        return "The run left its lock: give the same command with --unlock, then without. The grid goes on from there"
     return "Run it again: the grid goes on from there"
 
 

@@ -10,6 +10,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 try:
+    configuration.refuse_duplicate_keys(workflow.configfiles if workflow.is_main_process else [])
     grid = Grid(configuration.load(config), config)
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
