@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import subprocess
+import sys
 
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -89,6 +91,56 @@ def test_a_line_that_is_cut_off_is_left_out(told):
     path.write_text(whole[:30])
     with pytest.raises(BeirgridError, match="cut off"):
         status.read(path)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff\xfe\x00", b"null", b"5", b"[1]", b'"run"', b"{}", b'{"event": "started"}', b'{"event": "run"}']
+)
+def test_garbage_between_the_events_is_left_out(told, garbage):
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    logger.info("job", extra=_info(1))
+    first, second = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([garbage, first, garbage, second, garbage]))
+    assert list(status.read(path).jobs) == [1]
+    path.write_bytes(garbage)
+    with pytest.raises(BeirgridError, match=r"holds no run: .* Delete it and run the grid"):
+        status.read(path)
+
+
+def test_a_configuration_that_no_longer_holds_costs_the_cells_alone(told, monkeypatch, tmp_path):
+    """A corpus's folder is gone, say."""
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    logger.info("job", extra=_info(1))
+    recorder.end(succeeded=True)
+    monkeypatch.chdir(tmp_path)
+    screen = list(status.lines(status.read(path), 80))
+    assert any(line.startswith("The cells cannot be shown: the configuration cannot be run") for line in screen)
+    assert any(line.startswith("encode ") for line in screen)
+
+
+def test_what_helps_a_run_that_died_is_said(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert status._advice().startswith("Run it again")
+    (tmp_path / ".snakemake/locks").mkdir(parents=True)
+    assert "--unlock" not in status._advice()
+    (tmp_path / ".snakemake/locks/0.input.lock").write_text("results/x")
+    assert "--unlock" in status._advice()
+    # a stage that outlived its Snakemake, and one of another folder
+    stages = [
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode"], cwd=folder)
+        for folder in (tmp_path, tmp_path.parent)
+    ]
+    try:
+        assert status._advice().startswith(
+            f"Its jobs go on: wait until they end, or end them (process {stages[0].pid})"
+        )
+    finally:
+        for stage in stages:
+            stage.kill()
+            stage.wait()
+    assert "--unlock" in status._advice()
 
 
 def test_a_second_run_replaces_the_first(told):

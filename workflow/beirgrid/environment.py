@@ -6,7 +6,10 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
+
+from .errors import BeirgridError
 
 # Tokens per batch by device; of the sizes tried on a CPU, small ones are as fast as larger ones.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
@@ -29,6 +32,19 @@ def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, on_gpu:
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["PYTHONPATH"] = _prepend(package, os.environ.get("PYTHONPATH", ""))
     os.environ["PATH"] = _prepend(str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+
+
+def check_temporary_folder() -> None:
+    """Raise BeirgridError unless 1 MB can be written to $TMPDIR: Snakemake's scheduler and the stages write there."""
+    folder = os.environ.get("TMPDIR", "")
+    try:
+        folder = folder or tempfile.gettempdir()
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            stream.write(bytes(2**20))
+            stream.flush()
+    except OSError as error:
+        where = f"TMPDIR: nothing can be written to {folder or 'any folder for temporary files'} ({error.strerror})"
+        raise BeirgridError(f"{where}; free space there, or set TMPDIR to another folder") from None
 
 
 def heed_hangup() -> None:

@@ -3,7 +3,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from beirgrid import cluster, config as configuration, environment, files, paths, status
 from beirgrid.arguments import in_file
-from beirgrid.errors import ConfigError
+from beirgrid.errors import BeirgridError, ConfigError
 from beirgrid.grid import Grid
 from beirgrid.provenance import STAGE_VERSIONS
 from snakemake.exceptions import WorkflowError
@@ -49,8 +49,9 @@ wildcard_constraints:
 # In the process that a person started, once it holds the working directory's lock.
 onstart:
     try:
+        environment.check_temporary_folder()
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
-    except cluster.OrphanError as error:
+    except BeirgridError as error:
         raise WorkflowError(str(error)) from None
     recorder.start(status.EVENTS)
 
