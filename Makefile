@@ -27,7 +27,7 @@ setup: .venv/ready ## install what is needed into .venv
 demo: .venv/ready ## run every kind of stage on the embedded collection and name the report
 	@$(SNAKEMAKE) --configfile config/grids/demo.yaml
 	@cat results/tables/ndcg@10.md
-	@echo "Report: $(CURDIR)/results/report/index.html"
+	@echo "Report: $$PWD/results/report/index.html"
 
 plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
 	@$(BIN)/python -m beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
