@@ -28,7 +28,7 @@ demo: .venv/ready ## run every kind of stage on the embedded collection and name
 	@$(SNAKEMAKE) --configfile config/grids/demo.yaml
 	@cat results/tables/ndcg@10.md
 	@echo "Each machine trains demo-ce itself, so its numbers differ in the third decimal from machine to machine."
-	@echo "Report: $(CURDIR)/results/report/index.html"
+	@echo "Report: $$PWD/results/report/index.html"
 
 picture: demo ## take docs/report.png from the demo's report (needs Chromium; CHROMIUM=...)
 	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,900 \

@@ -250,7 +250,10 @@ MISTAKES = {
         "corpora.x.language: 'bm25' cannot read 'th': Lucene's analyzer needs a Java that finds words in Thai",
     ),
     "a mirror's folder": ({"mirror": "/nowhere"}, "mirror: there is no folder /nowhere (a URL starts with https://)"),
-    "a name that is no file name": ({"systems/a b": {"retriever": "bm25"}}, "'a b' does not fit. A name has letters"),
+    "a name that is no file name": (
+        {"systems/a b": {"retriever": "bm25"}},
+        "'a b' does not fit. A name has at most 80 letters",
+    ),
     "evaluated on what it is trained on": (
         {"grid/datasets": ["demo-train"], "grid/systems": ["bm25+demo-ce"]},
         "'demo-train' is what 'demo-reranker' is trained on",
@@ -291,7 +294,7 @@ MISTAKES = {
     "keys that are no text": ({"retrieve": {1: 2, "depht": 3}}, "unknown key 'depht'; did you mean 'depth'?"),
     "weights that are no numbers": (
         {"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1, float("nan")]}},
-        "are not all numbers",
+        "systems.x.weights.1: nan should be of type number, not float that is not finite",
     ),
     "trained and fetched": (
         {"models/demo-reranker/path": "/x"},

@@ -101,8 +101,8 @@ def _jobs() -> set[tuple[str, str]]:
     """Return the pairs (environment, stage) that the rules have."""
     pairs = set()
     for body in rules().values():
-        environment = re.search(r"conda:\n +(?:\"../../envs/(\w+).yaml\"|NEURAL)", body)
-        pairs.add((environment[1] or "neural", re.search(r"python -m beirgrid (\w+)", body)[1]))
+        environment = re.search(r"conda:\n +([A-Z]+)\n", body)
+        pairs.add((environment[1].lower(), re.search(r"python -m beirgrid (\w+)", body)[1]))
     return pairs
 
 

@@ -6,9 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
+import filelock  # noqa: F401  take_gpu's import, which another user's process may not be able to do
 import pytest
 from helpers import ROOT
+
+from beirgrid.encoders import base
+from beirgrid.errors import BeirgridError
 
 TAKE = """
 import os, sys, torch
@@ -26,7 +32,8 @@ def take(tmp_path):
     started = []
 
     def start(**variables: str) -> tuple[subprocess.Popen[str], str]:
-        environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        unset = ("CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR")
+        environment = {name: value for name, value in os.environ.items() if name not in unset}
         environment |= {"PYTHONPATH": str(ROOT / "workflow"), "TMPDIR": str(tmp_path), **variables}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen([sys.executable, "-c", TAKE], env=environment, text=True, **pipes)
@@ -61,3 +68,46 @@ def test_what_is_named_beyond_the_gpus_that_are_there_is_not_taken(take):
     taken = [take(CUDA_VISIBLE_DEVICES="0,1,2,3")[1] for _ in range(3)]
     assert taken[:2] == ["0", "1"]
     assert taken[2] in ("0", "1")
+
+
+def test_locks_lie_in_the_users_own_runtime_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = base._runtime_folder()  # there is no such runtime folder
+    assert folder == tmp_path / f"beirgrid-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "run").mkdir()
+    assert base._runtime_folder() == tmp_path / "run/beirgrid"
+
+
+def test_a_folder_of_another_user_is_refused(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / f"beirgrid-{os.getuid()}").symlink_to(tmp_path / "theirs")
+    with pytest.raises(BeirgridError, match="is another user's: remove it"):
+        base.take_gpu(["0"])
+    (tmp_path / f"beirgrid-{os.getuid()}").unlink()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    (tmp_path / "beirgrid-12345").mkdir()
+    with pytest.raises(BeirgridError, match="is another user's: remove it"):
+        base.take_gpu(["0"])
+
+
+def test_a_lock_of_another_user_is_passed_over():
+    """As a user who may not open the lock of the first GPU."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as runtime:  # tmp_path lies in a folder that only its user may enter
+        locks = Path(runtime) / "beirgrid"
+        locks.mkdir()
+        (locks / "gpu-0.lock").touch(mode=0o600)
+        for folder in (Path(runtime), locks):
+            os.chown(folder, nobody, nobody)
+        child = os.fork()
+        if child == 0:
+            os.setuid(nobody)
+            os.environ["XDG_RUNTIME_DIR"] = runtime
+            os._exit(int(base.take_gpu(["0", "1"])))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1

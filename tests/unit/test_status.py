@@ -6,6 +6,8 @@ import json
 import logging
 import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
 from helpers import write_collection
@@ -191,6 +193,29 @@ def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
     done, screen, _ = shown()
     assert done == 0
     assert "encode ?" in screen
+
+
+def test_what_helps_a_run_that_died_is_said(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert status._advice().startswith("Run it again")
+    (tmp_path / ".snakemake/locks").mkdir(parents=True)
+    assert "--unlock" not in status._advice()
+    (tmp_path / ".snakemake/locks/0.input.lock").write_text("results/x")
+    assert "--unlock" in status._advice()
+    # a stage that outlived its Snakemake, and one of another folder
+    stages = [
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode"], cwd=folder)
+        for folder in (tmp_path, tmp_path.parent)
+    ]
+    try:
+        assert status._advice().startswith(
+            f"Its jobs go on: wait until they end, or end them (process {stages[0].pid})"
+        )
+    finally:
+        for stage in stages:
+            stage.kill()
+            stage.wait()
+    assert "--unlock" in status._advice()
 
 
 def test_a_second_run_replaces_the_first(told):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT, snakemake
+from helpers import ROOT, beirgrid, snakemake
 from small import run
 
 QUICK = {"fetch", "rerank", "aggregate", "report"}  # done within half a second
@@ -36,6 +41,23 @@ def _start(configfile: Path, folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "snakemake", "--configfile", str(configfile), "--directory", str(folder)]
     command += ["--cores", "2", "--rerun-incomplete"]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+
+
+def _start_in_a_terminal(configfile: Path, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start Snakemake as the leader of a terminal's session; return the process and the terminal's other end."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "snakemake", "--configfile", str(configfile), "--directory", str(folder)]
+    process = subprocess.Popen(
+        [*command, "--cores", "2"],
+        cwd=ROOT,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    return process, ours
 
 
 def _table(folder: Path) -> str:
@@ -77,13 +99,41 @@ def test_a_killed_snakemake_is_unlocked_and_finishes(finished, small_grid, tmp_p
         time.sleep(0.05)
     process.kill()
     process.wait()
+    if orphans := _stage_processes(tmp_path):
+        said = beirgrid("status", "--directory", tmp_path).stdout.splitlines()[0]
+        assert any(str(orphan) in said for orphan in orphans) or not _stage_processes(tmp_path)
     while _stage_processes(tmp_path):  # orphans write their whole files and end
         time.sleep(0.1)
+    assert "--unlock" in beirgrid("status", "--directory", tmp_path).stdout
     locked = run(configfile, tmp_path, "--rerun-incomplete")
     assert locked.returncode != 0
     assert "--unlock" in locked.stdout
     assert run(configfile, tmp_path, "--unlock").returncode == 0
     done = run(configfile, tmp_path, "--rerun-incomplete")
+    assert done.returncode == 0, done.stdout
+    assert _table(tmp_path) == _table(finished)
+
+
+@pytest.mark.parametrize("hangup", ["signal", "terminal"])
+def test_a_hangup_ends_the_run_without_orphans_or_a_lock(finished, small_grid, tmp_path, hangup):
+    configfile = small_grid(tmp_path)
+    process, terminal = _start_in_a_terminal(configfile, tmp_path)
+    while "encode" not in _stage_processes(tmp_path).values():
+        assert process.poll() is None
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 65536)  # a terminal that nobody reads fills up
+    if hangup == "signal":
+        process.send_signal(signal.SIGHUP)
+        os.set_blocking(terminal, False)
+        while process.poll() is None:
+            if select.select([terminal], [], [], 0.05)[0]:
+                with contextlib.suppress(OSError):
+                    os.read(terminal, 65536)
+    os.close(terminal)
+    assert process.wait(timeout=300) > 0  # it ended by itself: a signal that kills gives a negative number
+    assert not _stage_processes(tmp_path)
+    assert beirgrid("status", "--directory", tmp_path).stdout.startswith("ended, not everything is done")
+    done = run(configfile, tmp_path)
     assert done.returncode == 0, done.stdout
     assert _table(tmp_path) == _table(finished)
 

@@ -92,12 +92,17 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
     [
         ("grid: [", [], "grid.yaml: while parsing a flow node"),
         ("", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
+        ("- a", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
+        ("grid:\n\tsystems: []", [], "grid.yaml: while scanning for the next token"),
+        ("device: \udcff", [], "grid.yaml: 'utf-8' codec can't decode byte 0xff"),
+        ("encode: &e {keep: *e}", [], "grid.yaml: a map that holds itself"),
+        ("device: cpu\ndevice: cuda", [], "grid.yaml: device stands there twice, on lines 1 and 2"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
         ("device: cpu", ["--jobs", "0"], "argument --jobs: 0 jobs at once are none"),
     ],
 )
 def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments, message):
-    (tmp_path / "grid.yaml").write_text(text)
+    (tmp_path / "grid.yaml").write_bytes(text.encode(errors="surrogateescape"))
     done = beirgrid("plan", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml", *arguments)
     assert done.returncode != 0
     assert message in done.stderr

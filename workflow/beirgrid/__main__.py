@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    sys.path.pop(0)  # the folder that the command runs in: what lies there (a json.py) is data
+
 import argparse
 import errno
 import importlib
 import os
-import sys
 
 from . import __version__
 from .errors import BeirgridError
@@ -36,7 +40,11 @@ _STAGES = {
 
 def _parser(stage: str | None) -> argparse.ArgumentParser:
     """Return the parser; only the module of the named stage is imported."""
-    parser = argparse.ArgumentParser(prog="python -m beirgrid", description="One stage of the beirgrid workflow.")
+    parser = argparse.ArgumentParser(
+        prog="python -m beirgrid",
+        description="One stage of the beirgrid workflow. An argument @FILE stands for the lines of that file.",
+        fromfile_prefix_chars="@",
+    )
     parser.add_argument("--version", action="version", version=f"beirgrid {__version__}")
     stages = parser.add_subparsers(dest="stage", required=True, metavar="stage")
     for name, (module, function, purpose) in _STAGES.items():

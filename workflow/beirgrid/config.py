@@ -6,9 +6,11 @@ Imported while Snakemake parses the Snakefile, so it needs nothing that Snakemak
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,7 @@ class Corpus:
     def missing(self) -> Path | None:
         """The folder of a collection that its user supplies, if it is not there."""
         folder = resolve_path(self.path) if self.supplied and self.path else None
-        return folder if folder and not folder.is_dir() else None
+        return folder if folder and not is_folder(folder) else None
 
 
 @dataclass(frozen=True)
@@ -205,25 +207,61 @@ def load(raw: Mapping[str, Any]) -> Config:
     if problems:
         raise _refusal(problems)
     config = _typed(raw)
-    if cycle := _cycle(config.systems):
-        problems = [f"systems {cycle} are made from each other"]
-    else:
-        problems = list(_grid_problems(config))
-    if problems:
+    if problems := list(_layer_problems(config.systems)) or list(_grid_problems(config)):
         raise _refusal(problems)
     return config
 
 
 def _refusal(problems: list[str]) -> ConfigError:
-    return ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    lines = (problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}" for problem in problems)
+    return ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {line}" for line in lines))
+
+
+def refuse_duplicate_keys(configfiles: Iterable[str | Path]) -> None:
+    """Raise ConfigError if a configfile says a key twice: YAML's readers keep the last without a word."""
+    if problems := [problem for path in configfiles for problem in _duplicate_keys(Path(path))]:
+        raise _refusal(problems)
+
+
+def _duplicate_keys(path: Path) -> Iterator[str]:
+    waiting: list[tuple[tuple[str, ...], Any]] = []
+    try:
+        waiting.append(((), yaml.compose(path.read_text(encoding="utf-8"), _FAST_YAML)))
+    except (OSError, ValueError, yaml.YAMLError):
+        return  # Snakemake says what is wrong with the file
+    visited = set()
+    while waiting:
+        where, node = waiting.pop()
+        if id(node) in visited:  # an alias
+            continue
+        visited.add(id(node))
+        seen: dict[str, int] = {}
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            at, line = (*where, str(key.value)), key.start_mark.line + 1
+            if at[-1] in seen:
+                yield f"{path}: {'.'.join(at)} stands there twice, on lines {seen[at[-1]]} and {line}"
+            seen[at[-1]] = line
+            waiting.append((at, value))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(where, value) for value in node.value]
+
+
+# libyaml where PyYAML was built with it: ten times as fast.
+_FAST_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def with_parts(systems: Mapping[str, System], names: Iterable[str]) -> list[str]:
     """Return the named systems and those that they are made from, parts first, each once."""
     found: dict[str, None] = {}
+
+    def add(name: str) -> None:
+        if name not in found:
+            for part in systems[name].parts:
+                add(part)
+            found[name] = None
+
     for name in names:
-        found.update(dict.fromkeys(with_parts(systems, systems[name].parts)))
-        found[name] = None
+        add(name)
     return list(found)
 
 
@@ -260,7 +298,15 @@ def resolve_path(path: str) -> Path:
         here = Path(path).expanduser()
     except RuntimeError:  # ~someone who does not exist
         here = Path(path)
-    return here.absolute() if here.is_absolute() or here.exists() else CHECKOUT / here
+    return here.absolute() if here.is_absolute() or is_folder(here) else CHECKOUT / here
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether a path is a folder; what cannot be looked for (a name of 300 characters) is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _typed(raw: Mapping[str, Any]) -> Config:
@@ -312,14 +358,31 @@ def _tuples(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
-    return schema
+def _validator() -> Any:
+    """Return the validator of the schema, stricter than JSON Schema where Python and YAML differ from JSON.
+
+    1000.0 is no integer, NaN and infinity are no numbers, and a pattern's ``$`` is the end, not a last line break.
+    """
+    types = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            "number": lambda _, value: (
+                isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            ),
+        }
+    )
+
+    def pattern(validator: Any, wanted: str, value: Any, _: Any) -> Iterator[jsonschema.ValidationError]:
+        if validator.is_type(value, "string") and not re.fullmatch(wanted, value):
+            yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
+
+    extend: Any = jsonschema.validators.extend
+    strict = extend(jsonschema.Draft202012Validator, {"pattern": pattern}, type_checker=types)
+    return strict(yaml.safe_load(SCHEMA.read_text(encoding="utf-8")))
 
 
 def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
-    validator = jsonschema.Draft202012Validator(_schema())
-    for error in sorted(validator.iter_errors(raw), key=lambda e: [str(part) for part in e.absolute_path]):
+    for error in sorted(_validator().iter_errors(raw), key=lambda e: [str(part) for part in e.absolute_path]):
         parts = (str(part) for part in error.absolute_path)
         where = ".".join(part if part.isprintable() else repr(part) for part in parts) or "top level"
         if error.validator == "additionalProperties":
@@ -333,11 +396,11 @@ def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}: {error.instance!r} is not one of {options}{hint}"
         elif error.validator == "type":
             actual = type(error.instance).__name__
-            hint = (
-                " (put it in quotes)"
-                if error.validator_value == "string" and actual in ("int", "float", "bool")
-                else ""
-            )
+            hint = ""
+            if error.validator_value == "string" and actual in ("int", "float", "bool"):
+                hint = " (put it in quotes)"
+            elif error.validator_value == "number" and actual == "float":
+                hint = " that is not finite"
             yield f"{where}: {error.instance!r} should be of type {error.validator_value}, not {actual}{hint}"
         elif error.validator == "pattern" and "description" in error.schema:
             yield f"{where}: {error.instance!r} does not fit. {error.schema['description']}"
@@ -356,6 +419,8 @@ def _unknown(where: str, kind: str, name: str, known: Iterable[str]) -> Iterator
 
 
 def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
+    for kind in ("corpora", "datasets", "models", "systems"):
+        yield from _case_problems(kind, raw[kind])
     for name, corpus in raw["corpora"].items():
         yield from _corpus_problems(f"corpora.{name}", corpus)
     for name, dataset in raw["datasets"].items():
@@ -374,8 +439,16 @@ def _registry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
             parse_metric(metric)
         except BeirgridError as error:
             yield f"metrics: {error}"
-    if (mirror := raw.get("mirror", "")) and not _is_url(mirror) and not resolve_path(mirror).is_dir():
+    if (mirror := raw.get("mirror", "")) and not _is_url(mirror) and not is_folder(resolve_path(mirror)):
         yield f"mirror: there is no folder {resolve_path(mirror)} (a URL starts with https://)"
+
+
+def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:
+    """Names that the file systems of macOS and Windows take for one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            yield f"{kind}: {other!r} and {name!r} differ by case only, so their files may be the same ones"
 
 
 # What each source of a corpus needs to know, and which keys mean nothing to it. (A copy at hand that is put in
@@ -430,12 +503,13 @@ def _supply_problems(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
     if not corpus or corpus["source"] != "local" or "path" not in corpus:
         return
     folder = resolve_path(corpus["path"])
-    if not folder.is_dir():
+    if not is_folder(folder):
         if "supplied" in corpus:
             return  # its cells read "not supplied"
         also = "" if Path(corpus["path"]).is_absolute() else f" (nor {Path.cwd() / corpus['path']})"
         yield f"corpora.{dataset['corpus']}.path: there is no folder {folder}{also}"
         return
+    yield from _place_problems(f"corpora.{dataset['corpus']}.path", folder)
     for wanted in ("corpus.jsonl", "queries.jsonl"):
         if find_local(folder, wanted) is None:
             yield f"datasets.{name}: {folder} has no {wanted} (or {wanted}.gz)"
@@ -454,6 +528,16 @@ def local_forms(folder: Path, name: str) -> list[Path]:
     return [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
 
 
+def _place_problems(where: str, folder: Path) -> Iterator[str]:
+    """What is wrong with where a model or a collection of one's own lies: among what the workflow itself writes."""
+    here = Path.cwd().resolve()
+    own = folder.resolve()
+    if own == here or own in here.parents:
+        yield f"{where}: the grid runs in {own} or below it, so its results would count as files of it; move it"
+    elif own.is_relative_to(here / "results"):
+        yield f"{where}: {own} lies in results/, whose files the workflow replaces; move it out of there"
+
+
 def find_local(folder: Path, name: str) -> Path | None:
     """Return ``folder/name`` or its gzipped form, whichever exists."""
     return next(iter(local_forms(folder, name)), None)
@@ -462,6 +546,16 @@ def find_local(folder: Path, name: str) -> Path | None:
 def both_forms(folder: Path, name: str) -> str:
     """Say what is wrong with a folder that has a file and its gzipped form: they may differ."""
     return f"{folder} has both {name} and {name}.gz: keep one of them"
+
+
+# Jobs of one stage that Snakemake plans within minutes.
+MOST_SHARDS = 20_000
+
+
+def _searched_corpora(config: Config) -> set[str]:
+    """Return the corpora of the grid's datasets."""
+    rows = [config.datasets[row] for row in config.grid_datasets]
+    return {config.datasets[part].corpus for row in rows for part in row.mean_of or (row.name,)}
 
 
 def _grid_problems(config: Config) -> Iterator[str]:
@@ -476,11 +570,20 @@ def _grid_problems(config: Config) -> Iterator[str]:
     for metric in config.metrics:
         if parse_metric(metric).k > config.depth:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.depth})"
+    for corpus in sorted(_searched_corpora(config)):
+        documents, shard = config.corpora[corpus].documents or 0, config.encode["shard"]
+        if documents > MOST_SHARDS * shard:
+            parts = f"{documents:,} documents in shards of {shard:,} are more than {MOST_SHARDS:,} jobs"
+            yield f"corpora.{corpus}.documents: {parts} per model; make encode.shard larger"
     for name in sorted(set().union(*(made_with(config, model) for model in models))):
         spec = config.models[name].spec
-        if "path" in spec and not resolve_path(spec["path"]).is_dir():
-            yield f"models.{name}.path: there is no folder {resolve_path(spec['path'])}"
-        if "path" not in spec and spec.get("revision") == lock.RESOLVE:
+        if "path" in spec:
+            folder = resolve_path(spec["path"])
+            if is_folder(folder):
+                yield from _place_problems(f"models.{name}.path", folder)
+            else:
+                yield f"models.{name}.path: there is no folder {folder}"
+        elif spec.get("revision") == lock.RESOLVE:
             yield from _lock_problems(name, spec["checkpoint"])
     for name in sorted(models):
         yield from _leakage_problems(config, name)
@@ -516,9 +619,7 @@ def _language_problems(config: Config) -> Iterator[str]:
     lexical = [
         name for name in with_parts(config.systems, config.grid_systems) if config.systems[name].kind == "lexical"
     ]
-    rows = [config.datasets[row] for row in config.grid_datasets]
-    corpora = {config.datasets[part].corpus for row in rows for part in row.mean_of or (row.name,)}
-    for corpus in sorted(corpora):
+    for corpus in sorted(_searched_corpora(config)):
         language = config.corpora[corpus].language
         if lexical and language not in BM25_LANGUAGES.split():
             why = "Lucene has no analyzer for it"
@@ -544,6 +645,8 @@ def _leakage_problems(config: Config, model: str) -> Iterator[str]:
 
 
 def _model_problems(where: str, model: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    if where == "models.bm25":
+        yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
     origins = [key for key in ("path", "package", "train") if key in model]
     for key in ("path", "package", "checkpoint", "revision", "files") if "train" in model else ():
         if key in model:
@@ -778,20 +881,29 @@ def _fusion_problems(where: str, system: Mapping[str, Any], raw: Mapping[str, An
     if system.get("fusion") == "wsum":
         if len(system.get("weights", of)) != len(of):
             yield f"{where}.weights: {len(system['weights'])} weights for {len(of)} systems"
-        if not all(map(math.isfinite, system.get("weights", []))):
-            yield f"{where}.weights: {system['weights']} are not all numbers"
         if "k" in system:
             yield f"{where}: the key 'k' goes with rrf, not with wsum"
     elif {"norm", "weights"} & set(system):
         yield f"{where}: norm and weights go with wsum, not with rrf"
 
 
-def _cycle(systems: Mapping[str, System]) -> str | None:
-    """Return the names along a cycle of systems made from each other, if there is one."""
+# How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
+MOST_LAYERS = 20
 
-    def visit(name: str, path: tuple[str, ...]) -> str | None:
-        if name in path:
-            return " → ".join((*path[path.index(name) :], name))
-        return next((found for part in systems[name].parts if (found := visit(part, (*path, name)))), None)
 
-    return next((found for name in systems if (found := visit(name, ()))), None)
+def _layer_problems(systems: Mapping[str, System]) -> Iterator[str]:
+    """Systems that are made from each other, or from too many others in a row."""
+    try:
+        order = list(TopologicalSorter({name: system.parts for name, system in systems.items()}).static_order())
+    except CycleError as error:
+        yield f"systems {' → '.join(reversed(error.args[1]))} are made from each other"
+        return
+    layers: dict[str, int] = {}
+    for name in order:
+        layers[name] = max((1 + layers[part] for part in systems[name].parts), default=0)
+    if (deepest := max(layers.values(), default=0)) > MOST_LAYERS:
+        first = next(name for name in order if layers[name] > MOST_LAYERS)
+        yield (
+            f"systems.{first}: a chain of {deepest:,} systems made from each other is longer than {MOST_LAYERS}, "
+            "the most that is run"
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ from .config import (
     System,
     find_local,
     made_with,
+    is_folder,
     models_of,
     rerank_depth,
     resolve_path,
@@ -56,8 +56,13 @@ DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 
 
 def as_json(entry: dict[str, Any], keys: Iterable[str]) -> str:
-    """Return the named keys of a registry entry as JSON, for a command line."""
-    return json.dumps({key: entry[key] for key in keys if key in entry}, ensure_ascii=False)
+    """Return the named keys of a registry entry as JSON in ASCII: one line, whatever a prompt holds."""
+    return json.dumps({key: entry[key] for key in keys if key in entry})
+
+
+def _inputs(files: Iterable[Path]) -> list[str]:
+    """Return the files that can be inputs of a rule: Snakemake fills in ``{x}`` and ``<x>`` in their paths."""
+    return [name for name in map(str, files) if not re.search(r"\{|<[a-z]", name)]
 
 
 class Grid:
@@ -146,7 +151,7 @@ class Grid:
         if entry.source != "local":
             return []
         folder = resolve_path(entry.path or "")
-        return [str(find_local(folder, name) or folder / name) for name in names]
+        return _inputs(find_local(folder, name) or folder / name for name in names)
 
     def dataset_files(self, dataset: str) -> list[str]:
         """Return the local files of a dataset's queries and qrels."""
@@ -157,7 +162,7 @@ class Grid:
         """Return the files of a model of one's own: replacing its weights makes its artifacts again."""
         spec = self.config.models[model].spec
         folder = resolve_path(spec["path"]) if "path" in spec else None
-        return sorted(str(path) for path in folder.rglob("*") if path.is_file()) if folder else []
+        return _inputs(sorted(path for path in folder.rglob("*") if path.is_file())) if folder else []
 
     def corpus_entry(self, corpus: str) -> str:
         """Return the JSON of a corpus entry that the fetch command receives."""
@@ -185,7 +190,7 @@ class Grid:
         own = self._of_dataset(prompts.get("datasets", {}), dataset) or {}
         entry = json.loads(self._entry(model, _MODEL_KEYS, query=own.get("query", prompts.get("query"))))
         length = self._of_dataset(spec.get("query_lengths", {}), dataset) or spec.get("query_length")
-        return json.dumps(entry | ({"query_length": length} if length else {}), ensure_ascii=False)
+        return json.dumps(entry | ({"query_length": length} if length else {}))
 
     def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
         """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
@@ -215,7 +220,7 @@ class Grid:
         entry["max_length"] = self.raw["models"][model].get("max_length")
         if "teacher" in train:
             entry["teacher"] = json.loads(as_json(self.raw["models"][train["teacher"]], (*_MODEL_KEYS, "prompts")))
-        return json.dumps(entry, ensure_ascii=False)
+        return json.dumps(entry)
 
     @staticmethod
     def _absolute(entry: dict[str, Any]) -> dict[str, Any]:
@@ -253,7 +258,7 @@ class Grid:
         if not self.config.small_corpus or not (small or system.parts):
             return None
         if system.parts:
-            return f"combine-{self._layer(system.name)}" if small else f"combine-{wildcards.dataset}-{system.name}"
+            return f"combine-{self._layers[system.name]}" if small else f"combine-{wildcards.dataset}-{system.name}"
         return "retrieve-bm25" if system.kind == "lexical" else "retrieve-model"
 
     def _rounds(self, model: str) -> int:
@@ -264,9 +269,13 @@ class Grid:
         others = [name for name in train.get("retrievers", ()) if name in self.config.models]
         return 1 + max(self._rounds(name) for name in (train["base"], *others))
 
-    def _layer(self, system: str) -> int:
-        """Return how many rerankings and fusions a system goes through."""
-        return max((1 + self._layer(part) for part in self._system(system).parts), default=0)
+    @cached_property
+    def _layers(self) -> dict[str, int]:
+        """How many rerankings and fusions each system goes through."""
+        layers: dict[str, int] = {}
+        for name in with_parts(self.config.systems, self.config.systems):
+            layers[name] = max((1 + layers[part] for part in self._system(name).parts), default=0)
+        return layers
 
     def on_gpu(self) -> str:
         """Return what profiles/slurm sends to GPU nodes, empty with ``device: cpu``.
@@ -302,11 +311,11 @@ class Grid:
         """Return the faiss shards that a late-interaction system finds candidates in: none if it is exhaustive."""
         return [] if self._system(system).spec.get("exhaustive") else self.index_shards(paths.FAISS, system, dataset)
 
-    def late_search(self, system: str, dataset: str) -> str:
+    def late_search(self, system: str, dataset: str) -> list[str]:
         """Return the options of a late-interaction system's search."""
         if not (indexes := self.candidate_shards(system, dataset)):
-            return ""
-        return f"--candidates {self._system(system).spec.get('candidates', 100)} --indexes {' '.join(indexes)}"
+            return []
+        return ["--candidates", str(self._system(system).spec.get("candidates", 100)), "--indexes", *indexes]
 
     def lucene_index(self, system: str, dataset: str) -> str:
         """Return the Lucene index that a BM25 system searches."""
@@ -327,10 +336,10 @@ class Grid:
         """Return the fields of a BM25 system, flat or multifield."""
         return str(self._system(system).spec.get("fields", "multifield"))
 
-    def bm25(self, system: str) -> str:
+    def bm25(self, system: str) -> list[str]:
         """Return the BM25 parameters of a system, as options."""
         spec = self._system(system).spec
-        return f"--k1 {spec.get('k1', 0.9)} --b {spec.get('b', 0.4)}"
+        return ["--k1", str(spec.get("k1", 0.9)), "--b", str(spec.get("b", 0.4))]
 
     def language(self, corpus: str) -> str:
         """Return the language of a corpus."""
@@ -364,13 +373,13 @@ class Grid:
             raise ConfigError(f"no system of the grid reranks {first!r} with {reranker!r}: add one to grid.systems")
         return max(depths)
 
-    def fusion(self, system: str) -> str:
+    def fusion(self, system: str) -> list[str]:
         """Return the options of the fuse command."""
         spec = self._system(system).spec
         if spec["fusion"] == "rrf":
-            return f"--method rrf --k {spec.get('k', 60)}"
-        weights = f" --weights '{json.dumps(spec['weights'])}'" if "weights" in spec else ""
-        return f"--method wsum --norm {spec.get('norm', 'min-max')}{weights}"
+            return ["--method", "rrf", "--k", str(spec.get("k", 60))]
+        weights = ["--weights", json.dumps(spec["weights"])] if "weights" in spec else []
+        return ["--method", "wsum", "--norm", spec.get("norm", "min-max"), *weights]
 
     def training_inputs(self, model: str) -> dict[str, str]:
         """Return the named inputs of a model's training."""
@@ -387,10 +396,11 @@ class Grid:
             inputs["qrels"] = paths.QRELS.format(dataset=train["dataset"])
         return inputs
 
-    def training_options(self, model: str) -> str:
+    def training_options(self, model: str) -> list[str]:
         """Return the options of the train command that not every recipe has."""
         inputs = self.training_inputs(model)
-        return " ".join(f"--{name} {inputs[name]}" for name in ("teacher", "queries", "qrels") if name in inputs)
+        named = [name for name in ("teacher", "queries", "qrels") if name in inputs]
+        return [word for name in named for word in (f"--{name}", inputs[name])]
 
     def recipe_entry(self, model: str, stage: str) -> str:
         """Return the JSON of what one stage of an adaptation needs of its recipe, defaults filled in."""
@@ -406,7 +416,7 @@ class Grid:
         for key, user in (("generator", "generate"), ("teacher", "label"), ("base", "adapt")):
             if stage == user and key in train:
                 wanted[key] = json.loads(self.model_entry(train[key]))
-        return json.dumps(wanted, ensure_ascii=False)
+        return json.dumps(wanted)
 
     def generation_inputs(self, model: str) -> dict[str, str]:
         """Return the named inputs that training queries are written from."""
@@ -429,16 +439,15 @@ class Grid:
             inputs["index"] = paths.LUCENE.format(index="bm25-flat", corpus=corpus)
         return inputs
 
-    def mining_options(self, model: str) -> str:
+    def mining_options(self, model: str) -> list[str]:
         """Return the options of the mine command that name its retrievers."""
         inputs, corpus = self.mining_inputs(model), self._trained(model)["corpus"]
-        options = [f"--index {inputs['index']}"] if "index" in inputs else []
+        options = ["--index", inputs["index"]] if "index" in inputs else []
         for name in self.retrievers(model):
             if name != "bm25":
-                entry = shlex.quote(self._entry(name, _MODEL_KEYS, query=self._prompts(name).get("query")))
-                shards = " ".join(self._shards(paths.FAISS, name, corpus))
-                options.append(f"--dense {entry} {self._checkpoint(name, corpus)} {shards}")
-        return " ".join(options)
+                entry = self._entry(name, _MODEL_KEYS, query=self._prompts(name).get("query"))
+                options += ["--dense", entry, self._checkpoint(name, corpus), *self._shards(paths.FAISS, name, corpus)]
+        return options
 
     def retrievers(self, model: str) -> list[str]:
         """Return where the negatives of a GPL model come from: bm25 and dense models."""
@@ -498,10 +507,14 @@ class Grid:
 
     def _made_patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, in the order in which they are made."""
-        system = self._system(name)
         patterns = [paths.CORPUS_MADE, paths.DATASET_MADE]
-        for part in system.parts:
-            patterns += self._made_patterns(part)
+        for part in with_parts(self.config.systems, [name]):
+            patterns += self._own_patterns(part)
+        return list(dict.fromkeys(patterns))
+
+    def _own_patterns(self, name: str) -> list[str]:
+        """Return the patterns of the records that a system adds to those of its parts."""
+        system, patterns = self._system(name), []
         if system.kind == "lexical":
             if expansion := system.spec.get("expansion"):
                 patterns += [step.replace("{model}", expansion) for step in (paths.MODEL_MADE, paths.EXPANSIONS_MADE)]
@@ -517,8 +530,7 @@ class Grid:
             patterns.append(paths.MODEL_MADE.replace("{model}", reranker))
             pairs = paths.PAIRS_MADE.replace("{reranker}", reranker).replace("{first}", system.spec["first_stage"])
             patterns.append(pairs)
-        patterns.append(paths.RUN_MADE.replace("{system}", name))
-        return list(dict.fromkeys(patterns))
+        return [*patterns, paths.RUN_MADE.replace("{system}", name)]
 
     def _training_patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind the adaptation of a dense model, its own left out."""
@@ -548,8 +560,7 @@ class Grid:
                 "metrics": list(config.metrics),
                 "tolerances": config.tolerances,
                 "notes": self._notes(),
-            },
-            ensure_ascii=False,
+            }
         )
 
     def _notes(self) -> list[dict[str, Any]]:

@@ -199,6 +199,8 @@ def search(
     _run("io.anserini.search.SearchCollection", arguments, folder, memory_mb)
     if not run.is_file():
         raise DataError(f"Lucene left no run for {index}; see the log above")
+    # Its writer says nothing of a full disk: the run would lack what no longer fitted. Here the disk is full still.
+    (folder / "probe").write_bytes(bytes(2**16))
     names = list(queries)
     with run.open(encoding="utf-8") as stream:
         for line in stream:

@@ -46,7 +46,7 @@ class Metric(NamedTuple):
 
 def parse_metric(text: str) -> Metric:
     """Read ``name@k``; raise BeirgridError naming the nearest known metric if it is none."""
-    match = re.fullmatch(r"([a-z_]+)@([1-9]\d*)", text)
+    match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", text)
     if not match:
         base = text.split("@")[0].lower()
         hint = nearest(base, _RANX).replace("'?", "@k'?")

@@ -137,12 +137,15 @@ def _merged(configfiles: list[Path], settings: list[str]) -> tuple[configuration
     for path in (*base, *configfiles):
         try:
             update_config(merged, load_configfile(path))
-        except WorkflowError as error:
+        except (WorkflowError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
+        except RecursionError:
+            raise ConfigError(f"{path}: a map that holds itself (an alias *x below its own anchor &x)") from None
     try:
         update_config(merged, parse_config(settings))
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from None
+    configuration.refuse_duplicate_keys(configfiles)
     return configuration.load(merged), merged
 
 
@@ -150,7 +153,7 @@ def _where_broken(path: Path) -> str:
     """Return what is wrong with a file's YAML, and on which line, which Snakemake does not tell."""
     try:
         yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         return str(error)
     return ""
 

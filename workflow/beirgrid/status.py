@@ -23,11 +23,16 @@ from logging import Logger, LogRecord
 from pathlib import Path
 from typing import Any
 
+from . import cluster
 from .config import load
 from .errors import BeirgridError, ConfigError
 from .grid import Grid
 
 EVENTS = Path("results/status.jsonl")
+# What the first event of a run says.
+_FACTS = ("time", "jobs", "command", "config", "pid", "began", "host")
+# Snakemake's own lock of a working directory: files that a process which is killed leaves there.
+_LOCKS = Path(".snakemake/locks")
 # Of a cell, the strongest first.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
 _COLOURS = {"x": 31, ">": 33, "#": 32}
@@ -174,7 +179,7 @@ def read(path: Path) -> Run:
         elif run:
             _follow(run, event)
     if run is None:
-        raise BeirgridError(f"{path} holds no run: it was cut off, by a full disk perhaps")
+        raise BeirgridError(f"{path} holds no run: it was cut off, by a full disk perhaps. Delete it and run the grid")
     run.unread = unread
     _complete(run)
     return run
@@ -306,9 +311,34 @@ def _headline(current: Run) -> str:
         done = "finished" if current.over["succeeded"] else "ended, not everything is done,"
         return f"{done} after {_clock(current.over['time'] - current.facts['time'])} ({where})"
     if current.alive is False:
-        return f"died after {_clock(current.last - current.facts['time'])}: run it again, it goes on ({where})"
+        return f"died after {_clock(current.last - current.facts['time'])} ({where}). {_advice()}"
     since = _clock(time.time() - current.facts["time"])
     return f"running since {since} ({where})" + ("" if current.alive else ", which cannot be asked from here")
+
+
+def _advice() -> str:
+    """Say what helps after a run has died in the working directory: what still works there must end first."""
+    if living := _living():
+        return f"Its jobs go on: wait until they end, or end them (process {', '.join(map(str, living))})"
+    try:
+        cluster.refuse_beside_orphans(Path.cwd(), "local")
+    except cluster.OrphanError as error:
+        return str(error)
+    if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
+        return "The run left its lock: give the same command with --unlock, then without. The grid goes on from there"
+    return "Run it again: the grid goes on from there"
+
+
+def _living() -> list[int]:
+    """Return the processes of this machine that run the workflow or a stage of it in the working directory."""
+    import psutil
+
+    here, found = str(Path.cwd()), []
+    for process in psutil.process_iter(["cwd", "cmdline"]):
+        words = {Path(word).name for word in process.info["cmdline"] or ()}
+        if process.info["cwd"] == here and words & {"snakemake", "beirgrid"} and not words & {"status", "plan"}:
+            found.append(process.pid)
+    return found
 
 
 def _stages(current: Run) -> Iterator[str]:

@@ -8,9 +8,9 @@ rule generate:
         made=paths.TRAINING_QUERIES_MADE,
     params:
         version=STAGE_VERSIONS["generate"],
-        recipe=lambda w: grid.recipe_entry(w.model, "generate"),
+        recipe=lambda w: in_file(grid.recipe_entry(w.model, "generate")),
         generator=lambda w, input: (
-            f"--generator {input.generator}" if "generator" in input.keys() else ""
+            ["--generator", input.generator] if "generator" in input.keys() else []
         ),
         precision=grid.config.encode["precision"],
     log:
@@ -28,9 +28,9 @@ rule generate:
         disk_mb=lambda w: grid.needs.disk_mb("generate", w),
         gpu=lambda w: grid.gpus("generator" in grid.generation_inputs(w.model)),
     shell:
-        "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus} {params.generator}"
-        " --precision {params.precision}"
-        " --output {output.queries} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus:q} {params.generator:q}"
+        " --precision {params.precision:q}"
+        " --output {output.queries:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule mine:
@@ -44,8 +44,8 @@ rule mine:
         made=paths.NEGATIVES_MADE,
     params:
         version=STAGE_VERSIONS["mine"],
-        recipe=lambda w: grid.recipe_entry(w.model, "mine"),
-        retrievers=lambda w: grid.mining_options(w.model),
+        recipe=lambda w: in_file(grid.recipe_entry(w.model, "mine")),
+        retrievers=lambda w: in_file(*grid.mining_options(w.model)),
         precision=grid.config.encode["precision"],
     log:
         "logs/mine/{model}.log",
@@ -62,10 +62,10 @@ rule mine:
         disk_mb=lambda w: grid.needs.disk_mb("mine", w),
         gpu=lambda w: grid.gpus(grid.mining_inputs(w.model)["checkpoints"]),
     shell:
-        "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries}"
-        " --corpus {input.corpus} {params.retrievers}"
-        " --precision {params.precision} --threads {threads}"
-        " --output {output.negatives} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries:q}"
+        " --corpus {input.corpus:q} {params.retrievers:q}"
+        " --precision {params.precision:q} --threads {threads}"
+        " --output {output.negatives:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule label:
@@ -80,7 +80,7 @@ rule label:
         made=paths.MARGINS_MADE,
     params:
         version=STAGE_VERSIONS["label"],
-        recipe=lambda w: grid.recipe_entry(w.model, "label"),
+        recipe=lambda w: in_file(grid.recipe_entry(w.model, "label")),
         precision=grid.config.encode["precision"],
     log:
         "logs/label/{model}.log",
@@ -97,10 +97,10 @@ rule label:
         disk_mb=lambda w: grid.needs.disk_mb("label", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher}"
-        " --corpus {input.corpus} --queries {input.queries} --negatives {input.negatives}"
-        " --precision {params.precision}"
-        " --output {output.margins} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher:q}"
+        " --corpus {input.corpus:q} --queries {input.queries:q} --negatives {input.negatives:q}"
+        " --precision {params.precision:q}"
+        " --output {output.margins:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule adapt:
@@ -113,7 +113,7 @@ rule adapt:
         made=paths.MODEL_MADE,
     params:
         version=STAGE_VERSIONS["adapt"],
-        recipe=lambda w: grid.recipe_entry(w.model, "adapt"),
+        recipe=lambda w: in_file(grid.recipe_entry(w.model, "adapt")),
     log:
         "logs/adapt/{model}.log",
     benchmark:
@@ -129,5 +129,5 @@ rule adapt:
         disk_mb=lambda w: grid.needs.disk_mb("adapt", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base} --examples {input.examples}"
-        " --output {output.checkpoint} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base:q} --examples {input.examples:q}"
+        " --output {output.checkpoint:q} --made {output.made:q} > {log:q} 2>&1"

@@ -9,7 +9,7 @@ rule encode:
         made=paths.EMBEDDINGS_MADE,
     params:
         version=STAGE_VERSIONS["encode"],
-        entry=lambda w: grid.model_entry(w.model),
+        entry=lambda w: in_file(grid.model_entry(w.model)),
         size=grid.shard_size(),
         last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
         precision=grid.config.encode["precision"],
@@ -30,10 +30,10 @@ rule encode:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
-        " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
-        " --precision {params.precision}"
-        " --output {output.embeddings} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+        " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q} {params.last:q}"
+        " --precision {params.precision:q}"
+        " --output {output.embeddings:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 # The other families differ in what is written.

@@ -15,7 +15,7 @@ rule evaluate:
     benchmark:
         "results/benchmarks/evaluate/{system}/{dataset}.tsv"
     conda:
-        "../../envs/evaluate.yaml"
+        EVALUATE
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("evaluate", w, attempt),
@@ -24,6 +24,6 @@ rule evaluate:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
-        " --run {input.run} --qrels {input.qrels} --metrics {params.metrics}"
-        " --output {output.metrics} --per-query {output.per_query} > {log} 2>&1"
+        "python -m beirgrid evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q}"
+        " --run {input.run:q} --qrels {input.qrels:q} --metrics {params.metrics:q}"
+        " --output {output.metrics:q} --per-query {output.per_query:q} > {log:q} 2>&1"

@@ -9,7 +9,7 @@ rule expand:
         made=paths.EXPANSIONS_MADE,
     params:
         version=STAGE_VERSIONS["expand"],
-        entry=lambda w: grid.model_entry(w.model),
+        entry=lambda w: in_file(grid.model_entry(w.model)),
         size=grid.shard_size(),
         last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
         precision=grid.config.encode["precision"],
@@ -26,7 +26,7 @@ rule expand:
         disk_mb=lambda w: grid.needs.disk_mb("expand", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid expand --model {params.entry:q} --checkpoint {input.checkpoint}"
-        " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
-        " --precision {params.precision}"
-        " --output {output.expansions} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid expand --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+        " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q} {params.last:q}"
+        " --precision {params.precision:q}"
+        " --output {output.expansions:q} --made {output.made:q} > {log:q} 2>&1"

@@ -8,13 +8,13 @@ rule fetch_corpus:
         made=paths.CORPUS_MADE,
     params:
         version=STAGE_VERSIONS["fetch"],
-        entry=lambda w: grid.corpus_entry(w.corpus),
+        entry=lambda w: in_file(grid.corpus_entry(w.corpus)),
     log:
         "logs/fetch/corpus/{corpus}.log",
     benchmark:
         "results/benchmarks/fetch/corpus/{corpus}.tsv"
     conda:
-        "../../envs/evaluate.yaml"
+        EVALUATE
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_corpus", w, attempt),
@@ -22,8 +22,8 @@ rule fetch_corpus:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_corpus", w),
         network=1,
     shell:
-        "python -m beirgrid fetch corpus --name {wildcards.corpus} --corpus {params.entry:q}"
-        " --output {output.corpus} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid fetch corpus --name {wildcards.corpus:q} --corpus {params.entry:q}"
+        " --output {output.corpus:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule fetch_dataset:
@@ -38,14 +38,14 @@ rule fetch_dataset:
         made=paths.DATASET_MADE,
     params:
         version=STAGE_VERSIONS["fetch_dataset"],
-        entry=lambda w: grid.dataset_entry(w.dataset),
-        corpus=lambda w: grid.corpus_entry(grid.config.datasets[w.dataset].corpus),
+        entry=lambda w: in_file(grid.dataset_entry(w.dataset)),
+        corpus=lambda w: in_file(grid.corpus_entry(grid.config.datasets[w.dataset].corpus)),
     log:
         "logs/fetch/dataset/{dataset}.log",
     benchmark:
         "results/benchmarks/fetch/dataset/{dataset}.tsv"
     conda:
-        "../../envs/evaluate.yaml"
+        EVALUATE
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fetch_dataset", w, attempt),
@@ -53,9 +53,9 @@ rule fetch_dataset:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_dataset", w),
         network=1,
     shell:
-        "python -m beirgrid fetch dataset --name {wildcards.dataset} --dataset {params.entry:q}"
-        " --corpus {params.corpus:q} --documents {input.corpus} --queries {output.queries}"
-        " --qrels {output.qrels} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid fetch dataset --name {wildcards.dataset:q} --dataset {params.entry:q}"
+        " --corpus {params.corpus:q} --documents {input.corpus:q} --queries {output.queries:q}"
+        " --qrels {output.qrels:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule fetch_model:
@@ -68,7 +68,7 @@ rule fetch_model:
         made=paths.MODEL_MADE,
     params:
         version=STAGE_VERSIONS["fetch"],
-        entry=lambda w: grid.fetch_entry(w.model),
+        entry=lambda w: in_file(grid.fetch_entry(w.model)),
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
@@ -84,5 +84,5 @@ rule fetch_model:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_model", w),
         network=1,
     shell:
-        "python -m beirgrid fetch model --name {wildcards.model} --model {params.entry:q}"
-        " --output {output.checkpoint} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid fetch model --name {wildcards.model:q} --model {params.entry:q}"
+        " --output {output.checkpoint:q} --made {output.made:q} > {log:q} 2>&1"

@@ -8,6 +8,7 @@ rule fuse:
         made=paths.RUN_MADE,
     params:
         version=STAGE_VERSIONS["fuse"],
+        runs=lambda w: in_file(*grid.part_runs(w.system, w.dataset)),
         fusion=lambda w: grid.fusion(w.system),
         depth=grid.config.depth,
     log:
@@ -17,7 +18,7 @@ rule fuse:
     wildcard_constraints:
         system=grid.systems_of("fusion"),
     conda:
-        "../../envs/evaluate.yaml"
+        EVALUATE
     threads: 2
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("fuse", w, attempt),
@@ -26,5 +27,5 @@ rule fuse:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid fuse --system {wildcards.system} --runs {input.runs} {params.fusion}"
-        " --depth {params.depth} --output {output.run} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid fuse --system {wildcards.system:q} --runs {params.runs:q} {params.fusion:q}"
+        " --depth {params.depth:q} --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"

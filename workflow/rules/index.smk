@@ -9,6 +9,7 @@ rule index_lucene:
         made=paths.LUCENE_MADE.replace("{index}", "bm25-{fields}{expansion}"),
     params:
         version=STAGE_VERSIONS["index"],
+        expansions=lambda w: in_file(*grid.expansions(w.expansion, w.corpus)),
         language=lambda w: grid.language(w.corpus),
         heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
     log:
@@ -19,16 +20,16 @@ rule index_lucene:
         fields="flat|multifield",
         expansion="(@[^/]+)?",
     conda:
-        "../../envs/lexical.yaml"
+        LEXICAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("index_lucene", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("index_lucene", w, attempt),
         disk_mb=lambda w: grid.needs.disk_mb("index_lucene", w),
     shell:
-        "python -m beirgrid index lucene --corpus {input.corpus} --expansions {input.expansions} --fields {wildcards.fields}"
-        " --language {params.language} --threads {threads} --memory {params.heap}"
-        " --output {output.index} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid index lucene --corpus {input.corpus:q} --expansions {params.expansions:q}"
+        " --fields {wildcards.fields:q} --language {params.language:q} --threads {threads} --memory {params.heap:q}"
+        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule index_faiss:
@@ -57,8 +58,8 @@ rule index_faiss:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index faiss --embeddings {input.embeddings}"
-        " --output {output.index} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid index faiss --embeddings {input.embeddings:q}"
+        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule index_impact:
@@ -87,8 +88,8 @@ rule index_impact:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index impact --embeddings {input.embeddings}"
-        " --output {output.index} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid index impact --embeddings {input.embeddings:q}"
+        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule index_late:
@@ -117,5 +118,5 @@ rule index_late:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index late --tokens {input.tokens}"
-        " --output {output.index} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid index late --tokens {input.tokens:q}"
+        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"

@@ -10,7 +10,7 @@ rule score:
         made=paths.PAIRS_MADE,
     params:
         version=STAGE_VERSIONS["score"],
-        entry=lambda w: grid.model_entry(w.reranker),
+        entry=lambda w: in_file(grid.model_entry(w.reranker)),
         depth=lambda w: grid.score_depth(w.reranker, w.first),
         pairs=paths.PAIRS,
         precision=grid.config.encode["precision"],
@@ -27,10 +27,10 @@ rule score:
         disk_mb=lambda w: grid.needs.disk_mb("score", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint}"
-        " --corpus {input.corpus} --queries {input.queries} --run {input.run}"
-        " --depth {params.depth} --precision {params.precision}"
-        " --pairs {params.pairs} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+        " --corpus {input.corpus:q} --queries {input.queries:q} --run {input.run:q}"
+        " --depth {params.depth:q} --precision {params.precision:q}"
+        " --pairs {params.pairs:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule rerank:
@@ -61,6 +61,6 @@ rule rerank:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid rerank --system {wildcards.system} --first-stage {input.run}"
-        " --scores {input.scores} --depth {params.depth}"
-        " --output {output.run} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid rerank --system {wildcards.system:q} --first-stage {input.run:q}"
+        " --scores {input.scores:q} --depth {params.depth:q}"
+        " --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"

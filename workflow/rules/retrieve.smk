@@ -21,7 +21,7 @@ rule retrieve_lucene:
     wildcard_constraints:
         system=grid.systems_of("lexical"),
     conda:
-        "../../envs/lexical.yaml"
+        LEXICAL
     threads: 8
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("retrieve_lucene", w, attempt),
@@ -30,10 +30,10 @@ rule retrieve_lucene:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve lucene --system {wildcards.system} --index {input.index}"
-        " --fields {params.fields} --language {params.language} {params.bm25}"
-        " --queries {input.queries} --depth {params.depth} --threads {threads}"
-        " --memory {params.heap} --output {output.run} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid retrieve lucene --system {wildcards.system:q} --index {input.index:q}"
+        " --fields {params.fields:q} --language {params.language:q} {params.bm25:q}"
+        " --queries {input.queries:q} --depth {params.depth:q} --threads {threads}"
+        " --memory {params.heap:q} --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule retrieve_faiss:
@@ -49,7 +49,8 @@ rule retrieve_faiss:
         made=paths.RUN_MADE,
     params:
         version=STAGE_VERSIONS["retrieve"],
-        entry=lambda w: grid.query_entry(w.system, w.dataset),
+        entry=lambda w: in_file(grid.query_entry(w.system, w.dataset)),
+        shards=lambda w: in_file(*grid.index_shards(paths.FAISS, w.system, w.dataset)),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
     log:
@@ -69,10 +70,10 @@ rule retrieve_faiss:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
-        " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
-        " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
-        " --output {output.run} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid retrieve faiss --system {wildcards.system:q} --model {params.entry:q}"
+        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --shards {params.shards:q}"
+        " --queries {input.queries:q} --depth {params.depth:q} --precision {params.precision:q}"
+        " --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule retrieve_impact:
@@ -88,7 +89,8 @@ rule retrieve_impact:
         made=paths.RUN_MADE,
     params:
         version=STAGE_VERSIONS["retrieve"],
-        entry=lambda w: grid.query_entry(w.system, w.dataset),
+        entry=lambda w: in_file(grid.query_entry(w.system, w.dataset)),
+        shards=lambda w: in_file(*grid.index_shards(paths.IMPACT, w.system, w.dataset)),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
     log:
@@ -108,10 +110,10 @@ rule retrieve_impact:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve impact --system {wildcards.system} --model {params.entry:q}"
-        " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
-        " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
-        " --output {output.run} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid retrieve impact --system {wildcards.system:q} --model {params.entry:q}"
+        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --shards {params.shards:q}"
+        " --queries {input.queries:q} --depth {params.depth:q} --precision {params.precision:q}"
+        " --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"
 
 
 rule retrieve_late:
@@ -128,8 +130,9 @@ rule retrieve_late:
         made=paths.RUN_MADE,
     params:
         version=STAGE_VERSIONS["retrieve"],
-        entry=lambda w: grid.query_entry(w.system, w.dataset),
-        search=lambda w: grid.late_search(w.system, w.dataset),
+        entry=lambda w: in_file(grid.query_entry(w.system, w.dataset)),
+        shards=lambda w: in_file(*grid.index_shards(paths.TOKENS, w.system, w.dataset)),
+        search=lambda w: in_file(*grid.late_search(w.system, w.dataset)),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
     log:
@@ -149,7 +152,7 @@ rule retrieve_late:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve late --system {wildcards.system} --model {params.entry:q}"
-        " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
-        " {params.search} --queries {input.queries} --depth {params.depth}"
-        " --precision {params.precision} --output {output.run} --made {output.made} > {log} 2>&1"
+        "python -m beirgrid retrieve late --system {wildcards.system:q} --model {params.entry:q}"
+        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --shards {params.shards:q}"
+        " {params.search:q} --queries {input.queries:q} --depth {params.depth:q}"
+        " --precision {params.precision:q} --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"

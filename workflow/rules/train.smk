@@ -8,7 +8,7 @@ rule train:
         made=paths.MODEL_MADE,
     params:
         version=STAGE_VERSIONS["train"],
-        entry=lambda w: grid.train_entry(w.model),
+        entry=lambda w: in_file(grid.train_entry(w.model)),
         options=lambda w: grid.training_options(w.model),
     log:
         "logs/train/{model}.log",
@@ -25,7 +25,7 @@ rule train:
         disk_mb=lambda w: grid.needs.disk_mb("train", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid train --train {params.entry:q} --base {input.base}"
-        " --corpus {input.corpus} --index {input.index} {params.options}"
+        "python -m beirgrid train --train {params.entry:q} --base {input.base:q}"
+        " --corpus {input.corpus:q} --index {input.index:q} {params.options:q}"
         " --threads {threads}"
-        " --output {output.checkpoint} --made {output.made} > {log} 2>&1"
+        " --output {output.checkpoint:q} --made {output.made:q} > {log:q} 2>&1"

@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import attention
 from ..environment import BATCH_TOKENS
-from ..errors import DataError
+from ..errors import BeirgridError, DataError
 from ..progress import Progress
 from . import cutting
 
@@ -73,17 +73,35 @@ def take_gpu(names: list[str]) -> str:
     """
     from filelock import FileLock, Timeout
 
+    folder = _runtime_folder()
     for name in names:
-        lock = FileLock(Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}-gpu-{name}.lock")
+        lock = FileLock(folder / f"gpu-{name}.lock")
         try:
             lock.acquire(blocking=False)
-        except Timeout:
+        except (Timeout, PermissionError):  # another stage has it, or a lock of another user stands there
             continue
         _TAKEN.append(lock)
         return name
     shared = names[os.getpid() % len(names)]
     print(f"other stages have all {len(names)} GPUs: sharing GPU {shared} with one", file=sys.stderr, flush=True)
     return shared
+
+
+def _runtime_folder() -> Path:
+    """Return the folder of this user's locks, made if it is not there.
+
+    Raises:
+        BeirgridError: it is another user's, who could hold the locks for ever.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
+        folder = Path(runtime) / "beirgrid"
+    else:
+        folder = Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise BeirgridError(f"{folder} is another user's: remove it, or set TMPDIR to a folder of your own")
+    return folder
 
 
 # Locks of this process's GPUs: a lock that is collected is released.

@@ -1,0 +1,295 @@
+"""Odd configurations: each is refused in one message that names the key, or it works."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from beirgrid import config
+from beirgrid.errors import ConfigError
+from beirgrid.grid import Grid
+
+# What a configfile says over the tracked configuration, and what of the message must be there.
+REFUSED: dict[str, tuple[str, str]] = {
+    "a float as a depth": ("retrieve: {depth: 1000.0}", "retrieve.depth: 1000.0 should be of type integer, not float"),
+    "a depth in YAML 1.2's form": ("retrieve: {depth: 1e3}", "retrieve.depth: '1e3' should be of type integer"),
+    "a truth value as a depth": ("retrieve: {depth: true}", "retrieve.depth: True should be of type integer, not bool"),
+    "a depth of 2³¹ - 1": ("retrieve: {depth: 2147483647}", "retrieve.depth: 2147483647 is greater than the maximum"),
+    "a depth of 0": ("retrieve: {depth: 0}", "retrieve.depth: 0 is less than the minimum"),
+    "a depth below 0": ("retrieve: {depth: -5}", "retrieve.depth: -5 is less than the minimum"),
+    "no depth": ("retrieve: {depth: null}", "retrieve.depth: None should be of type integer, not NoneType"),
+    "a depth with underscores as text": ("retrieve: {depth: '1_000'}", "retrieve.depth: '1_000' should be of type"),
+    "NaN as a depth": ("retrieve: {depth: .nan}", "retrieve.depth: nan should be of type integer"),
+    "a list as a map": ("retrieve: [100]", "retrieve: [100] should be of type object, not list"),
+    "text as a map": ("retrieve: deep", "retrieve: 'deep' should be of type object, not str"),
+    "null as a map": ("retrieve:", "retrieve: None should be of type object, not NoneType"),
+    "a map as a list": ("grid: {systems: {bm25: 1}}", "grid.systems: {'bm25': 1} should be of type array, not dict"),
+    "text as a list": ("grid: {systems: bm25}", "grid.systems: 'bm25' should be of type array, not str"),
+    "an empty list": ("grid: {systems: []}", "grid.systems: [] should be non-empty"),
+    "a list of nothing": ("grid: {systems: [null]}", "grid.systems.0: None should be of type string"),
+    "a list of lists": ("grid: {systems: [[bm25]]}", "grid.systems.0: ['bm25'] should be of type string, not list"),
+    "a system twice": ("grid: {systems: [bm25, bm25]}", "grid.systems: ['bm25', 'bm25'] has non-unique elements"),
+    "a number as a system": ("grid: {systems: [25]}", "grid.systems.0: 25 should be of type string, not int"),
+    "a list that holds itself": ("grid: {systems: &a [*a]}", "grid.systems.0: [[...]] should be of type string"),
+    "no grid": ("grid:", "grid: None should be of type object"),
+    "no models": ("models:", "models: None should be of type object"),
+    "an entry of nothing": ("models: {x: }", "models.x: None should be of type object"),
+    "a float as k": ("systems: {x: {fusion: rrf, of: [bm25, minilm], k: 60.0}}", "systems.x.k: 60.0 should be of type"),
+    "k of 2³¹ - 1": ("systems: {x: {fusion: rrf, of: [bm25, minilm], k: 2147483647}}", "systems.x.k: 2147483647 is gr"),
+    "NaN as k1": ("systems: {x: {retriever: bm25, k1: .nan}}", "systems.x.k1: nan should be of type number, not float"),
+    "infinity as k1": ("systems: {x: {retriever: bm25, k1: .inf}}", "systems.x.k1: inf should be of type number"),
+    "a truth value as k1": ("systems: {x: {retriever: bm25, k1: yes}}", "systems.x.k1: True should be of type number"),
+    "minus infinity as b": ("systems: {x: {retriever: bm25, b: -.inf}}", "systems.x.b: -inf should be of type number"),
+    "an infinite weight": (
+        "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1, .inf]}}",
+        "systems.x.weights.1: inf should be of type number",
+    ),
+    "text as weights": (
+        "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}",
+        "systems.x.weights: '1,1' should be of type array",
+    ),
+    "NaN as a tolerance": ("tolerances: {exact: .nan}", "tolerances.exact: nan should be of type number"),
+    "candidates of 2³¹ - 1": (
+        "systems: {x: {retriever: colbertv2, candidates: 2147483647}}",
+        "systems.x.candidates: 2147483647 is greater than the maximum",
+    ),
+    "a reranking depth of 2³¹ - 1": (
+        "systems: {x: {first_stage: bm25, reranker: ms-marco-minilm, depth: 2147483647}}",
+        "systems.x.depth: 2147483647 is greater than the maximum",
+    ),
+    "a shard of 2³¹ - 1": ("encode: {shard: 2147483647}", "encode.shard: 2147483647 is greater than the maximum"),
+    "batches of 2³¹ - 1": ("encode: {batch_tokens: {cpu: 2147483647}}", "encode.batch_tokens.cpu: 2147483647 is gre"),
+    "a length of 2³¹ - 1": ("models: {minilm: {max_length: 2147483647}}", "models.minilm.max_length: 2147483647 is gr"),
+    "a query length of 2³¹ - 1": ("models: {colbertv2: {query_length: 2147483647}}", "models.colbertv2.query_length: "),
+    "a seed beyond 32 bits": (
+        "models: {doct5query: {seed: 4294967296}}",
+        "models.doct5query.seed: 4294967296 is greate",
+    ),
+    "more shards than can be planned": (
+        "{encode: {shard: 1}, grid: {datasets: [msmarco]}}",
+        "corpora.msmarco.documents: 8,841,823 documents in shards of 1 are more than 20,000 jobs",
+    ),
+    "a name that ends in a line break": (
+        'systems: {"x\\n": {retriever: bm25}}',
+        "systems: 'x\\n' does not fit. A name has at most 80 letters",
+    ),
+    "an empty name": ('systems: {"": {retriever: bm25}}', "systems: '' does not fit. A name has"),
+    "a name of dots": ('systems: {"..": {retriever: bm25}}', "systems: '..' does not fit. A name has"),
+    "a name with a slash": ('datasets: {"a/b": {corpus: demo}}', "datasets: 'a/b' does not fit. A name has"),
+    "a name with a space": ('corpora: {"a b": {source: local, path: /}}', "corpora: 'a b' does not fit. A name has"),
+    "a name with braces": ('models: {"{x}": {family: dense}}', "models: '{x}' does not fit. A name has"),
+    "a name like an option": ('systems: {"-n": {retriever: bm25}}', "systems: '-n' does not fit. A name has"),
+    "a name like an argument file": ('systems: {"@x": {retriever: bm25}}', "systems: '@x' does not fit. A name has"),
+    "a Cyrillic letter in a name": ("systems: {bm25х: {retriever: bm25}}", "systems: 'bm25х' does not fit. A name has"),
+    "a full-width digit in a name": ("systems: {bm２5: {retriever: bm25}}", "systems: 'bm２5' does not fit"),
+    "a name of 81 letters": (f"systems: {{{'a' * 81}: {{retriever: bm25}}}}", "a' does not fit. A name has at most 80"),
+    "a name of 300 letters": (f"systems: {{{'a' * 300}: {{retriever: bm25}}}}", "a' does not fit. A name has at most"),
+    "a number as a key": ("systems: {2019: {retriever: bm25}}", "systems: 2019 should be of type string, not int"),
+    "a date as a key": ("systems: {2019-01-01: {retriever: bm25}}", "systems: datetime.date(2019, 1, 1) should be of"),
+    "a truth value as a key": ("systems: {no: {retriever: bm25}}", "systems: False should be of type string, not bool"),
+    "nothing as a key": ("systems: {~: {retriever: bm25}}", "systems: None should be of type string"),
+    "names that differ by case": (
+        "systems: {BM25: {retriever: bm25}}",
+        "systems: 'bm25' and 'BM25' differ by case only",
+    ),
+    "a model in Lucene's place": (
+        "models: {bm25: {family: dense, similarity: dot, path: /}}",
+        "models.bm25: 'bm25' stands",
+    ),
+    "a metric that ends in a line break": (
+        'metrics: ["ndcg@10\\n"]',
+        "metrics: 'ndcg@10\\n' is not a metric of the form",
+    ),
+    "a metric's cutoff in other digits": ('metrics: ["ndcg@1٠"]', "metrics: 'ndcg@1٠' is not a metric of the form"),
+    "a metric of 0": ('metrics: ["ndcg@0"]', "metrics: 'ndcg@0' is not a metric of the form"),
+    "a metric beyond all runs": (
+        "metrics: [ndcg@99999999999999999999]",
+        "metrics: ndcg@99999999999999999999 looks deeper",
+    ),
+    "a revision that ends in a line break": (
+        f'models: {{x: {{family: dense, similarity: dot, checkpoint: a/b, revision: "{"0" * 40}\\n"}}}}',
+        "does not fit. A commit has 40 hex digits",
+    ),
+    "a number as a revision": (
+        f"models: {{x: {{family: dense, similarity: dot, checkpoint: a/b, revision: {'1' * 40}}}}}",
+        "should be of type string, not int (put it in quotes)",
+    ),
+    "a language that ends in a line break": ('corpora: {demo: {language: "en\\n"}}', "language: 'en\\n' does not fit"),
+    "an empty path": ('corpora: {demo: {path: ""}}', "corpora.demo.path: '' does not fit. A path is one line"),
+    "a path of two lines": (
+        'corpora: {demo: {path: "a\\nb"}}',
+        "corpora.demo.path: 'a\\nb' does not fit. A path is one",
+    ),
+    "a path with a zero byte": ('corpora: {demo: {path: "a\\0b"}}', "corpora.demo.path: 'a\\x00b' does not fit"),
+    "a path of 5,000 characters": (
+        f"corpora: {{demo: {{path: {'a' * 5000}}}}}",
+        "does not fit. A path is one line of at",
+    ),
+    "a name in a path of 300 characters": (
+        f"corpora: {{demo: {{path: /{'a' * 300}}}}}",
+        "corpora.demo.path: there is no",
+    ),
+    "a model's name in a path of 300 characters": (
+        f"models: {{minilm: {{path: /{'a' * 300}}}}}",
+        "models.minilm.path: there is no folder /aaa",
+    ),
+    "a list as a path": ("corpora: {demo: {path: [a, b]}}", "corpora.demo.path: ['a', 'b'] should be of type string"),
+    "a home that is nobody's": ("corpora: {demo: {path: ~nobody-at-all/x}}", "corpora.demo.path: there is no folder"),
+    "a link to itself": ("corpora: {demo: {path: loop}}", "corpora.demo.path: there is no folder"),
+    "a model's link to itself": ("models: {minilm: {path: loop}}", "models.minilm.path: there is no folder"),
+    "a link to the results": ("models: {minilm: {path: link}}", "models.minilm.path: "),
+    "a file as a folder": (
+        "corpora: {demo: {path: /etc/hostname}}",
+        "corpora.demo.path: there is no folder /etc/hostname",
+    ),
+    "a model's folder that holds the results": (
+        "models: {minilm: {family: dense, similarity: cosine, path: .}}",
+        "models.minilm.path: the grid runs in",
+    ),
+    "a model's folder among the results": (
+        "models: {minilm: {family: dense, similarity: cosine, path: results/models/minilm/checkpoint}}",
+        "lies in results/, whose files the workflow replaces",
+    ),
+    "a collection among the results": ("corpora: {demo: {path: results/mine}}", "results/mine lies in results/"),
+    "a mirror that is a number": ("mirror: 5", "mirror: 5 should be of type string, not int"),
+    "a mirror with a long name": (f"mirror: {'a' * 300}", "mirror: there is no folder"),
+    "a device in a map": ("device: {cuda: 0}", "device: {'cuda': 0} is not one of auto, cpu, cuda"),
+    "a device of nothing": ("device:", "device: None is not one of auto, cpu, cuda"),
+    "a precision of 16": ("encode: {precision: 16}", "encode.precision: 16 is not one of auto, float32, bfloat16"),
+    "a small corpus below 0": ("small_corpus: -1", "small_corpus: -1 is less than the minimum"),
+    "a node's memory as text": ("nodes: {cpu: {mem_mb: 64GB}}", "nodes.cpu.mem_mb: '64GB' should be of type integer"),
+    "an unknown node": ("nodes: {tpu: {mem_mb: 64000}}", "nodes: unknown key 'tpu'; did you mean 'gpu'?"),
+    "a prompt that is a number": (
+        "models: {minilm: {prompts: {query: 5}}}",
+        "models.minilm.prompts.query: 5 should be of",
+    ),
+    "a size below 0": ("models: {minilm: {size: {parameters: -1}}}", "models.minilm.size.parameters: -1 is less than"),
+    "NaN as a size": (
+        "models: {minilm: {size: {parameters: .nan}}}",
+        "models.minilm.size.parameters: nan should be of",
+    ),
+    "NaN as a learning rate": (
+        "models: {x: {family: dense, similarity: cosine, train: {recipe: tsdae, base: minilm, learning_rate: .nan}}}",
+        "models.x.train.learning_rate: nan should be of type number",
+    ),
+    "a hash in capitals": (
+        f"models: {{x: {{family: cross-encoder, package: p, files: {{a: {'A' * 64}}}}}}}",
+        "models.x.files.a: '" + "A" * 64 + "' does not match",
+    ),
+    "a mean of itself": ("datasets: {x: {mean_of: [x]}}", "datasets.x.mean_of: 'x' is itself a mean"),
+    "a mean of nothing": ("datasets: {x: {mean_of: []}}", "datasets.x.mean_of: [] should be non-empty"),
+    "a system made from itself": (
+        "systems: {x: {fusion: rrf, of: [bm25, x]}}",
+        "systems x → x are made from each other",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def tracked(root: Path) -> dict[str, Any]:
+    """The tracked configuration, with a grid that needs no download."""
+    merged: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config"):
+        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    merged["grid"] = {"systems": ["bm25", "minilm"], "datasets": ["demo"]}
+    return merged
+
+
+def _merged(tracked: dict[str, Any], *configfiles: str) -> dict[str, Any]:
+    """Merge configfiles over the tracked configuration with Snakemake's own function."""
+    from snakemake.utils import update_config
+
+    merged = copy.deepcopy(tracked)
+    for text in configfiles:
+        update_config(merged, yaml.safe_load(text))
+    return merged
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_in_one_line_with_its_key(tracked, tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/mine").mkdir(parents=True)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to("results/mine")
+    (tmp_path / "results/models/minilm/checkpoint").mkdir(parents=True)
+    with pytest.raises(ConfigError) as caught:
+        config.load(_merged(tracked, text))
+    _, *problems = str(caught.value).split("\n")
+    assert any(message in problem for problem in problems), problems
+    assert all(problem.startswith("  - ") and len(problem) < 1200 for problem in problems)
+
+
+WORKS: dict[str, tuple[str, ...]] = {
+    "a name of 80 letters": (f"{{systems: {{{'a' * 80}: {{retriever: bm25}}}}, grid: {{systems: [{'a' * 80}]}}}}",),
+    "names with @ and +": ("{systems: {a@b+c_d.e-f: {retriever: bm25}}, grid: {systems: [a@b+c_d.e-f]}}",),
+    "anchors and merges": ("{systems: {x: &x {retriever: bm25, k1: 1.2}, y: {<<: *x, b: 0.3}}, grid: {systems: [y]}}",),
+    "a whole number where a fraction may be": ("systems: {x: {retriever: bm25, k1: 1}}",),
+    "the later of two configfiles": ("retrieve: {depth: 10.5}\nmetrics: [ndcg@5]", "retrieve: {depth: 2000}"),
+    "a map over a value": ("retrieve: 5", "retrieve: {depth: 2000}"),
+    "line breaks in a prompt": ('models: {minilm: {prompts: {query: "a\\n\\u2028b\\0"}}}',),
+    "braces and brackets in a path": ("models: {minilm: {path: 'model {x} <y> $(z)'}}",),
+}
+
+
+@pytest.mark.parametrize("texts", WORKS.values(), ids=WORKS)
+def test_it_works(tracked, tmp_path, monkeypatch, texts):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model {x} <y> $(z)").mkdir()
+    (tmp_path / "model {x} <y> $(z)/config.json").write_text("{}")
+    merged = _merged(tracked, *texts)
+    grid = Grid(config.load(merged), merged)
+    assert grid.metric_files()
+    assert json.loads(grid.summary())["rows"] == ["demo"]
+    assert json.loads(grid.query_entry("minilm", "demo"))["family"] == "dense"
+    assert "\n" not in grid.query_entry("minilm", "demo")
+    assert not grid.model_files("minilm")  # Snakemake would fill in {x} and <y> in the path of an input
+
+
+def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
+    systems: dict[str, Any] = {"f0": {"fusion": "rrf", "of": ["bm25", "minilm"]}}
+    systems |= {f"f{i}": {"fusion": "rrf", "of": [f"f{i - 1}", "bm25"]} for i in range(1, 1200)}
+    merged = copy.deepcopy(tracked)
+    merged["systems"] |= systems
+    with pytest.raises(
+        ConfigError, match=r"systems\.f20: a chain of 1,200 systems made from each other is longer than"
+    ):
+        config.load(merged)
+    # each of two parts, of two parts: a million paths, 39 systems
+    net = {f"{side}{i}": {"fusion": "rrf", "of": [f"a{i - 1}", f"b{i - 1}"]} for i in range(1, 20) for side in "ab"}
+    merged = copy.deepcopy(tracked)
+    merged["systems"] |= {"a0": {"retriever": "bm25"}, "b0": {"retriever": "bm25", "k1": 1.2}, **net}
+    merged["grid"]["systems"] = ["a19"]
+    started = time.monotonic()
+    grid = Grid(config.load(merged), merged)
+    assert len(grid.systems) == 39
+    assert len(grid.made_files()) == 2 + 39 + 1  # corpus, queries; a run each; one index
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("grid:\n  systems: [bm25]\ngrid:\n  datasets: [demo]\n", ["grid stands there twice, on lines 1 and 3"]),
+        ("models:\n  x: {family: dense, family: sparse}\n", ["models.x.family stands there twice, on lines 2 and 2"]),
+        ("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: [*a, *a]\n", []),
+        ("a: [{b: 1, b: 2}]\n", ["a.b stands there twice, on lines 1 and 1"]),
+        ("a: &a [*a]\n", []),
+        ("- a\n", []),
+        ("", []),
+        ("a:\tb\n\tc: [", []),  # Snakemake says so
+    ],
+)
+def test_a_key_that_stands_twice_is_named(tmp_path, text, problems):
+    (tmp_path / "grid.yaml").write_text(text)
+    said = []
+    try:
+        config.refuse_duplicate_keys([tmp_path / "grid.yaml", tmp_path / "none.yaml"])
+    except ConfigError as error:
+        said = str(error).split("\n")[1:]
+    assert said == [f"  - {tmp_path / 'grid.yaml'}: {problem}" for problem in problems]
