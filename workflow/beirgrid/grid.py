@@ -6,8 +6,11 @@ so the job graph is known before anything runs.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -15,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import paths
+from . import checkpoints, paths
 from .config import (
     CHECKOUT,
     RECIPES,
@@ -180,10 +183,23 @@ class Grid:
         return self.local_files(entry.corpus, "queries.jsonl", f"qrels/{entry.split}.tsv")
 
     def model_files(self, model: str) -> list[str]:
-        """Return the files of a model of one's own: replacing its weights makes its artifacts again."""
+        """Return the files of a model of one's own that fetch copies: replacing one makes its artifacts again."""
         spec = self.config.models[model].spec
-        folder = resolve_path(spec["path"]) if "path" in spec else None
-        return sorted(str(path) for path in folder.rglob("*") if path.is_file()) if folder else []
+        return sorted(map(str, checkpoints.copied(spec))) if "path" in spec else []
+
+    @staticmethod
+    def state(local: list[str]) -> str:
+        """Return a digest of the sizes, times and places of local files, which are not read.
+
+        As a param of what is made from them it tells a file that was replaced by an older one (``cp -a``, ``mv``, a
+        link that points elsewhere).
+        """
+        found = []
+        for path in local:
+            with contextlib.suppress(OSError):  # Snakemake names an input that is missing
+                status = Path(path).stat()
+                found.append([os.path.realpath(path), status.st_size, status.st_mtime_ns])
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16] if found else ""
 
     def corpus_entry(self, corpus: str) -> str:
         """Return the JSON of a corpus entry that the fetch command receives."""
@@ -554,8 +570,8 @@ class Grid:
         patterns += [step.replace("{model}", self.artifacts_of(name)) for step in steps]
         return [pattern.replace("{corpus}", train.get("corpus", "{corpus}")) for pattern in patterns]
 
-    def summary(self) -> str:
-        """Return as JSON what the aggregate and report commands need to know of the grid."""
+    def summary(self, **facts: Any) -> str:
+        """Return as JSON what the aggregate and report commands need to know of the grid, with more facts."""
         config = self.config
         parts = [part for name in config.grid_datasets for part in self.parts(name)]
         shown = dict.fromkeys([*config.grid_datasets, *parts])
@@ -569,6 +585,7 @@ class Grid:
                 "tolerances": config.tolerances,
                 # sizes change no number that a table shows
                 "models": {name: _without(config.models[name].spec, "size") for name in config.models if name in used},
+                **facts,
             },
             ensure_ascii=False,
         )

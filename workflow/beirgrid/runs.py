@@ -7,6 +7,7 @@ larger document id (as a string) first. Files hold scores with nine digits, whic
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -76,6 +77,8 @@ def read(path: str | Path) -> Run:
     opener = gzip.open if str(path).endswith(".gz") else open
     number = 0
     try:
+        if opener is gzip.open and not Path(path).stat().st_size:
+            raise EOFError("it has no bytes")
         with opener(path, "rt", encoding="utf-8") as stream:
             for number, line in enumerate(stream, start=1):
                 query, _, document, _, score, _ = line.split()
@@ -85,8 +88,8 @@ def read(path: str | Path) -> Run:
                 documents[document] = float(score)
     except ValueError:
         raise DataError(f"{path}:{number}: not a TREC run line (query Q0 document rank score tag)") from None
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: truncated or corrupt after line {number} ({error}). {files.REMEDY}") from None
     return {
         query: canonical(query, documents, np.fromiter(documents.values(), np.float32, len(documents)))
         for query, documents in collected.items()

@@ -13,6 +13,7 @@ rule generate:
             f"--generator {input.generator}" if "generator" in input.keys() else ""
         ),
         precision=grid.config.encode["precision"],
+        key=settings_key("generate"),
     log:
         "logs/generate/{model}.log",
     benchmark:
@@ -28,7 +29,8 @@ rule generate:
         disk_mb=lambda w: grid.needs.disk_mb("generate", w),
         gpu=lambda w: grid.gpus("generator" in grid.generation_inputs(w.model)),
     shell:
-        "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus} {params.generator}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus} {params.generator}"
         " --precision {params.precision}"
         " --output {output.queries} --made {output.made} > {log} 2>&1"
 
@@ -47,6 +49,7 @@ rule mine:
         recipe=lambda w: grid.recipe_entry(w.model, "mine"),
         retrievers=lambda w: grid.mining_options(w.model),
         precision=grid.config.encode["precision"],
+        key=settings_key("mine"),
     log:
         "logs/mine/{model}.log",
     benchmark:
@@ -62,7 +65,8 @@ rule mine:
         disk_mb=lambda w: grid.needs.disk_mb("mine", w),
         gpu=lambda w: grid.gpus(grid.mining_inputs(w.model)["checkpoints"]),
     shell:
-        "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries}"
         " --corpus {input.corpus} {params.retrievers}"
         " --precision {params.precision} --threads {threads}"
         " --output {output.negatives} --made {output.made} > {log} 2>&1"
@@ -82,6 +86,7 @@ rule label:
         version=STAGE_VERSIONS["label"],
         recipe=lambda w: grid.recipe_entry(w.model, "label"),
         precision=grid.config.encode["precision"],
+        key=settings_key("label"),
     log:
         "logs/label/{model}.log",
     benchmark:
@@ -97,7 +102,8 @@ rule label:
         disk_mb=lambda w: grid.needs.disk_mb("label", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher}"
         " --corpus {input.corpus} --queries {input.queries} --negatives {input.negatives}"
         " --precision {params.precision}"
         " --output {output.margins} --made {output.made} > {log} 2>&1"
@@ -114,6 +120,7 @@ rule adapt:
     params:
         version=STAGE_VERSIONS["adapt"],
         recipe=lambda w: grid.recipe_entry(w.model, "adapt"),
+        key=settings_key("adapt"),
     log:
         "logs/adapt/{model}.log",
     benchmark:
@@ -129,5 +136,6 @@ rule adapt:
         disk_mb=lambda w: grid.needs.disk_mb("adapt", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base} --examples {input.examples}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base} --examples {input.examples}"
         " --output {output.checkpoint} --made {output.made} > {log} 2>&1"

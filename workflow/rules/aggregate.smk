@@ -13,7 +13,8 @@ rule aggregate:
         tables=expand(paths.GRID_TABLE, metric=grid.config.metrics, format=["csv", "md", "tex"]),
     params:
         version=STAGE_VERSIONS["aggregate"],
-        grid=lambda w: grid.summary(),
+        grid=lambda w: grid.summary(settings_keys=settings_keys()),
+        key=settings_key("aggregate"),
     log:
         "logs/aggregate.log",
     benchmark:
@@ -26,5 +27,6 @@ rule aggregate:
         runtime=lambda w, attempt: grid.needs.runtime("aggregate", w, attempt),
         disk_mb=lambda w: grid.needs.disk_mb("aggregate", w),
     shell:
-        "python -m beirgrid aggregate --grid {params.grid:q} --published {input.published}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid aggregate --grid {params.grid:q} --published {input.published}"
         " --made {output.made} > {log} 2>&1"

@@ -13,6 +13,7 @@ rule encode:
         size=grid.shard_size(),
         last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
         precision=grid.config.encode["precision"],
+        key=settings_key("encode"),
     log:
         "logs/encode/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -30,7 +31,8 @@ rule encode:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint}"
         " --corpus {input.corpus} --shard {wildcards.shard} --shard-size {params.size} {params.last}"
         " --precision {params.precision}"
         " --output {output.embeddings} --made {output.made} > {log} 2>&1"

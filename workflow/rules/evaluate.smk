@@ -10,6 +10,7 @@ rule evaluate:
     params:
         version=STAGE_VERSIONS["evaluate"],
         metrics=list(grid.config.metrics),
+        key=settings_key("evaluate"),
     log:
         "logs/evaluate/{system}/{dataset}.log",
     benchmark:
@@ -24,6 +25,7 @@ rule evaluate:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid evaluate --system {wildcards.system} --dataset {wildcards.dataset}"
         " --run {input.run} --qrels {input.qrels} --metrics {params.metrics}"
         " --output {output.metrics} --per-query {output.per_query} > {log} 2>&1"

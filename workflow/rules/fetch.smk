@@ -9,6 +9,8 @@ rule fetch_corpus:
     params:
         version=STAGE_VERSIONS["fetch"],
         entry=lambda w: grid.corpus_entry(w.corpus),
+        files=lambda w: grid.state(grid.local_files(w.corpus, "corpus.jsonl")),
+        key=settings_key("fetch_corpus"),
     log:
         "logs/fetch/corpus/{corpus}.log",
     benchmark:
@@ -22,7 +24,8 @@ rule fetch_corpus:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_corpus", w),
         network=1,
     shell:
-        "python -m beirgrid fetch corpus --name {wildcards.corpus} --corpus {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fetch corpus --name {wildcards.corpus} --corpus {params.entry:q}"
         " --output {output.corpus} --made {output.made} > {log} 2>&1"
 
 
@@ -40,6 +43,8 @@ rule fetch_dataset:
         version=STAGE_VERSIONS["fetch"],
         entry=lambda w: grid.dataset_entry(w.dataset),
         corpus=lambda w: grid.corpus_entry(grid.config.datasets[w.dataset].corpus),
+        files=lambda w: grid.state(grid.dataset_files(w.dataset)),
+        key=settings_key("fetch_dataset"),
     log:
         "logs/fetch/dataset/{dataset}.log",
     benchmark:
@@ -53,7 +58,8 @@ rule fetch_dataset:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_dataset", w),
         network=1,
     shell:
-        "python -m beirgrid fetch dataset --name {wildcards.dataset} --dataset {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fetch dataset --name {wildcards.dataset} --dataset {params.entry:q}"
         " --corpus {params.corpus:q} --documents {input.corpus} --queries {output.queries}"
         " --qrels {output.qrels} --made {output.made} > {log} 2>&1"
 
@@ -69,6 +75,8 @@ rule fetch_model:
     params:
         version=STAGE_VERSIONS["fetch"],
         entry=lambda w: grid.fetch_entry(w.model),
+        files=lambda w: grid.state(grid.model_files(w.model)),
+        key=settings_key("fetch_model"),
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
@@ -84,5 +92,6 @@ rule fetch_model:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_model", w),
         network=1,
     shell:
-        "python -m beirgrid fetch model --name {wildcards.model} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fetch model --name {wildcards.model} --model {params.entry:q}"
         " --output {output.checkpoint} --made {output.made} > {log} 2>&1"

@@ -10,6 +10,7 @@ rule fuse:
         version=STAGE_VERSIONS["fuse"],
         fusion=lambda w: grid.fusion(w.system),
         depth=grid.config.depth,
+        key=settings_key("fuse"),
     log:
         "logs/fuse/{system}/{dataset}.log",
     benchmark:
@@ -26,5 +27,6 @@ rule fuse:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid fuse --system {wildcards.system} --runs {input.runs} {params.fusion}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fuse --system {wildcards.system} --runs {input.runs} {params.fusion}"
         " --depth {params.depth} --output {output.run} --made {output.made} > {log} 2>&1"

@@ -11,6 +11,7 @@ rule index_lucene:
         version=STAGE_VERSIONS["index"],
         language=lambda w: grid.language(w.corpus),
         heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
+        key=settings_key("index_lucene"),
     log:
         "logs/index/bm25-{fields}{expansion}/{corpus}.log",
     benchmark:
@@ -26,7 +27,8 @@ rule index_lucene:
         runtime=lambda w, attempt: grid.needs.runtime("index_lucene", w, attempt),
         disk_mb=lambda w: grid.needs.disk_mb("index_lucene", w),
     shell:
-        "python -m beirgrid index lucene --corpus {input.corpus} --expansions {input.expansions} --fields {wildcards.fields}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index lucene --corpus {input.corpus} --expansions {input.expansions} --fields {wildcards.fields}"
         " --language {params.language} --threads {threads} --memory {params.heap}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
 
@@ -41,6 +43,7 @@ rule index_faiss:
         made=paths.SHARD_MADE,
     params:
         version=STAGE_VERSIONS["index"],
+        key=settings_key("index_faiss"),
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -57,7 +60,8 @@ rule index_faiss:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index faiss --embeddings {input.embeddings}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index faiss --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
 
 
@@ -71,6 +75,7 @@ rule index_impact:
         made=paths.SHARD_MADE,
     params:
         version=STAGE_VERSIONS["index"],
+        key=settings_key("index_impact"),
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -87,7 +92,8 @@ rule index_impact:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index impact --embeddings {input.embeddings}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index impact --embeddings {input.embeddings}"
         " --output {output.index} --made {output.made} > {log} 2>&1"
 
 
@@ -101,6 +107,7 @@ rule index_late:
         made=paths.SHARD_MADE,
     params:
         version=STAGE_VERSIONS["index"],
+        key=settings_key("index_late"),
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -117,5 +124,6 @@ rule index_late:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index late --tokens {input.tokens}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index late --tokens {input.tokens}"
         " --output {output.index} --made {output.made} > {log} 2>&1"

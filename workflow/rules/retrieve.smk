@@ -14,6 +14,7 @@ rule retrieve_lucene:
         bm25=lambda w: grid.bm25(w.system),
         depth=grid.config.depth,
         heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
+        key=settings_key("retrieve_lucene"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -30,7 +31,8 @@ rule retrieve_lucene:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve lucene --system {wildcards.system} --index {input.index}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve lucene --system {wildcards.system} --index {input.index}"
         " --fields {params.fields} --language {params.language} {params.bm25}"
         " --queries {input.queries} --depth {params.depth} --threads {threads}"
         " --memory {params.heap} --output {output.run} --made {output.made} > {log} 2>&1"
@@ -52,6 +54,7 @@ rule retrieve_faiss:
         entry=lambda w: grid.query_entry(w.system, w.dataset),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
+        key=settings_key("retrieve_faiss"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -69,7 +72,8 @@ rule retrieve_faiss:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve faiss --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
         " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
         " --output {output.run} --made {output.made} > {log} 2>&1"
@@ -91,6 +95,7 @@ rule retrieve_impact:
         entry=lambda w: grid.query_entry(w.system, w.dataset),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
+        key=settings_key("retrieve_impact"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -108,7 +113,8 @@ rule retrieve_impact:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve impact --system {wildcards.system} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve impact --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
         " --queries {input.queries} --depth {params.depth} --precision {params.precision}"
         " --output {output.run} --made {output.made} > {log} 2>&1"
@@ -132,6 +138,7 @@ rule retrieve_late:
         search=lambda w: grid.late_search(w.system, w.dataset),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
+        key=settings_key("retrieve_late"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -149,7 +156,8 @@ rule retrieve_late:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve late --system {wildcards.system} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve late --system {wildcards.system} --model {params.entry:q}"
         " --checkpoint {input.checkpoint} --corpus {input.corpus} --shards {input.shards}"
         " {params.search} --queries {input.queries} --depth {params.depth}"
         " --precision {params.precision} --output {output.run} --made {output.made} > {log} 2>&1"
