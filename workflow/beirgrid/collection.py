@@ -191,9 +191,10 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
     """Return query id to document id to grade from a qrels.tsv written by fetch."""
     qrels: dict[str, dict[str, int]] = {}
     with files.reading(path), Path(path).open(encoding="utf-8") as stream:
-        if not next(stream, ""):
-            raise DataError(f"{path} is empty. {files.REMEDY}")
+        next(stream, "")
         for line in stream:
             query, document, grade = line.rstrip("\n").split("\t")
             qrels.setdefault(query, {})[document] = int(grade)
+    if not qrels:
+        raise DataError(f"{path} has no judgements. {files.REMEDY}")
     return qrels
