@@ -57,8 +57,9 @@ def _parser(stage: str | None) -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run one stage; return 0, or 1 after one message that says what to change."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    args = _parser(next((a for a in arguments if a in _STAGES), None)).parse_args(arguments)
+    stage = next((a for a in arguments if a in _STAGES), None)
     try:
+        args = _parser(stage).parse_args(arguments)  # artifacts are held against their records here
         args.run(args)
     except BeirgridError as error:
         message = str(error)
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
     else:
         return 0
-    print(f"beirgrid {args.stage}: error: {message}", file=sys.stderr)
+    print(f"beirgrid {stage}: error: {message}", file=sys.stderr)
     return 1
 
 

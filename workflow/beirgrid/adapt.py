@@ -42,11 +42,11 @@ SAVED_STEPS = 1000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid adapt``."""
     parser.add_argument("--recipe", required=True, type=json.loads, help="recipe and settings of the model, as JSON")
-    parser.add_argument("--base", required=True, type=Path, help="checkpoint to start from")
+    parser.add_argument("--base", required=True, type=provenance.artifact, help="checkpoint to start from")
     parser.add_argument(
         "--examples",
         required=True,
-        type=Path,
+        type=provenance.artifact,
         help="queries.parquet (GenQ), margins.parquet (GPL), corpus.parquet (TSDAE, MLM)",
     )
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to write")
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Train and save the model."""
     recipe = args.recipe
-    with provenance.record("adapt", args.made, recipe) as facts:
+    with provenance.record("adapt", args.made, recipe, [args.output]) as facts:
         device = pick_device(args.device)
         # On a CPU in float32 unless the entry says otherwise: only some multiply bfloat16.
         wanted = recipe.get("precision", args.precision if device == "cuda" else "float32")

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from . import files, metrics, paths, provenance, published
+from .errors import DataError
 
+# The formats of a metric's table.
+WIDE = ("csv", "md", "tex")
 SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries", "precision"]
 VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note", "protocol"]
 # What a table says where a collection that its user supplies is not there. In memory such a value is NaN.
@@ -42,7 +45,10 @@ def run(args: argparse.Namespace) -> None:
     """Write results/tables/ from the metrics and records of every cell of the grid."""
     grid = args.grid
     references = list(published.read(args.published, grid["tolerances"]))
-    with provenance.record("aggregate", args.made, {"published": [path.name for path in args.published]}) as facts:
+    settings = {"published": [path.name for path in args.published]}
+    wide = [paths.GRID_TABLE.format(metric=metric, format=kind) for metric in grid["metrics"] for kind in WIDE]
+    outputs = [paths.SCORES, paths.VERDICTS, paths.COSTS, *wide]
+    with provenance.record("aggregate", args.made, settings, outputs) as facts:
         steps = list(read_steps(grid))
         scores = collect_scores(grid, cell_precisions(steps))
         verdicts = judge(scores, references, grid["tolerances"])
@@ -68,6 +74,19 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
+def _record(path: str, grid: dict[str, Any]) -> dict[str, Any]:
+    """Return a record, which must have been made with the settings that the grid asks for, where the summary has them.
+
+    Raises:
+        DataError: it is damaged, or was made with other settings.
+    """
+    record = provenance.read_record(path)
+    wanted = grid.get("settings_keys", {}).get(path)
+    if wanted and record.get("settings_key") != wanted:
+        raise DataError(f"{path} was made with other settings than the grid asks for. {files.REMEDY}")
+    return record
+
+
 def read_steps(grid: dict[str, Any]) -> Iterator[Step]:
     """Yield each step behind each cell. The record of a step that cells share is read once."""
     records: dict[str, dict[str, Any]] = {}
@@ -78,7 +97,7 @@ def read_steps(grid: dict[str, Any]) -> Iterator[Step]:
             for pattern in entry["made"]:
                 for path in paths.expand_made(pattern, dataset, facts["corpus"], facts["shards"]):
                     if path not in records:
-                        records[path] = files.read_json(path)
+                        records[path] = _record(path, grid)
                     yield Step(system, dataset, path, records[path])
 
 
@@ -102,7 +121,8 @@ def collect_scores(grid: dict[str, Any], precisions: dict[tuple[str, str], set[s
         cells: dict[str, dict[str, Any]] = {}
         for dataset in grid["datasets"]:
             if not {"mean_of", "not_supplied"} & set(grid["datasets"][dataset]):
-                cells[dataset] = files.read_json(paths.METRICS.format(system=system, dataset=dataset))["facts"]
+                cells[dataset] = _record(paths.METRICS.format(system=system, dataset=dataset), grid)["facts"]
+                provenance.artifact(paths.PER_QUERY.format(system=system, dataset=dataset))
         for dataset, entry in grid["datasets"].items():
             if "not_supplied" in entry:
                 rows += [(system, dataset, metric, float("nan"), None, "") for metric in grid["metrics"]]

@@ -22,7 +22,7 @@ from .config import resolve_path
 from .errors import DataError
 
 # Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened, …
-_REFUSED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.ot", "*.onnx", "*.py", ".git*")
+_REFUSED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.ot", "*.onnx", "*.py", ".git*", "README*")
 # … but for these of an entry that says `pickled`: a process of its own converts them. Beside the folder of the
 # checkpoint itself, modules of sentence-transformers (2_Dense) have weights.
 _PICKLE = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
@@ -81,6 +81,18 @@ def _left_out(folder: str, names: Collection[str], entry: dict[str, Any]) -> set
     if entry.get("pickled") and _MODULE.fullmatch(folder) and not any(n.endswith(".safetensors") for n in names):
         left_out -= {name for name in names if _PICKLE.fullmatch(name)}
     return left_out
+
+
+def copied(entry: dict[str, Any]) -> list[Path]:
+    """Return the files that ``fetch`` copies from the folder of an entry that has a path."""
+    found = []
+    root = resolve_path(entry["path"])
+    for folder, folders, names in os.walk(root, followlinks=True):
+        relative = os.path.relpath(folder, root)
+        left_out = _left_out("" if relative == "." else relative, [*folders, *names], entry)
+        folders[:] = [name for name in folders if name not in left_out]
+        found += [Path(folder, name) for name in names if name not in left_out]
+    return found
 
 
 def _copy(name: str, folder: Path, target: Path, entry: dict[str, Any]) -> None:

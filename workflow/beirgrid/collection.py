@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from . import files, provenance
 from .errors import DataError
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
@@ -49,12 +50,13 @@ class Document(NamedTuple):
 
 def count(corpus: str | Path) -> int:
     """Return the number of documents of a corpus.parquet, or of a shard's expansions."""
-    return int(pq.read_metadata(corpus).num_rows)
+    with files.reading(corpus):
+        return int(pq.read_metadata(corpus).num_rows)
 
 
 def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) -> Iterator[list[Document]]:
     """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most one row group at a time."""
-    with pq.ParquetFile(corpus) as file:
+    with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
         stop = file.metadata.num_rows if stop is None else stop
         first = 0
         for group in range(file.num_row_groups):
@@ -76,7 +78,7 @@ def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterato
 
 def add_shard_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that name one shard of a corpus."""
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
+    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
     parser.add_argument("--shard", default=0, type=int, help="number of this shard, from 0")
     parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
     parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
@@ -100,7 +102,7 @@ def read_expanded(corpus: str | Path, expansions: Sequence[str | Path]) -> Itera
         raise DataError(f"{corpus} has {total:,} documents, but {', '.join(map(str, expansions))} expand {expanded:,}")
     documents = chain.from_iterable(read_documents(corpus))
     for path in expansions:
-        with pq.ParquetFile(path) as file:
+        with files.reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches(ROW_GROUP):
                 rows = batch.to_pylist()
                 yield [_expanded(*pair) for pair in zip(islice(documents, len(rows)), rows, strict=True)]
@@ -151,7 +153,7 @@ def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
 def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
     """Yield the first row of each row group with the group's ids."""
     first = 0
-    with pq.ParquetFile(corpus) as file:
+    with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             ids = file.read_row_group(group, columns=["_id"])["_id"].combine_chunks()
             yield first, ids
@@ -161,7 +163,7 @@ def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
 def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
     """Yield the documents with the given ids, in row order, scanning the corpus once, a row group at a time."""
     wanted = pa.array(sorted(ids), pa.string())
-    with pq.ParquetFile(corpus) as file:
+    with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             mask = pc.is_in(file.read_row_group(group, columns=["_id"])["_id"], wanted)
             if pc.any(mask).as_py():
@@ -172,24 +174,28 @@ def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
 
 def read_queries(path: str | Path) -> dict[str, str]:
     """Return query id to text, in file order."""
-    table = pq.read_table(path, columns=["_id", "text"])
+    with files.reading(path):
+        table = pq.read_table(path, columns=["_id", "text"])
     return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
 def read_excluded(path: str | Path) -> dict[str, set[str]]:
     """Return query id to the documents that are not ranked for it, of the queries that have such."""
-    if "excluded" not in pq.read_schema(path).names:
-        return {}
-    rows = pq.read_table(path, columns=["_id", "excluded"]).to_pylist()
+    with files.reading(path):
+        if "excluded" not in pq.read_schema(path).names:
+            return {}
+        rows = pq.read_table(path, columns=["_id", "excluded"]).to_pylist()
     return {row["_id"]: set(row["excluded"]) for row in rows if row["excluded"]}
 
 
 def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
     """Return query id to document id to grade from a qrels.tsv written by fetch."""
     qrels: dict[str, dict[str, int]] = {}
-    with Path(path).open(encoding="utf-8") as stream:
-        next(stream)
+    with files.reading(path), Path(path).open(encoding="utf-8") as stream:
+        next(stream, "")
         for line in stream:
             query, document, grade = line.rstrip("\n").split("\t")
             qrels.setdefault(query, {})[document] = int(grade)
+    if not qrels:
+        raise DataError(f"{path} has no judgements. {files.REMEDY}")
     return qrels

@@ -33,7 +33,9 @@ Facts = dict[str, int]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid encode``."""
     parser.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
+    parser.add_argument(
+        "--checkpoint", required=True, type=provenance.artifact, help="folder of the fetched checkpoint"
+    )
     collection.add_shard_arguments(parser)
     parser.add_argument(
         "--output", required=True, type=Path, help="to write: .npy (dense), .npz (sparse), a folder (late interaction)"
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     """Encode one shard, a block of documents at a time."""
     start, stop = collection.shard_rows(args.corpus, args.shard, args.shard_size, args.last)
     settings = {**args.model, "shard": args.shard, "shard_size": args.shard_size}
-    with provenance.record("encode", args.made, settings) as facts:
+    with provenance.record("encode", args.made, settings, [args.output]) as facts:
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         progress = Progress(f"encode shard {args.shard}", stop - start, "documents")
         write, is_folder = WRITERS[args.model["family"]]

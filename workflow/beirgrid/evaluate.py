@@ -16,8 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid evaluate``."""
     parser.add_argument("--system", required=True, help="name of the system")
     parser.add_argument("--dataset", required=True, help="name of the dataset")
-    parser.add_argument("--run", required=True, type=Path, dest="run_file", help="run, .run.gz or plain TREC")
-    parser.add_argument("--qrels", required=True, type=Path, help="qrels.tsv")
+    parser.add_argument(
+        "--run", required=True, type=provenance.artifact, dest="run_file", help="run, .run.gz or plain TREC"
+    )
+    parser.add_argument("--qrels", required=True, type=provenance.artifact, help="qrels.tsv")
     parser.add_argument("--metrics", required=True, nargs="+", help="metrics, name@k")
     parser.add_argument("--output", required=True, type=Path, help="means and what made them, .json")
     parser.add_argument("--per-query", required=True, type=Path, help="values per query, .parquet")
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Evaluate a run; the mean is over all queries that have qrels, found or not (trec_eval -c)."""
     wanted = [metrics.parse_metric(name) for name in args.metrics]
-    with provenance.record("evaluate", args.output, {"metrics": args.metrics}) as facts:
+    with provenance.record("evaluate", args.output, {"metrics": args.metrics}, [args.per_query]) as facts:
         qrels = collection.read_qrels(args.qrels)
         found = runs.read(args.run_file)
         if unknown := [query for query in found if query not in qrels]:

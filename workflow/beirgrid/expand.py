@@ -23,7 +23,9 @@ QUERIES_PER_DOCUMENT = 40
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid expand``."""
     parser.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
+    parser.add_argument(
+        "--checkpoint", required=True, type=provenance.artifact, help="folder of the fetched checkpoint"
+    )
     collection.add_shard_arguments(parser)
     parser.add_argument("--output", required=True, type=Path, help=".parquet to write, a row per document")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     """Expand one shard, a block of documents at a time."""
     start, stop = collection.shard_rows(args.corpus, args.shard, args.shard_size, args.last)
     settings = {**args.model, "shard": args.shard, "shard_size": args.shard_size}
-    with provenance.record("expand", args.made, settings) as facts:
+    with provenance.record("expand", args.made, settings, [args.output]) as facts:
         opened, expand = _FAMILIES[args.model["family"]]
         model = opened(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         progress = Progress(f"expand shard {args.shard}", stop - start, "documents")

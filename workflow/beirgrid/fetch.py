@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dataset.add_argument("--name", required=True, help="name of the dataset")
     dataset.add_argument("--dataset", required=True, type=json.loads, help="its registry entry, as JSON")
     dataset.add_argument("--corpus", required=True, type=json.loads, help="the registry entry of its corpus, as JSON")
-    dataset.add_argument("--documents", required=True, type=Path, help="the fetched corpus.parquet")
+    dataset.add_argument("--documents", required=True, type=provenance.artifact, help="the fetched corpus.parquet")
     dataset.add_argument("--queries", required=True, type=Path, help="queries.parquet to write")
     dataset.add_argument("--qrels", required=True, type=Path, help="qrels.tsv to write")
     dataset.set_defaults(
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def fetch_corpus(name: str, entry: dict[str, Any], output: Path, made: Path) -> None:
     """Stream a corpus into parquet (``_id``, ``title``, ``text``), in the source's order."""
     corpus = Corpus(name, **entry)
-    with provenance.record("fetch", made, entry) as facts:
+    with provenance.record("fetch", made, entry, [output]) as facts:
         with files.atomic(output) as temporary:
             facts.update(_write_corpus(corpus, temporary))
         facts["bytes"] = files.size(output)
@@ -189,7 +189,7 @@ def fetch_dataset(
     dataset = Dataset(name, **entry)
     corpus = Corpus(dataset.corpus, **corpus_entry)
     source = open_source(corpus)
-    with provenance.record("fetch_dataset", made, {**entry, "source": corpus_entry}) as facts:
+    with provenance.record("fetch_dataset", made, {**entry, "source": corpus_entry}, [queries, qrels]) as facts:
         grades, excluded, overruled = _grades(dataset, source.judgements(dataset))
         texts, dropped = _judged_queries(dataset, corpus, source.queries(dataset), grades)
         judged = {document for query in grades.values() for document in query}
@@ -338,7 +338,7 @@ def _judged_queries(
 
 def fetch_model(name: str, entry: dict[str, Any], output: Path, made: Path) -> None:
     """Fetch a model's checkpoint into ``output``, verified against the hashes of its entry."""
-    with provenance.record("fetch", made, entry) as facts:
+    with provenance.record("fetch", made, entry, [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
             facts |= checkpoints.fetch(name, entry, temporary)
             pickles = facts.get("converted", {}).get("files", ())

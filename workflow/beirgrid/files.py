@@ -12,6 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .errors import BeirgridError, DataError
+
+# What mends a damaged artifact: Snakemake makes what is not there.
+REMEDY = "If the grid made it, delete it and run the grid again"
+
 _MARK = ".beirgrid-tmp"
 
 
@@ -72,6 +77,26 @@ def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged file in the block into one message that names the file.
+
+    Raises:
+        DataError: the file is missing, cut or otherwise damaged.
+    """
+    try:
+        yield
+    except (BeirgridError, MemoryError):
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing. {REMEDY}") from None
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except Exception as error:  # each library has its own: ArrowInvalid, BadZipFile, RuntimeError (faiss), …
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path} is damaged ({reason}). {REMEDY}") from None
 
 
 def read_json(path: str | Path) -> Any:

@@ -16,7 +16,7 @@ from .errors import DataError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid fuse``."""
     parser.add_argument("--system", required=True, help="name of the system, the tag of the run")
-    parser.add_argument("--runs", required=True, nargs="+", type=Path, help="runs to fuse")
+    parser.add_argument("--runs", required=True, nargs="+", type=provenance.artifact, help="runs to fuse")
     parser.add_argument("--method", required=True, choices=["rrf", "wsum"])
     parser.add_argument("--k", default=60, type=int, help="constant of reciprocal rank fusion")
     parser.add_argument("--norm", default="min-max", help="normalisation of scores before a weighted sum")
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         weights = args.weights or [1 / len(parts)] * len(parts)
         settings = {"method": "wsum", "norm": args.norm, "weights": weights}
-    with provenance.record("fuse", args.made, settings) as facts:
+    with provenance.record("fuse", args.made, settings, [args.output]) as facts:
         fused = fuse(parts, args.method, args.depth, k=args.k, norm=args.norm, weights=weights)
         runs.write(args.output, fused, args.system)
         facts["queries"] = len(fused)

@@ -34,8 +34,10 @@ Writer = Callable[[list[Document]], list[list[tuple[str, str]]]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid generate``."""
     parser.add_argument("--recipe", required=True, type=json.loads, help="documents, queries_per_document, … as JSON")
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
-    parser.add_argument("--generator", type=Path, help="checkpoint of the query generator, if there is one")
+    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
+    parser.add_argument(
+        "--generator", type=provenance.artifact, help="checkpoint of the query generator, if there is one"
+    )
     parser.add_argument("--output", required=True, type=Path, help="queries.parquet to write")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
     add_compute_arguments(parser)
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the queries of a sample of documents, a block at a time."""
     recipe = args.recipe
-    with provenance.record("generate", args.made, recipe) as facts:
+    with provenance.record("generate", args.made, recipe, [args.output]) as facts:
         rows = sample_rows(collection.count(args.corpus), recipe["documents"], recipe["seed"])
         per_document = queries_per_document(recipe, len(rows))
         write = _generator(args, per_document) if args.generator else _deriver(recipe, per_document)

@@ -6,15 +6,18 @@ so the job graph is known before anything runs.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import paths
+from . import checkpoints, paths
 from .config import (
     CHECKOUT,
     RECIPES,
@@ -22,7 +25,6 @@ from .config import (
     System,
     find_local,
     made_with,
-    is_folder,
     models_of,
     rerank_depth,
     resolve_path,
@@ -159,10 +161,23 @@ class Grid:
         return self.local_files(entry.corpus, "queries.jsonl", f"qrels/{entry.split}.tsv")
 
     def model_files(self, model: str) -> list[str]:
-        """Return the files of a model of one's own: replacing its weights makes its artifacts again."""
+        """Return the files of a model of one's own that fetch copies: replacing one makes its artifacts again."""
         spec = self.config.models[model].spec
-        folder = resolve_path(spec["path"]) if "path" in spec else None
-        return _inputs(sorted(path for path in folder.rglob("*") if path.is_file())) if folder else []
+        return _inputs(sorted(checkpoints.copied(spec))) if "path" in spec else []
+
+    @staticmethod
+    def state(local: list[str]) -> str:
+        """Return a digest of the sizes, times and places of local files, which are not read.
+
+        As a param of what is made from them it tells a file that was replaced by an older one (``cp -a``, ``mv``, a
+        link that points elsewhere).
+        """
+        found = []
+        for path in local:
+            with contextlib.suppress(OSError):  # Snakemake names an input that is missing
+                status = Path(path).stat()
+                found.append([os.path.realpath(path), status.st_size, status.st_mtime_ns])
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16] if found else ""
 
     def corpus_entry(self, corpus: str) -> str:
         """Return the JSON of a corpus entry that the fetch command receives."""
@@ -547,8 +562,8 @@ class Grid:
         patterns += [step.replace("{model}", self.artifacts_of(name)) for step in steps]
         return [pattern.replace("{corpus}", train.get("corpus", "{corpus}")) for pattern in patterns]
 
-    def summary(self) -> str:
-        """Return as JSON what the aggregate and report commands need to know of the grid."""
+    def summary(self, **facts: Any) -> str:
+        """Return as JSON what the aggregate and report commands need to know of the grid, with more facts."""
         config = self.config
         parts = [part for name in config.grid_datasets for part in self.parts(name)]
         shown = dict.fromkeys([*config.grid_datasets, *parts])
@@ -560,6 +575,7 @@ class Grid:
                 "metrics": list(config.metrics),
                 "tolerances": config.tolerances,
                 "notes": self._notes(),
+                **facts,
             }
         )
 

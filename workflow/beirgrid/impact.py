@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import files
 from .environment import prepare_libraries
 from .errors import DataError
 
@@ -54,10 +55,13 @@ def search_shards(
     best = faiss.ResultHeap(queries.shape[0], depth, keep_max=True)
     first = 0
     for folder in shards:
-        size, vocabulary = np.load(folder / "shape.npy")
-        starts, documents, impacts = (
-            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("starts", "documents", "impacts")
-        )
+        with files.reading(folder):
+            size, vocabulary = np.load(folder / "shape.npy")
+            starts, documents, impacts = (
+                np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("starts", "documents", "impacts")
+            )
+            if not len(starts) - 1 == vocabulary or not starts[-1] == len(documents) == len(impacts):
+                raise ValueError(f"{vocabulary:,} terms have {starts[-1]:,} postings; there are {len(documents):,}")
         if vocabulary != queries.shape[1]:
             raise DataError(
                 f"{folder} has a vocabulary of {vocabulary:,} terms, but the model has {queries.shape[1]:,}: "

@@ -15,8 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True)
 
     lexical = kinds.add_parser("lucene", help="index a corpus for BM25")
-    lexical.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
-    lexical.add_argument("--expansions", nargs="*", default=[], type=Path, help="what to index instead, per shard")
+    lexical.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
+    lexical.add_argument(
+        "--expansions", nargs="*", default=[], type=provenance.artifact, help="what to index instead, per shard"
+    )
     lexical.add_argument("--fields", required=True, choices=sorted(lucene.COLLECTIONS))
     lexical.add_argument("--language", default="en", help="ISO 639-1 code that picks the analyzer")
     lexical.add_argument("--threads", default=1, type=int)
@@ -25,17 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lexical.set_defaults(run=run_lucene)
 
     dense = kinds.add_parser("faiss", help="index the embeddings of one shard")
-    dense.add_argument("--embeddings", required=True, type=Path, help="float32 .npy, a row per document")
+    dense.add_argument("--embeddings", required=True, type=provenance.artifact, help="float32 .npy, a row per document")
     dense.add_argument("--output", required=True, type=Path, help=".faiss file to write")
     dense.set_defaults(run=run_faiss)
 
     sparse = kinds.add_parser("impact", help="turn the sparse vectors of one shard into postings")
-    sparse.add_argument("--embeddings", required=True, type=Path, help="float32 CSR matrix .npz, a row per document")
+    sparse.add_argument(
+        "--embeddings", required=True, type=provenance.artifact, help="float32 CSR matrix .npz, a row per document"
+    )
     sparse.add_argument("--output", required=True, type=Path, help="folder to write")
     sparse.set_defaults(run=run_impact)
 
     late = kinds.add_parser("late", help="index the token vectors of one shard, to find candidates in")
-    late.add_argument("--tokens", required=True, type=Path, help="folder of token vectors")
+    late.add_argument("--tokens", required=True, type=provenance.artifact, help="folder of token vectors")
     late.add_argument("--output", required=True, type=Path, help=".faiss file to write")
     late.set_defaults(run=run_late)
 
@@ -46,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_lucene(args: argparse.Namespace) -> None:
     """Write the corpus as BEIR JSON lines for Lucene and index it."""
     settings = {"fields": args.fields, "language": args.language}
-    with provenance.record("index", args.made, settings) as facts:
+    with provenance.record("index", args.made, settings, [args.output]) as facts:
         with files.atomic(args.output, directory=True) as index, files.scratch(f"{args.output}-input") as folder:
             folder.mkdir()
             whole = collection.read_documents(args.corpus)
@@ -69,8 +73,10 @@ def run_faiss(args: argparse.Namespace) -> None:
     import faiss
     import numpy as np
 
-    with provenance.record("index", args.made, {"index": "Flat", "metric": "inner product"}) as facts:
-        vectors = np.load(args.embeddings, mmap_mode="r")
+    settings = {"index": "Flat", "metric": "inner product"}
+    with provenance.record("index", args.made, settings, [args.output]) as facts:
+        with files.reading(args.embeddings):
+            vectors = np.load(args.embeddings, mmap_mode="r")
         index = faiss.IndexFlatIP(vectors.shape[1])
         for start in range(0, len(vectors), collection.ROW_GROUP):
             index.add(np.ascontiguousarray(vectors[start : start + collection.ROW_GROUP]))
@@ -83,8 +89,10 @@ def run_impact(args: argparse.Namespace) -> None:
     """Write postings with exact float32 impacts."""
     import scipy.sparse
 
-    with provenance.record("index", args.made, {"index": "impact postings", "weights": "float32"}) as facts:
-        weights = scipy.sparse.load_npz(args.embeddings)
+    settings = {"index": "impact postings", "weights": "float32"}
+    with provenance.record("index", args.made, settings, [args.output]) as facts:
+        with files.reading(args.embeddings):
+            weights = scipy.sparse.load_npz(args.embeddings)
         with files.atomic(args.output, directory=True) as folder:
             impact.write_index(weights, folder)
         facts.update(
@@ -101,7 +109,7 @@ def run_late(args: argparse.Namespace) -> None:
 
     shard = maxsim.TokenShard(args.tokens)
     settings = {"index": maxsim.index_name(shard.tokens, shard.dimension), "metric": "inner product"}
-    with provenance.record("index", args.made, settings) as facts:
+    with provenance.record("index", args.made, settings, [args.output]) as facts:
         index = maxsim.build_index(shard)
         with files.atomic(args.output) as temporary:
             faiss.write_index(index, str(temporary))

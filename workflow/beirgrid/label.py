@@ -26,10 +26,14 @@ BLOCK = 2048
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid label``."""
     parser.add_argument("--recipe", required=True, type=json.loads, help="teacher, steps, batch and seed, as JSON")
-    parser.add_argument("--teacher", required=True, type=Path, help="checkpoint of the cross-encoder")
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
-    parser.add_argument("--queries", required=True, type=Path, help="queries.parquet that generate wrote")
-    parser.add_argument("--negatives", required=True, type=Path, help="negatives.parquet that mine wrote")
+    parser.add_argument("--teacher", required=True, type=provenance.artifact, help="checkpoint of the cross-encoder")
+    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
+    parser.add_argument(
+        "--queries", required=True, type=provenance.artifact, help="queries.parquet that generate wrote"
+    )
+    parser.add_argument(
+        "--negatives", required=True, type=provenance.artifact, help="negatives.parquet that mine wrote"
+    )
     parser.add_argument("--output", required=True, type=Path, help="margins.parquet to write")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
     add_compute_arguments(parser)
@@ -39,20 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Score each query's positive and as many of its negatives as training takes, a block at a time."""
     recipe = args.recipe
-    with provenance.record("label", args.made, recipe) as facts:
+    with provenance.record("label", args.made, recipe, [args.output]) as facts:
         scorer = CrossEncoderScorer(args.teacher, recipe["teacher"], args.device, args.precision, args.batch_tokens)
-        queries = pq.ParquetFile(args.queries)
+        with files.reading(args.queries):
+            queries = pq.ParquetFile(args.queries)
         per_query = math.ceil(recipe["steps"] * recipe["batch"] / queries.metadata.num_rows)
         progress = Progress("label", None, "pairs")
         choose = random.Random(recipe["seed"])
         triplets = 0
         with files.atomic(args.output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as parquet:
-            blocks = queries.iter_batches(BLOCK), pq.ParquetFile(args.negatives).iter_batches(BLOCK)
+            with files.reading(args.negatives):
+                negatives = pq.ParquetFile(args.negatives)
+            blocks = queries.iter_batches(BLOCK), negatives.iter_batches(BLOCK)
             for asked, mined in zip(*blocks, strict=True):
-                negatives = [
-                    choose.sample(found, min(len(found), per_query)) for found in mined["negatives"].to_pylist()
-                ]
-                table = _margins(scorer, asked, negatives, args.corpus, progress)
+                chosen = [choose.sample(found, min(len(found), per_query)) for found in mined["negatives"].to_pylist()]
+                table = _margins(scorer, asked, chosen, args.corpus, progress)
                 parquet.write_table(table)
                 triplets += table.num_rows
         facts.update(scorer.facts(), triplets=triplets, pairs_per_second=round(progress.rate, 2))

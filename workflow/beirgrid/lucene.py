@@ -196,7 +196,10 @@ def search(
     arguments += ["-bm25", "-bm25.k1", str(k1), "-bm25.b", str(b)]
     if fields == "multifield":
         arguments += ["-fields", "contents=1.0", "title=1.0"]
-    _run("io.anserini.search.SearchCollection", arguments, folder, memory_mb)
+    try:
+        _run("io.anserini.search.SearchCollection", arguments, folder, memory_mb)
+    except BeirgridError as error:
+        raise BeirgridError(f"searching {index}: {error}") from None
     if not run.is_file():
         raise DataError(f"Lucene left no run for {index}; see the log above")
     # Its writer says nothing of a full disk: the run would lack what no longer fitted. Here the disk is full still.

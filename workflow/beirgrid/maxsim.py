@@ -10,6 +10,7 @@ another: memory follows the index of a shard.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import files
 from .errors import DataError
 from .progress import Progress
 
@@ -90,11 +92,14 @@ class TokenShard:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.offsets: np.ndarray = np.load(folder / "offsets.npy")
-        with (folder / "vectors.npy").open("rb") as stream:
+        with files.reading(folder), (folder / "vectors.npy").open("rb") as stream:
+            self.offsets: np.ndarray = np.load(folder / "offsets.npy")
             np.lib.format.read_magic(stream)
             (self.tokens, self.dimension), _, self.dtype = np.lib.format.read_array_header_1_0(stream)
             self.begin = stream.tell()
+            rows = (stream.seek(0, os.SEEK_END) - self.begin) / (self.dimension * self.dtype.itemsize)
+            if rows != self.tokens or self.offsets[0] or self.offsets[-1] != rows or (np.diff(self.offsets) < 0).any():
+                raise ValueError(f"its documents have {self.offsets[-1]:,} tokens, and vectors.npy has {rows:,}")
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -228,7 +233,8 @@ def search(
 def _open_index(path: Path, shard: TokenShard) -> Any:
     import faiss
 
-    index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
+    with files.reading(path):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
     if (index.ntotal, index.d) != (shard.tokens, shard.dimension):
         shape = f"{shard.tokens:,} of dimension {shard.dimension}"
         raise DataError(f"{path} indexes {index.ntotal:,} token vectors of dimension {index.d}, its shard has {shape}")

@@ -27,9 +27,13 @@ Retriever = Callable[[int, list[str]], list[list[str]]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid mine``."""
     parser.add_argument("--recipe", required=True, type=json.loads, help="negative_depth and language, as JSON")
-    parser.add_argument("--queries", required=True, type=Path, help="queries.parquet that generate wrote")
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet, for the document ids")
-    parser.add_argument("--index", type=Path, help="flat Lucene index: search with BM25")
+    parser.add_argument(
+        "--queries", required=True, type=provenance.artifact, help="queries.parquet that generate wrote"
+    )
+    parser.add_argument(
+        "--corpus", required=True, type=provenance.artifact, help="corpus.parquet, for the document ids"
+    )
+    parser.add_argument("--index", type=provenance.artifact, help="flat Lucene index: search with BM25")
     parser.add_argument(
         "--dense",
         nargs="+",
@@ -48,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Search the training queries with each retriever and write what each query finds, once each."""
     settings = {**args.recipe, "bm25": bool(args.index), "dense": [json.loads(entry) for entry, *_ in args.dense]}
-    with provenance.record("mine", args.made, settings) as facts:
-        queries = pq.read_table(args.queries, columns=["query", "document"])
+    with provenance.record("mine", args.made, settings, [args.output]) as facts:
+        with files.reading(args.queries):
+            queries = pq.read_table(args.queries, columns=["query", "document"])
         texts, answers = queries["query"].to_pylist(), queries["document"].to_pylist()
         answered: dict[str, set[str]] = {}
         for text, document in zip(texts, answers, strict=True):
@@ -101,9 +106,11 @@ def _bm25(args: argparse.Namespace) -> Retriever:
 
 def _dense(args: argparse.Namespace, texts: list[str], model: str, checkpoint: str, *shards: str) -> Retriever:
     """Search all queries at once, so that each shard is read once."""
-    encoder = open_encoder(Path(checkpoint), json.loads(model), args.device, args.precision, args.batch_tokens)
+    encoder = open_encoder(
+        provenance.artifact(checkpoint), json.loads(model), args.device, args.precision, args.batch_tokens
+    )
     vectors = encoder.encode_queries(texts)
     check_finite(vectors, [f"query {text!r}" for text in texts], encoder.precision)
-    _, rows = search_shards(map(Path, shards), vectors, args.recipe["negative_depth"])
+    _, rows = search_shards(map(provenance.artifact, shards), vectors, args.recipe["negative_depth"])
     ids = collection.read_ids(args.corpus, rows)
     return lambda start, block: [ids.take(found).to_pylist() for found in rows[start : start + len(block)]]

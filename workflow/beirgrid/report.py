@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the page from the tables and records of the grid."""
-    with provenance.record("report", args.made, {}) as facts:
+    with provenance.record("report", args.made, {}, [args.output]) as facts:
         page = render(args.grid)
         with files.atomic(args.output) as temporary:
             temporary.write_text(page, encoding="utf-8")
@@ -63,7 +63,8 @@ def _read(path: str) -> pd.DataFrame:
     names += ["stage", "unit", "device", "record"]
     numbers = {"rate": "", "bytes": "", "published": "", "difference": "", "tolerance": ""}
     numbers |= dict.fromkeys(("value", "queries"), aggregate.NOT_SUPPLIED)
-    return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
+    with files.reading(provenance.artifact(path)):
+        return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
 
 
 def _notes(grid: dict[str, Any]) -> dict[str, str]:
@@ -74,8 +75,8 @@ def _notes(grid: dict[str, Any]) -> dict[str, str]:
             notes[name] = f"not supplied: there is no folder {', '.join(facts['not_supplied'])}"
         if {"mean_of", "not_supplied"} & set(facts):
             continue
-        corpus = files.read_json(paths.CORPUS_MADE.format(corpus=facts["corpus"]))["facts"]
-        dataset = files.read_json(paths.DATASET_MADE.format(dataset=name))["facts"]
+        corpus = provenance.read_record(paths.CORPUS_MADE.format(corpus=facts["corpus"]))["facts"]
+        dataset = provenance.read_record(paths.DATASET_MADE.format(dataset=name))["facts"]
         counts = {
             "documents without text": corpus["empty_documents"],
             "duplicate documents dropped": corpus["duplicates_dropped"],
@@ -95,7 +96,7 @@ def _relevant(grid: dict[str, Any]) -> dict[str, float]:
     relevant = {}
     for name, facts in grid["datasets"].items():
         if not {"mean_of", "not_supplied"} & set(facts):
-            made = files.read_json(paths.DATASET_MADE.format(dataset=name))["facts"]
+            made = provenance.read_record(paths.DATASET_MADE.format(dataset=name))["facts"]
             relevant[name] = made["relevant"] / made["queries"]
     return relevant
 
@@ -164,7 +165,7 @@ def _cells(costs: pd.DataFrame) -> list[dict[str, Any]]:
         made = []
         for path in steps["record"]:
             if path not in records:
-                records[path] = files.read_json(path)
+                records[path] = provenance.read_record(path)
             record = records[path]
             settings = {key: value for key, value in record["settings"].items() if key != "files"}
             made.append({**record, "path": path, "settings": json.dumps(settings, ensure_ascii=False)})

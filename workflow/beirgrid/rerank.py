@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,10 @@ Scores = dict[Pair, float]
 def add_score_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid score``."""
     parser.add_argument("--model", required=True, type=json.loads, help="registry entry of the reranker, as JSON")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of its checkpoint")
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
-    parser.add_argument("--queries", required=True, type=Path, help="queries.parquet")
-    parser.add_argument("--run", required=True, type=Path, dest="run_file", help="first-stage run")
+    parser.add_argument("--checkpoint", required=True, type=provenance.artifact, help="folder of its checkpoint")
+    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
+    parser.add_argument("--queries", required=True, type=provenance.artifact, help="queries.parquet")
+    parser.add_argument("--run", required=True, type=provenance.artifact, dest="run_file", help="first-stage run")
     parser.add_argument("--depth", default=100, type=int, help="how deep the run is scored")
     parser.add_argument("--pairs", required=True, type=Path, help="folder that keeps the scores of all first stages")
     parser.add_argument("--made", required=True, type=Path, help="where to record what made them")
@@ -47,7 +48,7 @@ def add_score_arguments(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid rerank``."""
     parser.add_argument("--system", required=True, help="name of the system, the tag of the run")
-    parser.add_argument("--first-stage", required=True, type=Path, help="run to reorder")
+    parser.add_argument("--first-stage", required=True, type=provenance.artifact, help="run to reorder")
     parser.add_argument("--scores", required=True, type=Path, help="record that the score stage left (.json)")
     parser.add_argument("--depth", default=100, type=int, help="documents per query to reorder")
     parser.add_argument("--output", required=True, type=Path, help="run to write, .run.gz")
@@ -62,10 +63,12 @@ def run_score(args: argparse.Namespace) -> None:
     settings = {**args.model, "precision": precision}
     store = args.pairs / _fingerprint(settings, args)
     store.mkdir(parents=True, exist_ok=True)
-    with provenance.record("score", args.made, settings) as facts:
+    parts: list[Path] = []
+    with provenance.record("score", args.made, settings, parts) as facts:
         run = runs.read(args.run_file)
         wanted = [(query, document) for query, ranking in run.items() for document in ranking.ids[: args.depth]]
         scored, rate = _score_missing(args, precision, wanted, store)
+        parts += sorted(store.glob("*.parquet"))
         facts.update(
             store=store.name,
             device=device,
@@ -125,11 +128,11 @@ def _write_part(store: Path, part: list[Pair], scores: np.ndarray) -> None:
     columns = [[query for query, _ in part], [document for _, document in part], scores]
     digest = hashlib.sha256(repr(part).encode()).hexdigest()[:16]
     with files.atomic(store / f"{digest}.parquet") as temporary:
-        pq.write_table(pa.table(columns, schema=_SCHEMA), temporary)
+        pq.write_table(pa.table(columns, schema=_SCHEMA), temporary, write_page_checksum=True)
 
 
 def read_scores(store: Path, wanted: Collection[Pair], seen: set[Path] | None = None) -> Scores:
-    """Return those of the wanted pairs' scores that a folder keeps.
+    """Return those of the wanted pairs' scores that a folder keeps; damaged parts are deleted, with a warning.
 
     Args:
         store: a folder of parts; an absent one has none.
@@ -138,7 +141,15 @@ def read_scores(store: Path, wanted: Collection[Pair], seen: set[Path] | None = 
     """
     scores: Scores = {}
     for part in sorted(set(store.glob("*.parquet")) - (seen or set())):
-        table = pq.read_table(part)
+        try:
+            with files.reading(part):
+                table = pq.read_table(part, page_checksum_verification=True)
+                if table.schema != _SCHEMA or not np.isfinite(table["score"]).all():
+                    raise ValueError("its columns are not those of pair scores, or not all scores are finite")
+        except DataError as error:
+            print(f"warning: {error}: its pairs are scored anew", file=sys.stderr)
+            part.unlink(missing_ok=True)
+            continue
         pairs = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
         scores.update(
             (pair, score) for pair, score in zip(pairs, table["score"].to_pylist(), strict=True) if pair in wanted
@@ -150,8 +161,8 @@ def read_scores(store: Path, wanted: Collection[Pair], seen: set[Path] | None = 
 
 def run_rerank(args: argparse.Namespace) -> None:
     """Reorder the top of a run by stored scores and write the new run."""
-    with provenance.record("rerank", args.made, {"depth": args.depth}) as facts:
-        scored = files.read_json(args.scores)
+    with provenance.record("rerank", args.made, {"depth": args.depth}, [args.output]) as facts:
+        scored = provenance.read_record(args.scores)
         first = runs.read(args.first_stage)
         top = {(query, document) for query, ranking in first.items() for document in ranking.ids[: args.depth]}
         scores = read_scores(args.scores.parent / scored["facts"]["store"], top)
@@ -168,7 +179,7 @@ def rerank(query: str, ranking: runs.Ranking, scores: Scores, depth: int) -> run
     top = ranking.ids[:depth]
     unscored = [document for document in top if (query, document) not in scores]
     if unscored:
-        raise DataError(f"no score for query {query!r} with document {unscored[0]!r}: run the score stage again")
+        raise DataError(f"no score for query {query!r} with document {unscored[0]!r}: run the grid again, to score it")
     head = runs.canonical(query, top, [scores[query, document] for document in top])
     rest = ranking.ids[depth:]
     floor = float(head.scores[-1]) if top else 0.0

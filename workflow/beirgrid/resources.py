@@ -6,6 +6,7 @@ fitted to what the records of runs say (``peak_memory_mb``), time to rates that 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -167,7 +168,7 @@ class Needs:
     def _guess(self, corpus: str) -> int:
         """Return the documents of a corpus of one's own: as many as were fetched, or by the size of its file."""
         fetched = Path(paths.CORPUS_MADE.format(corpus=corpus))
-        if fetched.is_file():
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none yet, or damaged: made again
             return max(1, int(files.read_json(fetched)["facts"]["documents"]))
         sizes = [
             Path(path).stat().st_size for path in self.grid.local_files(corpus, "corpus.jsonl") if Path(path).exists()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import collection, impact, lucene, maxsim, provenance, runs
+from . import collection, files, impact, lucene, maxsim, provenance, runs
 from .encoders import add_compute_arguments, check_finite, open_encoder
 from .errors import DataError
 from .progress import Progress
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True)
 
     lexical = kinds.add_parser("lucene", help="search with BM25")
-    lexical.add_argument("--index", required=True, type=Path, help="Lucene index")
+    lexical.add_argument("--index", required=True, type=provenance.artifact, help="Lucene index")
     lexical.add_argument("--fields", required=True, choices=sorted(lucene.COLLECTIONS))
     lexical.add_argument("--language", default="en", help="ISO 639-1 code that picks the analyzer")
     lexical.add_argument("--k1", default=0.9, type=float)
@@ -40,19 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     late = kinds.add_parser("late", help="encode the queries and score documents by MaxSim over their tokens")
     late.add_argument("--candidates", default=100, type=int, help="nearest tokens per query token")
-    late.add_argument("--indexes", nargs="+", type=Path, help="the index of each shard; without any, score everything")
+    late.add_argument(
+        "--indexes", nargs="+", type=provenance.artifact, help="the index of each shard; without any, score everything"
+    )
     late.set_defaults(run=run_late)
 
     for kind in (dense, sparse, late):
         kind.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
-        kind.add_argument("--checkpoint", required=True, type=Path, help="folder of the fetched checkpoint")
-        kind.add_argument("--corpus", required=True, type=Path, help="corpus.parquet, for the document ids")
-        kind.add_argument("--shards", required=True, nargs="+", type=Path, help="shards of the corpus, in row order")
+        kind.add_argument(
+            "--checkpoint", required=True, type=provenance.artifact, help="folder of the fetched checkpoint"
+        )
+        kind.add_argument(
+            "--corpus", required=True, type=provenance.artifact, help="corpus.parquet, for the document ids"
+        )
+        kind.add_argument(
+            "--shards", required=True, nargs="+", type=provenance.artifact, help="shards of the corpus, in row order"
+        )
         add_compute_arguments(kind)
 
     for kind in (lexical, dense, sparse, late):
         kind.add_argument("--system", required=True, help="name of the system, the tag of the run")
-        kind.add_argument("--queries", required=True, type=Path, help="queries.parquet")
+        kind.add_argument("--queries", required=True, type=provenance.artifact, help="queries.parquet")
         kind.add_argument("--depth", default=1000, type=int, help="documents per query")
         kind.add_argument("--output", required=True, type=Path, help="run to write, .run.gz")
         kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
@@ -61,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_lucene(args: argparse.Namespace) -> None:
     """Search all queries with BM25 and write the canonical run."""
     settings = {"fields": args.fields, "language": args.language, "k1": args.k1, "b": args.b, "depth": args.depth}
-    with provenance.record("retrieve", args.made, settings) as facts:
+    with provenance.record("retrieve", args.made, settings, [args.output]) as facts:
         queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
             started = time.monotonic()
@@ -86,7 +94,7 @@ def run_lucene(args: argparse.Namespace) -> None:
 def run_shards(args: argparse.Namespace) -> None:
     """Encode the queries, search every shard exactly and write the canonical run."""
     settings = {**args.model, "depth": args.depth}
-    with provenance.record("retrieve", args.made, settings) as facts:
+    with provenance.record("retrieve", args.made, settings, [args.output]) as facts:
         queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         vectors = encoder.encode_queries(list(queries.values()))
@@ -111,7 +119,8 @@ def _search_impact(args: argparse.Namespace, weights: Any, depth: int) -> tuple[
 def run_late(args: argparse.Namespace) -> None:
     """Encode the queries, score the candidates (or every document) by MaxSim and write the canonical run."""
     search = {"candidates": args.candidates} if args.indexes else {"exhaustive": True}
-    with provenance.record("retrieve", args.made, {**args.model, **search, "depth": args.depth}) as facts:
+    settings = {**args.model, **search, "depth": args.depth}
+    with provenance.record("retrieve", args.made, settings, [args.output]) as facts:
         queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         found = encoder.encode_queries(list(queries.values()))
@@ -158,7 +167,8 @@ def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tu
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
     start = 0
     for path in shards:
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        with files.reading(path):
+            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         if index.d != queries.shape[1]:
             raise DataError(
                 f"{path} holds vectors of dimension {index.d}, but the model gives {queries.shape[1]}: "

@@ -99,7 +99,7 @@ def read(path: str | Path) -> Run:
     except ValueError:
         raise DataError(f"{path}:{number}: not a TREC run line (query Q0 document rank score tag)") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
+        raise DataError(f"{path}: truncated or corrupt after line {number} ({error}). {files.REMEDY}") from None
     return {
         query: canonical(query, documents, np.fromiter(documents.values(), np.float32, len(documents)))
         for query, documents in collected.items()

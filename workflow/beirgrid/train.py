@@ -42,12 +42,12 @@ class Positive(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid train``."""
     parser.add_argument("--train", required=True, type=json.loads, help="training recipe of the model, as JSON")
-    parser.add_argument("--base", required=True, type=Path, help="checkpoint to start from")
-    parser.add_argument("--corpus", required=True, type=Path, help="corpus.parquet")
-    parser.add_argument("--index", required=True, type=Path, help="its flat Lucene index, for negatives")
-    parser.add_argument("--teacher", type=Path, help="checkpoint of a dense model that labels the pairs")
-    parser.add_argument("--queries", type=Path, help="queries.parquet of the training dataset")
-    parser.add_argument("--qrels", type=Path, help="qrels.tsv of the training dataset")
+    parser.add_argument("--base", required=True, type=provenance.artifact, help="checkpoint to start from")
+    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
+    parser.add_argument("--index", required=True, type=provenance.artifact, help="its flat Lucene index, for negatives")
+    parser.add_argument("--teacher", type=provenance.artifact, help="checkpoint of a dense model that labels the pairs")
+    parser.add_argument("--queries", type=provenance.artifact, help="queries.parquet of the training dataset")
+    parser.add_argument("--qrels", type=provenance.artifact, help="qrels.tsv of the training dataset")
     add_device_argument(parser)
     parser.add_argument("--threads", default=1, type=int, help="threads of the search for negatives")
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to write")
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Mine pairs, train and save the model."""
     recipe = {**CROSS_ENCODER_RECIPE, **args.train}
-    with provenance.record("train", args.made, recipe) as facts:
+    with provenance.record("train", args.made, recipe, [args.output]) as facts:
         device = pick_device(args.device)
         documents = {d.id: d for rows in collection.read_documents(args.corpus) for d in rows}
         positives = _judged(args, documents) + _derived(documents, recipe)

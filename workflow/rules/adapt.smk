@@ -13,6 +13,7 @@ rule generate:
             ["--generator", input.generator] if "generator" in input.keys() else []
         ),
         precision=grid.config.encode["precision"],
+        key=settings_key("generate"),
     log:
         "logs/generate/{model}.log",
     benchmark:
@@ -28,7 +29,8 @@ rule generate:
         disk_mb=lambda w: grid.needs.disk_mb("generate", w),
         gpu=lambda w: grid.gpus("generator" in grid.generation_inputs(w.model)),
     shell:
-        "python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus:q} {params.generator:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid generate --recipe {params.recipe:q} --corpus {input.corpus:q} {params.generator:q}"
         " --precision {params.precision:q}"
         " --output {output.queries:q} --made {output.made:q} > {log:q} 2>&1"
 
@@ -47,6 +49,7 @@ rule mine:
         recipe=lambda w: in_file(grid.recipe_entry(w.model, "mine")),
         retrievers=lambda w: in_file(*grid.mining_options(w.model)),
         precision=grid.config.encode["precision"],
+        key=settings_key("mine"),
     log:
         "logs/mine/{model}.log",
     benchmark:
@@ -62,7 +65,8 @@ rule mine:
         disk_mb=lambda w: grid.needs.disk_mb("mine", w),
         gpu=lambda w: grid.gpus(grid.mining_inputs(w.model)["checkpoints"]),
     shell:
-        "python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid mine --recipe {params.recipe:q} --queries {input.queries:q}"
         " --corpus {input.corpus:q} {params.retrievers:q}"
         " --precision {params.precision:q} --threads {threads}"
         " --output {output.negatives:q} --made {output.made:q} > {log:q} 2>&1"
@@ -82,6 +86,7 @@ rule label:
         version=STAGE_VERSIONS["label"],
         recipe=lambda w: in_file(grid.recipe_entry(w.model, "label")),
         precision=grid.config.encode["precision"],
+        key=settings_key("label"),
     log:
         "logs/label/{model}.log",
     benchmark:
@@ -97,7 +102,8 @@ rule label:
         disk_mb=lambda w: grid.needs.disk_mb("label", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid label --recipe {params.recipe:q} --teacher {input.teacher:q}"
         " --corpus {input.corpus:q} --queries {input.queries:q} --negatives {input.negatives:q}"
         " --precision {params.precision:q}"
         " --output {output.margins:q} --made {output.made:q} > {log:q} 2>&1"
@@ -114,6 +120,7 @@ rule adapt:
     params:
         version=STAGE_VERSIONS["adapt"],
         recipe=lambda w: in_file(grid.recipe_entry(w.model, "adapt")),
+        key=settings_key("adapt"),
     log:
         "logs/adapt/{model}.log",
     benchmark:
@@ -129,5 +136,6 @@ rule adapt:
         disk_mb=lambda w: grid.needs.disk_mb("adapt", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base:q} --examples {input.examples:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid adapt --recipe {params.recipe:q} --base {input.base:q} --examples {input.examples:q}"
         " --output {output.checkpoint:q} --made {output.made:q} > {log:q} 2>&1"

@@ -15,10 +15,11 @@ rule aggregate:
         tables=expand(paths.GRID_TABLE, metric=grid.config.metrics, format=["csv", "md", "tex"]),
     params:
         version=STAGE_VERSIONS["aggregate"],
-        grid=lambda w: in_file(grid.summary()),
+        grid=lambda w: in_file(grid.summary(settings_keys=settings_keys())),
         # Not among the inputs, in whose paths Snakemake fills in {x} and <x>: the checkout may be in such a folder.
         published=lambda w: list(map(str, PUBLISHED)),
         contents=list(map(files.sha256, PUBLISHED)),
+        key=settings_key("aggregate"),
     log:
         "logs/aggregate.log",
     benchmark:
@@ -31,5 +32,6 @@ rule aggregate:
         runtime=lambda w, attempt: grid.needs.runtime("aggregate", w, attempt),
         disk_mb=lambda w: grid.needs.disk_mb("aggregate", w),
     shell:
-        "python -m beirgrid aggregate --grid {params.grid:q} --published {params.published:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid aggregate --grid {params.grid:q} --published {params.published:q}"
         " --made {output.made:q} > {log:q} 2>&1"

@@ -13,6 +13,7 @@ rule encode:
         size=grid.shard_size(),
         last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
         precision=grid.config.encode["precision"],
+        key=settings_key("encode"),
     log:
         "logs/encode/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -30,7 +31,8 @@ rule encode:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid encode --model {params.entry:q} --checkpoint {input.checkpoint:q}"
         " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q} {params.last:q}"
         " --precision {params.precision:q}"
         " --output {output.embeddings:q} --made {output.made:q} > {log:q} 2>&1"

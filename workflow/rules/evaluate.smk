@@ -10,6 +10,7 @@ rule evaluate:
     params:
         version=STAGE_VERSIONS["evaluate"],
         metrics=list(grid.config.metrics),
+        key=settings_key("evaluate"),
     log:
         "logs/evaluate/{system}/{dataset}.log",
     benchmark:
@@ -24,6 +25,7 @@ rule evaluate:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q}"
         " --run {input.run:q} --qrels {input.qrels:q} --metrics {params.metrics:q}"
         " --output {output.metrics:q} --per-query {output.per_query:q} > {log:q} 2>&1"

@@ -13,6 +13,7 @@ rule expand:
         size=grid.shard_size(),
         last=lambda w: "--last" if int(w.shard) == grid.shards(w.corpus)[-1] else "",
         precision=grid.config.encode["precision"],
+        key=settings_key("expand"),
     log:
         "logs/expand/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -26,7 +27,8 @@ rule expand:
         disk_mb=lambda w: grid.needs.disk_mb("expand", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid expand --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid expand --model {params.entry:q} --checkpoint {input.checkpoint:q}"
         " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q} {params.last:q}"
         " --precision {params.precision:q}"
         " --output {output.expansions:q} --made {output.made:q} > {log:q} 2>&1"

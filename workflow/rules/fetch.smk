@@ -9,6 +9,8 @@ rule fetch_corpus:
     params:
         version=STAGE_VERSIONS["fetch"],
         entry=lambda w: in_file(grid.corpus_entry(w.corpus)),
+        files=lambda w: grid.state(grid.local_files(w.corpus, "corpus.jsonl")),
+        key=settings_key("fetch_corpus"),
     log:
         "logs/fetch/corpus/{corpus}.log",
     benchmark:
@@ -22,7 +24,8 @@ rule fetch_corpus:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_corpus", w),
         network=1,
     shell:
-        "python -m beirgrid fetch corpus --name {wildcards.corpus:q} --corpus {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fetch corpus --name {wildcards.corpus:q} --corpus {params.entry:q}"
         " --output {output.corpus:q} --made {output.made:q} > {log:q} 2>&1"
 
 
@@ -40,6 +43,8 @@ rule fetch_dataset:
         version=STAGE_VERSIONS["fetch_dataset"],
         entry=lambda w: in_file(grid.dataset_entry(w.dataset)),
         corpus=lambda w: in_file(grid.corpus_entry(grid.config.datasets[w.dataset].corpus)),
+        files=lambda w: grid.state(grid.dataset_files(w.dataset)),
+        key=settings_key("fetch_dataset"),
     log:
         "logs/fetch/dataset/{dataset}.log",
     benchmark:
@@ -53,7 +58,8 @@ rule fetch_dataset:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_dataset", w),
         network=1,
     shell:
-        "python -m beirgrid fetch dataset --name {wildcards.dataset:q} --dataset {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fetch dataset --name {wildcards.dataset:q} --dataset {params.entry:q}"
         " --corpus {params.corpus:q} --documents {input.corpus:q} --queries {output.queries:q}"
         " --qrels {output.qrels:q} --made {output.made:q} > {log:q} 2>&1"
 
@@ -69,6 +75,8 @@ rule fetch_model:
     params:
         version=STAGE_VERSIONS["fetch"],
         entry=lambda w: in_file(grid.fetch_entry(w.model)),
+        files=lambda w: grid.state(grid.model_files(w.model)),
+        key=settings_key("fetch_model"),
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
@@ -84,5 +92,6 @@ rule fetch_model:
         disk_mb=lambda w: grid.needs.disk_mb("fetch_model", w),
         network=1,
     shell:
-        "python -m beirgrid fetch model --name {wildcards.model:q} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fetch model --name {wildcards.model:q} --model {params.entry:q}"
         " --output {output.checkpoint:q} --made {output.made:q} > {log:q} 2>&1"

@@ -11,6 +11,7 @@ rule fuse:
         runs=lambda w: in_file(*grid.part_runs(w.system, w.dataset)),
         fusion=lambda w: grid.fusion(w.system),
         depth=grid.config.depth,
+        key=settings_key("fuse"),
     log:
         "logs/fuse/{system}/{dataset}.log",
     benchmark:
@@ -27,5 +28,6 @@ rule fuse:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid fuse --system {wildcards.system:q} --runs {params.runs:q} {params.fusion:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid fuse --system {wildcards.system:q} --runs {params.runs:q} {params.fusion:q}"
         " --depth {params.depth:q} --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"

@@ -12,6 +12,7 @@ rule index_lucene:
         expansions=lambda w: in_file(*grid.expansions(w.expansion, w.corpus)),
         language=lambda w: grid.language(w.corpus),
         heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
+        key=settings_key("index_lucene"),
     log:
         "logs/index/bm25-{fields}{expansion}/{corpus}.log",
     benchmark:
@@ -27,7 +28,8 @@ rule index_lucene:
         runtime=lambda w, attempt: grid.needs.runtime("index_lucene", w, attempt),
         disk_mb=lambda w: grid.needs.disk_mb("index_lucene", w),
     shell:
-        "python -m beirgrid index lucene --corpus {input.corpus:q} --expansions {params.expansions:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index lucene --corpus {input.corpus:q} --expansions {params.expansions:q}"
         " --fields {wildcards.fields:q} --language {params.language:q} --threads {threads} --memory {params.heap:q}"
         " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
 
@@ -42,6 +44,7 @@ rule index_faiss:
         made=paths.SHARD_MADE,
     params:
         version=STAGE_VERSIONS["index"],
+        key=settings_key("index_faiss"),
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -58,7 +61,8 @@ rule index_faiss:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index faiss --embeddings {input.embeddings:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index faiss --embeddings {input.embeddings:q}"
         " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
 
 
@@ -72,6 +76,7 @@ rule index_impact:
         made=paths.SHARD_MADE,
     params:
         version=STAGE_VERSIONS["index"],
+        key=settings_key("index_impact"),
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -88,7 +93,8 @@ rule index_impact:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index impact --embeddings {input.embeddings:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index impact --embeddings {input.embeddings:q}"
         " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
 
 
@@ -102,6 +108,7 @@ rule index_late:
         made=paths.SHARD_MADE,
     params:
         version=STAGE_VERSIONS["index"],
+        key=settings_key("index_late"),
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
@@ -118,5 +125,6 @@ rule index_late:
     group:
         grid.shard_job
     shell:
-        "python -m beirgrid index late --tokens {input.tokens:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid index late --tokens {input.tokens:q}"
         " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"

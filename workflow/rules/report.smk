@@ -11,6 +11,7 @@ rule report:
     params:
         version=STAGE_VERSIONS["report"],
         grid=lambda w: in_file(grid.summary()),
+        key=settings_key("report"),
     log:
         "logs/report.log",
     benchmark:
@@ -23,5 +24,6 @@ rule report:
         runtime=lambda w, attempt: grid.needs.runtime("report", w, attempt),
         disk_mb=lambda w: grid.needs.disk_mb("report", w),
     shell:
-        "python -m beirgrid report --grid {params.grid:q} --output {output.report:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid report --grid {params.grid:q} --output {output.report:q}"
         " --made {output.made:q} > {log:q} 2>&1"

@@ -14,6 +14,7 @@ rule score:
         depth=lambda w: grid.score_depth(w.reranker, w.first),
         pairs=paths.PAIRS,
         precision=grid.config.encode["precision"],
+        key=settings_key("score"),
     log:
         "logs/score/{reranker}/{dataset}/{first}.log",
     benchmark:
@@ -27,7 +28,8 @@ rule score:
         disk_mb=lambda w: grid.needs.disk_mb("score", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid score --model {params.entry:q} --checkpoint {input.checkpoint:q}"
         " --corpus {input.corpus:q} --queries {input.queries:q} --run {input.run:q}"
         " --depth {params.depth:q} --precision {params.precision:q}"
         " --pairs {params.pairs:q} --made {output.made:q} > {log:q} 2>&1"
@@ -45,6 +47,7 @@ rule rerank:
     params:
         version=STAGE_VERSIONS["rerank"],
         depth=lambda w: grid.depth(w.system),
+        key=settings_key("rerank"),
     log:
         "logs/rerank/{system}/{dataset}.log",
     benchmark:
@@ -61,6 +64,7 @@ rule rerank:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid rerank --system {wildcards.system:q} --first-stage {input.run:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid rerank --system {wildcards.system:q} --first-stage {input.run:q}"
         " --scores {input.scores:q} --depth {params.depth:q}"
         " --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"

@@ -14,6 +14,7 @@ rule retrieve_lucene:
         bm25=lambda w: grid.bm25(w.system),
         depth=grid.config.depth,
         heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
+        key=settings_key("retrieve_lucene"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -30,7 +31,8 @@ rule retrieve_lucene:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve lucene --system {wildcards.system:q} --index {input.index:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve lucene --system {wildcards.system:q} --index {input.index:q}"
         " --fields {params.fields:q} --language {params.language:q} {params.bm25:q}"
         " --queries {input.queries:q} --depth {params.depth:q} --threads {threads}"
         " --memory {params.heap:q} --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"
@@ -53,6 +55,7 @@ rule retrieve_faiss:
         shards=lambda w: in_file(*grid.index_shards(paths.FAISS, w.system, w.dataset)),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
+        key=settings_key("retrieve_faiss"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -70,7 +73,8 @@ rule retrieve_faiss:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve faiss --system {wildcards.system:q} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve faiss --system {wildcards.system:q} --model {params.entry:q}"
         " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --shards {params.shards:q}"
         " --queries {input.queries:q} --depth {params.depth:q} --precision {params.precision:q}"
         " --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"
@@ -93,6 +97,7 @@ rule retrieve_impact:
         shards=lambda w: in_file(*grid.index_shards(paths.IMPACT, w.system, w.dataset)),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
+        key=settings_key("retrieve_impact"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -110,7 +115,8 @@ rule retrieve_impact:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve impact --system {wildcards.system:q} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve impact --system {wildcards.system:q} --model {params.entry:q}"
         " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --shards {params.shards:q}"
         " --queries {input.queries:q} --depth {params.depth:q} --precision {params.precision:q}"
         " --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"
@@ -135,6 +141,7 @@ rule retrieve_late:
         search=lambda w: in_file(*grid.late_search(w.system, w.dataset)),
         depth=grid.config.depth,
         precision=grid.config.encode["precision"],
+        key=settings_key("retrieve_late"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -152,7 +159,8 @@ rule retrieve_late:
     group:
         grid.cell_job
     shell:
-        "python -m beirgrid retrieve late --system {wildcards.system:q} --model {params.entry:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid retrieve late --system {wildcards.system:q} --model {params.entry:q}"
         " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --shards {params.shards:q}"
         " {params.search:q} --queries {input.queries:q} --depth {params.depth:q}"
         " --precision {params.precision:q} --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"

@@ -10,6 +10,7 @@ rule train:
         version=STAGE_VERSIONS["train"],
         entry=lambda w: in_file(grid.train_entry(w.model)),
         options=lambda w: grid.training_options(w.model),
+        key=settings_key("train"),
     log:
         "logs/train/{model}.log",
     benchmark:
@@ -25,7 +26,8 @@ rule train:
         disk_mb=lambda w: grid.needs.disk_mb("train", w),
         gpu=0 if grid.config.device == "cpu" else 1,
     shell:
-        "python -m beirgrid train --train {params.entry:q} --base {input.base:q}"
+        "BEIRGRID_SETTINGS={params.key}"
+        " python -m beirgrid train --train {params.entry:q} --base {input.base:q}"
         " --corpus {input.corpus:q} --index {input.index:q} {params.options:q}"
         " --threads {threads}"
         " --output {output.checkpoint:q} --made {output.made:q} > {log:q} 2>&1"

@@ -1,0 +1,236 @@
+"""Damaged artifacts that no record stands beside: readers name them; and what records say of artifacts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+
+from beirgrid import collection, impact, maxsim, provenance, rerank, retrieve, runs
+from beirgrid.__main__ import main
+from beirgrid.errors import DataError
+
+QUERIES = scipy.sparse.csr_matrix(np.ones((1, 3), np.float32))
+VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def _corpus(folder: Path) -> Path:
+    path = folder / "corpus.parquet"
+    columns = [[f"d{i}" for i in range(50)], [""] * 50, [f"text {i}" for i in range(50)]]
+    pq.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA), path, row_group_size=10)
+    return path
+
+
+def _queries(folder: Path) -> Path:
+    path = folder / "queries.parquet"
+    pq.write_table(pa.table([["q"], ["text"]], schema=collection.QUERIES_SCHEMA), path)
+    return path
+
+
+def _qrels(folder: Path) -> Path:
+    path = folder / "qrels.tsv"
+    path.write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td1\t1\n")
+    return path
+
+
+def _run(folder: Path) -> Path:
+    path = folder / "a.run.gz"
+    runs.write(path, {f"q{i}": runs.Ranking(["d1", "d2"], np.array([2, 1], np.float32)) for i in range(99)}, "a")
+    return path
+
+
+def _faiss(folder: Path) -> Path:
+    index = faiss.IndexFlatIP(3)
+    index.add(VECTORS)
+    faiss.write_index(index, str(folder / "0.faiss"))
+    return folder / "0.faiss"
+
+
+def _impact(folder: Path) -> Path:
+    (folder / "0.impact").mkdir()
+    impact.write_index(scipy.sparse.csr_matrix(VECTORS), folder / "0.impact")
+    return folder / "0.impact"
+
+
+def _tokens(folder: Path) -> Path:
+    (folder / "0.tokens").mkdir()
+    maxsim.write(folder / "0.tokens", [maxsim.TokenVectors(VECTORS, np.array([1, 3]))], 3)
+    return folder / "0.tokens"
+
+
+def _dense(folder: Path) -> Path:
+    np.save(folder / "0.npy", VECTORS)
+    return folder / "0.npy"
+
+
+def _sparse(folder: Path) -> Path:
+    scipy.sparse.save_npz(folder / "0.npz", scipy.sparse.csr_matrix(VECTORS), compressed=False)
+    return folder / "0.npz"
+
+
+def _index(kind: str, embeddings: Path) -> None:
+    """Index embeddings as the command line does, and raise what it says."""
+    made = embeddings.with_suffix(".made.json")
+    output = embeddings.with_suffix(".index")
+    arguments = ["index", kind, "--embeddings", str(embeddings), "--output", str(output), "--made", str(made)]
+    if main(arguments):
+        raise DataError(f"{embeddings} was refused")
+    raise AssertionError("not refused")
+
+
+READERS = [
+    ("corpus-count", _corpus, "", collection.count),
+    ("corpus-read", _corpus, "", lambda path: list(collection.read_documents(path))),
+    ("corpus-pick", _corpus, "", lambda path: collection.pick_documents(path, {"d3"})),
+    ("corpus-ids", _corpus, "", lambda path: collection.read_ids(path, np.array([[1]]))),
+    ("corpus-known", _corpus, "", lambda path: collection.known_ids(path, {"d1"})),
+    ("queries", _queries, "", collection.read_queries),
+    ("excluded", _queries, "", collection.read_excluded),
+    ("qrels", _qrels, "", collection.read_qrels),
+    ("run", _run, "", runs.read),
+    ("faiss", _faiss, "", lambda path: retrieve.search_shards([path], VECTORS, 2)),
+    ("npy", _dense, "", lambda path: _index("faiss", path)),
+    ("npz", _sparse, "", lambda path: _index("impact", path)),
+    *(
+        (f"impact-{name}", _impact, f"{name}.npy", lambda path: impact.search_shards([path], QUERIES, 2))
+        for name in ("shape", "starts", "documents", "impacts")
+    ),
+    *((f"tokens-{name}", _tokens, f"{name}.npy", maxsim.TokenShard) for name in ("offsets", "vectors")),
+]
+
+
+@pytest.mark.parametrize("size", ["empty", "half", "one byte less", "garbage", "missing"])
+@pytest.mark.parametrize(("make", "part", "read"), [case[1:] for case in READERS], ids=[case[0] for case in READERS])
+def test_a_damaged_file_is_named(tmp_path, make, part, read, size):
+    path = make(tmp_path)
+    damaged = path / part if part else path
+    content = damaged.read_bytes()
+    if size == "missing":
+        damaged.unlink()
+    else:
+        cuts = {"empty": 0, "half": len(content) // 2, "one byte less": len(content) - 1}
+        damaged.write_bytes(content[: cuts[size]] if size in cuts else bytes(reversed(content)))
+    if (make, size) == (_qrels, "one byte less"):
+        pytest.skip("the last line of a text may end without a line end")
+    with pytest.raises((DataError, OSError) if size == "missing" else DataError, match=path.name):
+        read(path)
+
+
+@pytest.mark.parametrize("at", [0.2, 0.5, 0.8])
+def test_a_run_with_other_bits_is_refused(tmp_path, at):
+    path = _run(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * at)] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.run\.gz"):
+        runs.read(path)
+
+
+def _store(folder: Path) -> tuple[Path, set[rerank.Pair]]:
+    pairs = [("q", f"d{i}") for i in range(40)]
+    for start in (0, 20):
+        rerank._write_part(folder, pairs[start : start + 20], np.arange(start, start + 20, dtype=np.float32))
+    return folder, set(pairs)
+
+
+def _flip(content: bytes) -> bytes:
+    """Change a byte of the column of scores, which stands after those of queries and documents."""
+    at = content.index(b"d19") + 60
+    return content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda c: c[: len(c) // 2], lambda c: c[:-1], _flip, lambda _: b"x"])
+def test_a_damaged_part_of_the_pair_scores_is_dropped(tmp_path, capsys, damage):
+    store, pairs = _store(tmp_path)
+    part = min(store.glob("*.parquet"))
+    part.write_bytes(damage(part.read_bytes()))
+    found = rerank.read_scores(store, pairs)
+    assert len(found) == 20
+    assert all(score == int(document[1:]) for (_, document), score in found.items())
+    assert not part.exists()
+    assert f"warning: {part} is damaged" in capsys.readouterr().err
+    assert len(rerank.read_scores(store, pairs)) == 20
+
+
+@pytest.mark.parametrize("table", [{"query": ["q"]}, {"query": ["q"], "document": ["d1"], "score": ["high"]}])
+def test_a_part_with_other_columns_is_dropped(tmp_path, table):
+    store, pairs = _store(tmp_path)
+    pq.write_table(pa.table(table), store / "0.parquet")
+    assert len(rerank.read_scores(store, pairs)) == 40
+    assert not (store / "0.parquet").exists()
+
+
+def _recorded(folder: Path, name: str = "a.run.gz", content: bytes = b"some bytes") -> Path:
+    with provenance.record("fuse", folder / f"{name.split('.')[0]}.json", {}, [folder / name]):
+        (folder / name).write_bytes(content)
+    return folder / name
+
+
+def test_a_record_has_the_bytes_of_each_file(tmp_path):
+    (tmp_path / "lucene").mkdir()
+    (tmp_path / "lucene" / "segments").write_bytes(b"x" * 5)
+    with provenance.record("index", tmp_path / "lucene.json", {}, [tmp_path / "lucene"]):
+        pass
+    outputs = json.loads((tmp_path / "lucene.json").read_text())["outputs"]
+    assert list(outputs) == ["lucene/segments"]
+    assert outputs["lucene/segments"]["bytes"] == 5
+    assert provenance.artifact(tmp_path / "lucene") == tmp_path / "lucene"
+    (tmp_path / "lucene" / "segments").unlink()
+    with pytest.raises(DataError, match=r"lucene/segments is missing"):
+        provenance.artifact(tmp_path / "lucene")
+
+
+def test_large_files_are_held_against_their_size_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "HASHED", 4)
+    path = _recorded(tmp_path)
+    assert "sha256" not in json.loads((tmp_path / "a.json").read_text())["outputs"]["a.run.gz"]
+    path.write_bytes(b"other byte")
+    provenance.artifact(path)
+    path.write_bytes(b"other bytes")
+    with pytest.raises(DataError, match=r"a\.run\.gz is damaged: it has 11 bytes, .*a\.json says 10"):
+        provenance.artifact(path)
+
+
+def test_a_run_of_ones_own_needs_no_record(tmp_path):
+    (tmp_path / "mine.run.gz").write_bytes(b"1")
+    assert provenance.artifact(tmp_path / "mine.run.gz") == tmp_path / "mine.run.gz"
+    for text in ("[]", '{"outputs": {"other.run.gz": {"bytes": 3}}}', '{"name": "no record"}'):
+        (tmp_path / "mine.json").write_text(text)
+        provenance.artifact(tmp_path / "mine.run.gz")
+
+
+def test_names_with_dots_find_their_record(tmp_path):
+    with provenance.record("fuse", tmp_path / "v1.0.json", {}, [tmp_path / "v1.0.run.gz"]):
+        (tmp_path / "v1.0.run.gz").write_bytes(b"some")
+    (tmp_path / "v1.0.run.gz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"v1\.0\.run\.gz is damaged"):
+        provenance.artifact(tmp_path / "v1.0.run.gz")
+
+
+def test_what_is_to_be_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv(provenance.SETTINGS, "asked")
+    path, made = _recorded(tmp_path), tmp_path / "a.json"
+    assert provenance.mismatch(made, "asked") is None
+    assert provenance.mismatch(made, None) is None
+    assert "other settings" in provenance.mismatch(made, "other")
+    assert provenance.mismatch(tmp_path / "none.json", "asked") is None
+    path.write_bytes(b"cut")
+    assert "is damaged" in provenance.mismatch(made, None)
+    path.unlink()
+    assert "is missing" in provenance.mismatch(made, "asked")
+    # A temporary output was deleted by Snakemake itself.
+    assert provenance.mismatch(made, "asked", [str(path)]) is None
+    made.write_text("{")
+    assert "is damaged" in provenance.mismatch(made, "asked")
+
+
+def test_the_digest_follows_the_params():
+    one = provenance.digest({"entry": '{"a": 1}', "version": 1})
+    assert one == provenance.digest({"version": 1, "entry": '{"a": 1}'})
+    assert one != provenance.digest({"version": 2, "entry": '{"a": 1}'})
