@@ -168,6 +168,8 @@ def test_a_malicious_a_cut_and_a_changed_file_of_a_hub_are_refused(hub, tmp_path
     assert facts["commit"] == commit
     assert facts["converted"]["files"] == {"pytorch_model.bin": wanted}
     assert set(facts["files"]) == {*OTHERS, "model.safetensors"}
+    folder = tmp_path / "results/models/toy/checkpoint"
+    assert len({(folder / name).stat().st_mode for name in facts["files"]}) == 1  # a group can read them
 
 
 def test_where_there_are_safetensors_no_pickle_is_fetched(hub, tmp_path):

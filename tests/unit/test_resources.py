@@ -174,6 +174,16 @@ def test_a_larger_model_takes_longer_and_more_memory(make):
     assert small.temporary == 5183 * 384 * 4 / 1e6
 
 
+def test_converting_pickled_weights_takes_memory_and_disk(make, registered):
+    models = {**registered, "plain": {**registered["ance"], "pickled": False}}
+    needs = make(models=models)
+    pickled, plain = (needs.of("fetch_model", model=name) for name in ("ance", "plain"))
+    weights = registered["ance"]["size"]["parameters"] * 4
+    assert pickled.memory - plain.memory >= 2 * weights
+    assert pickled.kept + pickled.temporary == 2 * (plain.kept + plain.temporary) == 2 * weights
+    assert pickled.download == plain.download
+
+
 def test_kept_embeddings_count_as_kept(make):
     job = CORPUS_JOBS["encode"]
     dropped, kept = make().of("encode", **job), make(encode={"keep": True}).of("encode", **job)

@@ -49,6 +49,8 @@ def fetch(name: str, entry: dict[str, Any], target: Path) -> dict[str, Any]:
         digests = _digests(target, pickles)
         _check(name, entry, digests)
         facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}
+        for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
+            shutil.copymode(pickles[0], path)
         for path in [*pickles, *target.rglob("pytorch_model.bin.index.json")]:
             path.unlink(missing_ok=True)
     if not any(target.glob("**/*.safetensors")):
