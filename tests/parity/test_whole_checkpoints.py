@@ -94,6 +94,31 @@ def test_documents_that_are_alike_have_one_vector(tiny_models, tmp_path):
         assert _encode(tmp_path, tiny_models["dense"], texts) == 0
 
 
+def test_modules_of_another_dimension_are_told(tiny_models, tmp_path, capsys):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "pooling")
+    config = folder / "1_Pooling/config.json"
+    settings = json.loads(config.read_text())
+    (key,) = (key for key in settings if key.endswith("embedding_dimension"))
+    config.write_text(json.dumps({**settings, key: 48}))
+    assert _encode(tmp_path, folder, ["ab"]) == 1
+    assert "its modules say that vectors have dimension 48, but they have 32" in capsys.readouterr().err
+    model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
+    SentenceTransformer(modules=[*model, Dense(48, 16)], device="cpu").save_pretrained(str(tmp_path / "dense"))
+    assert _encode(tmp_path, tmp_path / "dense", ["ab"]) == 1
+    assert "its modules (modules.json) do not fit together" in capsys.readouterr().err
+
+
+def test_a_document_of_22_megabytes_has_the_vector_of_its_beginning(tiny_models, tmp_path):
+    texts = ["ab cd " * 3_700_000, "x" * 22_000_000, " ".join(["ab cd"] * 200)]
+    assert _encode(tmp_path, tiny_models["dense"], texts) == 0
+    vectors = np.load(tmp_path / "0.npy")
+    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-5)
+    assert np.abs(vectors[0] - vectors[1]).max() > 0.01
+
+
 def test_values_that_are_not_finite_are_told_with_their_precision():
     rows = np.array([[1.0, 2.0], [np.nan, 1.0]])
     with pytest.raises(DataError, match="in bfloat16: nothing else was tried; set precision: float32"):
