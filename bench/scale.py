@@ -1,11 +1,13 @@
 """Memory at two sizes of a corpus: each stage of a grid, and exact search of many vectors.
 
-    bench/scale.py [corpus] [vectors] [tokens] [--folder FOLDER] [--sizes SMALL LARGE]
+    bench/scale.py [corpus] [vectors] [tokens] [texts] [--folder FOLDER] [--sizes SMALL LARGE]
 
 ``corpus`` runs a grid over synthetic documents (200,000 and 1,000,000) with random-weight models, in shards of
 100,000. ``vectors`` runs ``index faiss`` on random vectors (1,000,000 and 10,000,000 of 64 dimensions), a shard of
 500,000 after the other, then ``retrieve faiss`` on all. ``tokens`` does the same with ``index late`` and ``retrieve
 late`` for documents (100,000 and 1,000,000) of 10 token vectors of 32 dimensions, a shard of 50,000 after the other.
+``texts`` encodes, expands and scores 20 documents of 1,000 and of 100,000 words with a random-weight model of each
+family, for 5 queries as long.
 What is printed comes from the records beside the
 artifacts: the peak is the resident memory of the stage's process and of its largest child (Java); pages of mapped
 files count, though the system may take them back at any time, and Java takes the heap that it is given before it
@@ -31,6 +33,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]  # the tests make the random models
 QUERIES, SHARD = 500, {"corpus": 100_000, "vectors": 500_000, "tokens": 50_000}
 DIMENSION, TOKENS, TOKEN_DIMENSION = 64, 10, 32
+LONG_DOCUMENTS = 20
 # By stage, what stands beside the artifacts that it left.
 Records = dict[str, list[dict[str, Any]]]
 
@@ -163,6 +166,61 @@ def tokens(folder: Path, number: int) -> Records:
     return records(results)
 
 
+def long_texts(folder: Path, words: int) -> Records:
+    """Run each stage that reads texts with a model on long documents and queries; return their records."""
+    results = prepare(folder, write_long_texts, words)
+    models: dict[str, dict[str, Any]] = {
+        "dense": {"family": "dense", "similarity": "cosine"},
+        "splade": {"family": "sparse"},
+        "pylate": {"family": "late-interaction"},
+        "term-weights": {"family": "term-weights"},
+        "query-generator": {"family": "query-generator", "queries_per_document": 1},
+        "cross-encoder": {"family": "cross-encoder"},
+        "seq2seq": {"family": "seq2seq-reranker"},
+    }
+    for name, spec in models.items():
+        entry = json.dumps({**spec, "max_length": 96, "precision": "float32"})
+        model = ("--model", entry, "--checkpoint", folder / name, "--device", "cpu")
+        texts = ("--corpus", folder / "corpus.parquet")
+        made = ("--made", results / f"{name}.json")
+        if name in ("cross-encoder", "seq2seq"):
+            pairs = (
+                "--queries",
+                folder / "queries.parquet",
+                "--run",
+                folder / "run.gz",
+                "--pairs",
+                folder / name / "p",
+            )
+            call("beirgrid", "score", *model, *texts, *pairs, *made)
+        else:
+            stage = "expand" if name in ("term-weights", "query-generator") else "encode"
+            output = ("--shard-size", str(LONG_DOCUMENTS), "--output", folder / f"{name}.out")
+            call("beirgrid", stage, *model, *texts, *output, *made)
+    return {path.stem: [json.loads(path.read_text())] for path in sorted(results.glob("*.json"))}
+
+
+def write_long_texts(folder: Path, words: int) -> None:
+    """Write documents and queries of so many words, a run of all pairs, and a checkpoint of each family."""
+    import checkpoints
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from beirgrid import collection, runs
+
+    for name in ("dense", "splade", "pylate", "term-weights", "query-generator", "cross-encoder", "seq2seq"):
+        getattr(checkpoints, f"save_{name.replace('-', '_')}")(folder / name)
+    documents = [f"d{row}" for row in range(LONG_DOCUMENTS)]
+    columns = [documents, [""] * len(documents), list(texts(LONG_DOCUMENTS, words, seed=0))]
+    pq.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA), folder / "corpus.parquet")
+    queries = [f"q{row}" for row in range(5)]
+    columns = [queries, list(texts(len(queries), words, seed=1))]
+    pq.write_table(pa.table(columns, schema=collection.QUERIES_SCHEMA), folder / "queries.parquet")
+    ranking = runs.Ranking(documents, np.arange(len(documents), 0, -1).astype(np.float32))
+    runs.write(folder / "run.gz", dict.fromkeys(queries, ranking), "all")
+
+
 def prepare(folder: Path, write: Callable[[Path, int], None], number: int) -> Path:
     """Write vectors in a process of its own (what ours has in memory counts as its children's); make results/."""
     writer = multiprocessing.get_context("spawn").Process(target=write, args=(folder, number))
@@ -213,6 +271,7 @@ PARTS: dict[str, tuple[Callable[..., Records], list[int]]] = {
     "corpus": (corpus, [200_000, 1_000_000]),
     "vectors": (vectors, [1_000_000, 10_000_000]),
     "tokens": (tokens, [100_000, 1_000_000]),
+    "texts": (long_texts, [1000, 100_000]),
 }
 
 
@@ -221,7 +280,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     parser.add_argument("--folder", help="where to put the files (the system's folder for temporaries)")
-    parser.add_argument("--sizes", nargs=2, type=int, help="documents or vectors, instead of the parts' own")
+    parser.add_argument("--sizes", nargs=2, type=int, help="documents, vectors or words, instead of the parts' own")
     args = parser.parse_args()
     for name in args.what:
         run, sizes = PARTS[name][0], args.sizes or PARTS[name][1]
@@ -232,7 +291,8 @@ def main() -> None:
                 results.append(run(folder, size))
             finally:
                 shutil.rmtree(folder)
-        print(f"{name}, shards of {SHARD[name]:,}, {QUERIES} queries")
+        shards = f", shards of {SHARD[name]:,}, {QUERIES} queries" if name in SHARD else " of so many words"
+        print(f"{name}{shards}")
         show(sizes, results)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import collection, files, impact, lucene, maxsim, provenance, runs
-from .encoders import add_compute_arguments, check_finite, open_encoder
+from .encoders import Variety, add_compute_arguments, check_finite, open_encoder
 from .errors import DataError
 from .progress import Progress
 
@@ -99,6 +99,7 @@ def run_shards(args: argparse.Namespace) -> None:
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         vectors = encoder.encode_queries(list(queries.values()))
         check_finite(vectors, [f"query {query!r}" for query in queries], encoder.precision)
+        _check_variety(encoder, vectors, queries)
         started = time.monotonic()
         scores, rows = args.search(args, vectors, _searched(args.depth, excluded))
         facts["search_seconds"] = round(time.monotonic() - started, 3)
@@ -125,6 +126,7 @@ def run_late(args: argparse.Namespace) -> None:
         encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
         found = encoder.encode_queries(list(queries.values()))
         check_finite(found.sums(), [f"query {query!r}" for query in queries], encoder.precision)
+        _check_variety(encoder, found.sums(), queries)
         progress = Progress(f"retrieve from {len(args.shards)} shards", len(queries) * len(args.shards), "searches")
         started = time.monotonic()
         if args.indexes:
@@ -137,6 +139,12 @@ def run_late(args: argparse.Namespace) -> None:
         run = dict(_rankings(queries, excluded, collection.read_ids(args.corpus, rows), scores, rows, args.depth))
         runs.write(args.output, run, args.system)
         facts.update(encoder.facts(), **_run_facts(run, len(queries)))
+
+
+def _check_variety(encoder: Any, vectors: Any, queries: dict[str, str]) -> None:
+    variety = Variety(encoder)
+    variety.add(vectors, list(queries.values()))
+    variety.check("all queries")
 
 
 def _searched(depth: int, excluded: dict[str, set[str]]) -> int:

@@ -174,7 +174,7 @@ class Variety:
             vectors = np.concatenate([vectors.sum(axis=1), vectors.power(2).sum(axis=1)], axis=1)
         rows = np.asarray(vectors).reshape(len(texts), -1)
         vector = rows[0] if self.first is None else self.first[0]
-        self.varied = bool((rows != vector).any())
+        self.varied = not np.allclose(rows, vector, rtol=1e-5, atol=1e-7)  # texts of other lengths round otherwise
         if not self.varied:  # hardly ever: only then is it worth tokenizing the texts again
             read = self.encoder.read(texts)
             self.first = self.first or (vector.copy(), read[0])

@@ -65,6 +65,20 @@ class DenseEncoder(Encoder):
         self.check_length()
         # DPR's configuration has projection_dim 0 where there is no projection.
         self.dimension: int = self.model.get_embedding_dimension() or self.model[0].auto_model.config.hidden_size
+        self._check_dimension(folder)
+
+    def _check_dimension(self, folder: Path) -> None:
+        """Refuse modules that do not fit together, or whose configuration has another dimension than the vectors."""
+        try:
+            with self.autocast():
+                found = len(self.model.encode_document("a"))
+        except RuntimeError as error:
+            raise DataError(f"{folder}: its modules (modules.json) do not fit together: {error}") from error
+        if found != self.dimension:
+            raise DataError(
+                f"{folder}: its modules say that vectors have dimension {self.dimension}, but they have {found}: "
+                "correct 1_Pooling/config.json, or the configuration of the last module"
+            )
 
     def _load(self, folder: Path) -> Any:
         """Open a checkpoint that says how it is pooled (modules.json), or else pool as the entry says."""

@@ -1,0 +1,127 @@
+"""A checkpoint is used whole or refused: no weight is made up, none is left out, and a model tells texts apart."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_encoders import BUDGET
+
+from beirgrid import collection
+from beirgrid.__main__ import main
+from beirgrid.encoders import DenseEncoder, check_finite
+from beirgrid.errors import DataError
+
+DOT = {"family": "dense", "similarity": "dot"}
+
+
+def _changed(source: Path, folder: Path, change) -> Path:
+    """Copy a checkpoint, its weights changed."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, folder)
+    weights = {name: value.clone() for name, value in load_file(folder / "model.safetensors").items()}
+    save_file(change(weights), folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_weights_that_every_layer_lacks_are_not_made_up(tiny_models, tmp_path):
+    """transformers' log merges the layers' names to encoder.layer.{0, 1}."""
+    folder = _changed(
+        tiny_models["dense"],
+        tmp_path / "x",
+        lambda weights: {name: value for name, value in weights.items() if "self.query.weight" not in name},
+    )
+    with pytest.raises(DataError, match=r"it lacks 2 weights, encoder\.layer\.0\.attention\.self\.query\.weight first"):
+        DenseEncoder(folder, DOT, "cpu", "float32", BUDGET)
+
+
+@pytest.mark.parametrize("name", ["embeddingHead.weight", "classifier.weight", "encoder.layer.2.output.dense.weight"])
+def test_weights_that_the_model_does_not_use_are_refused(tiny_models, tmp_path, name):
+    import torch
+
+    folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4, 4)})
+    with pytest.raises(DataError, match=f"holds 1 weights that a SentenceTransformer .* does not use, {name} first"):
+        DenseEncoder(folder, DOT, "cpu", "float32", BUDGET)
+
+
+@pytest.mark.parametrize(
+    "name", ["cls.predictions.bias", "lm_head.weight", "embeddings.position_ids", "vocab_projector.bias"]
+)
+def test_what_pre_training_leaves_behind_is_no_part_of_the_model(tiny_models, tmp_path, name):
+    import torch
+
+    folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4)})
+    whole, more = (DenseEncoder(path, DOT, "cpu", "float32", BUDGET) for path in (tiny_models["dense"], folder))
+    np.testing.assert_array_equal(whole.encode_documents(["ab"]), more.encode_documents(["ab"]))
+
+
+def _encode(folder: Path, checkpoint: Path, texts: list[str]) -> int:
+    rows = pa.table([[f"d{i}" for i in range(len(texts))], [""] * len(texts), texts], schema=collection.CORPUS_SCHEMA)
+    pq.write_table(rows, folder / "corpus.parquet")
+    command = ["encode", "--model", json.dumps(DOT), "--checkpoint", checkpoint, "--corpus", folder / "corpus.parquet"]
+    command += ["--shard-size", 10, "--output", folder / "0.npy", "--made", folder / "0.json", "--device", "cpu"]
+    return main([*map(str, command), "--precision", "float32"])
+
+
+def test_a_model_that_gives_all_texts_one_vector_is_refused(tiny_models, tmp_path, capsys):
+    import torch
+
+    def last(value: float):
+        def change(weights):
+            weights["encoder.layer.1.output.LayerNorm.weight"] *= 0
+            weights["encoder.layer.1.output.LayerNorm.bias"] = torch.full((32,), value)
+            return weights
+
+        return change
+
+    for number, (value, told) in enumerate([(0.0, "all zero"), (0.3, "the same")]):
+        broken = _changed(tiny_models["dense"], tmp_path / str(number), last(value))
+        assert _encode(tmp_path, broken, ["ab", "cd efg"]) == 1
+        assert f"the model's vectors of this shard are {told}, though the texts differ" in capsys.readouterr().err
+        assert not (tmp_path / "0.npy").exists()
+        (alone := tmp_path / f"alone-{number}").mkdir()
+        assert _encode(alone, broken, ["ab"]) == 0  # of one text nothing can be said
+
+
+def test_documents_that_are_alike_have_one_vector(tiny_models, tmp_path):
+    for texts in (["ab", "ab", "ab"], ["", "", ""], ["ab " * 500 + "c", "ab " * 500 + "d"]):
+        assert _encode(tmp_path, tiny_models["dense"], texts) == 0
+
+
+def test_modules_of_another_dimension_are_told(tiny_models, tmp_path, capsys):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "pooling")
+    config = folder / "1_Pooling/config.json"
+    settings = json.loads(config.read_text())
+    (key,) = (key for key in settings if key.endswith("embedding_dimension"))
+    config.write_text(json.dumps({**settings, key: 48}))
+    assert _encode(tmp_path, folder, ["ab"]) == 1
+    assert "its modules say that vectors have dimension 48, but they have 32" in capsys.readouterr().err
+    model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
+    SentenceTransformer(modules=[*model, Dense(48, 16)], device="cpu").save_pretrained(str(tmp_path / "dense"))
+    assert _encode(tmp_path, tmp_path / "dense", ["ab"]) == 1
+    assert "its modules (modules.json) do not fit together" in capsys.readouterr().err
+
+
+def test_a_document_of_22_megabytes_has_the_vector_of_its_beginning(tiny_models, tmp_path):
+    texts = ["ab cd " * 3_700_000, "x" * 22_000_000, " ".join(["ab cd"] * 200)]
+    assert _encode(tmp_path, tiny_models["dense"], texts) == 0
+    vectors = np.load(tmp_path / "0.npy")
+    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-5)
+    assert np.abs(vectors[0] - vectors[1]).max() > 0.01
+
+
+def test_values_that_are_not_finite_are_told_with_their_precision():
+    rows = np.array([[1.0, 2.0], [np.nan, 1.0]])
+    with pytest.raises(DataError, match="in bfloat16: nothing else was tried; set precision: float32"):
+        check_finite(rows, ["query 'a'", "query 'b'"], "bfloat16")
+    with pytest.raises(DataError, match="first query 'b', in float32: its checkpoint holds weights that are not"):
+        check_finite(rows, ["query 'a'", "query 'b'"], "float32")

@@ -1,0 +1,85 @@
+"""What a sentence-transformers checkpoint says of its own use is taken, replaced by the entry, or refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from beirgrid import fetch, saved
+from beirgrid.errors import DataError
+
+QWEN = {"prompts": {"query": "Instruct: …\nQuery:", "document": ""}, "default_prompt_name": None}
+NAMED = {"prompts": {"s2p_query": "Retrieve: ", "passage": ""}}
+BOTH = {"prompts": {"query": "q: ", "passage": "p: "}, "default_prompt_name": None}
+DEFAULT = {"prompts": {"web": "web: "}, "default_prompt_name": "web"}
+
+
+def _folder(folder: Path, settings: dict, modules: list[str] = ()) -> Path:
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    if modules:
+        (folder / "modules.json").write_text(
+            json.dumps([{"type": f"sentence_transformers.{name}"} for name in modules])
+        )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        (QWEN, ["query"]),
+        (NAMED, ["query"]),
+        (BOTH, ["query", "document"]),
+        (DEFAULT, ["query", "document"]),
+        ({"prompts": {"query": "", "document": ""}}, []),
+        ({"prompts": {}}, []),
+        ({}, []),
+        ({"prompts": {"query": "[Q] "}, "model_type": "ColBERT"}, []),
+    ],
+)
+def test_own_prompts_are_refused_until_the_entry_names_each_side(tmp_path, settings, needed):
+    folder = _folder(tmp_path, settings)
+    for given in ([], ["query"], ["document"]):
+        left_out = [role for role in needed if role not in given]
+        if not left_out:
+            saved.check_prompts("toy", folder, given)
+            continue
+        written = ", ".join(f'{role}: "…"' for role in left_out)
+        with pytest.raises(DataError, match=re.escape(f'prompts: {{{written}}}, or "" for nothing')) as caught:
+            saved.check_prompts("toy", folder, given)
+        assert json.dumps(next(filter(None, settings["prompts"].values())), ensure_ascii=False) in str(caught.value)
+    saved.check_prompts("toy", folder, ["query", "document"])
+
+
+def test_a_cross_encoder_with_prompts_is_refused(tmp_path):
+    folder = _folder(tmp_path, {"prompts": {"web": "web: "}, "model_type": "CrossEncoder"})
+    with pytest.raises(DataError, match="a cross-encoder reads query and document alone here"):
+        saved.check_prompts("toy", folder, [])
+
+
+def test_a_fetched_model_with_prompts_of_its_own_is_refused(tiny_models, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "dense")
+    _folder(folder, QWEN)
+    with pytest.raises(DataError, match="model 'toy': its checkpoint has prompts of its own"):
+        fetch.fetch_model("toy", {"path": str(folder)}, tmp_path / "out", tmp_path / "made.json")
+    assert not (tmp_path / "out").exists()
+    fetch.fetch_model("toy", {"path": str(folder), "prompts": ["query"]}, tmp_path / "out", tmp_path / "made.json")
+
+
+def test_another_similarity_is_refused(tmp_path):
+    saved.check_use(_folder(tmp_path, {"similarity_fn_name": "cosine"}), "SentenceTransformer", "dot")  # the default
+    with pytest.raises(DataError, match=r"compared by 'dot' .* the entry's similarity is 'cosine'"):
+        saved.check_use(_folder(tmp_path, {"similarity_fn_name": "dot"}), "SentenceTransformer", "cosine")
+    with pytest.raises(DataError, match="compared by 'euclidean'"):
+        saved.check_use(_folder(tmp_path, {"similarity_fn_name": "euclidean"}), "SentenceTransformer", "dot")
+    _folder(tmp_path, {"similarity_fn_name": "dot"}, ["models.Transformer", "models.Pooling", "models.Normalize"])
+    saved.check_use(tmp_path, "SentenceTransformer", "cosine")
+
+
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
+    with pytest.raises(DataError, match="is saved as a CrossEncoder, not as a SentenceTransformer"):
+        saved.check_use(_folder(tmp_path, {"model_type": "CrossEncoder"}), "SentenceTransformer", "dot")
