@@ -190,6 +190,10 @@ def test_of_holes_the_fewest_are_best(metric):
     assert aggregate.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
 
 
+def _record(stage: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"stage": stage, "settings": {}, "facts": facts, "seconds": 1.0, "peak_memory_mb": 1.0}
+
+
 def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
     """That of encoding, searching and scoring, not that of training; the precisions of all parts of a mean."""
     monkeypatch.chdir(tmp_path)
@@ -203,10 +207,10 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
         grid["systems"][system] = {"made": [f"{system}/{stage}.{{dataset}}.json" for stage, _ in steps]}
         for dataset in "xy":
             for stage, facts in steps:
-                files.write_json(f"{system}/{stage}.{dataset}.json", {"stage": stage, "facts": facts})
-            means = {"facts": {"queries": 5, "means": {"ndcg@10": 0.5}}}
+                files.write_json(f"{system}/{stage}.{dataset}.json", _record(stage, facts))
+            means = _record("evaluate", {"queries": 5, "means": {"ndcg@10": 0.5}})
             files.write_json(paths.METRICS.format(system=system, dataset=dataset), means)
-    files.write_json("dense/encode.y.json", {"stage": "encode", "facts": {"precision": "bfloat16"}})
+    files.write_json("dense/encode.y.json", _record("encode", {"precision": "bfloat16"}))
     grid["datasets"] = {name: {"corpus": name, "shards": 1} for name in "xy"} | {"both": {"mean_of": ["x", "y"]}}
     scores = aggregate.collect_scores(grid, aggregate.cell_precisions(aggregate.read_steps(grid)))
     assert {(row.system, row.dataset): row.precision for row in scores.itertuples()} == {
