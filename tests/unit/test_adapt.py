@@ -338,30 +338,24 @@ def test_mlm_learns_what_plain_transformers_code_learns(tiny_models):
     import torch
     from transformers import AutoModelForMaskedLM
 
-    model, loss = _mlm_loss(tiny_models["splade"], {"pooling": "mean"})
+    model, loss = _mlm_loss(tiny_models["splade"], {"pooling": "mean"}, seed=1)
     texts = [" ".join("abcdefghij"[(i * k) % 10] * 3 for k in range(20)) for i in range(6)]
     tokens, read, value = _restored(model, loss, texts)
     value.backward()
+
+    # The random numbers of a batch follow from the seed and its tokens.
+    digest = hashlib.sha256(b"1" + tokens.numpy().tobytes()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+    special = tokens < 5  # [PAD], [UNK], [CLS], [SEP], [MASK]
+    chosen = torch.bernoulli(torch.full(tokens.shape, 0.15).masked_fill(special, 0), generator=generator).bool()
+    assert ((read == tokens) | chosen).all()
     plain = AutoModelForMaskedLM.from_pretrained(tiny_models["splade"]).eval()
-    # The tokens to restore are the ones that the gradient of the logits says; among them, all that differ.
-    inputs = model.tokenize(texts)
-    generator = loss_generator(1, tokens)
-    labels = tokens.clone()
-    special = tokens < 5
-    labels[~torch.bernoulli(torch.full(tokens.shape, 0.15).masked_fill(special, 0), generator=generator).bool()] = -100
-    expected = plain(input_ids=read, attention_mask=inputs["attention_mask"], labels=labels).loss
+    attention = model.tokenize(texts)["attention_mask"]
+    expected = plain(input_ids=read, attention_mask=attention, labels=tokens.masked_fill(~chosen, -100)).loss
     expected.backward()
     assert value.item() == pytest.approx(expected.item(), abs=1e-5)
     mine = model.transformers_model.get_input_embeddings().weight.grad
     torch.testing.assert_close(mine, plain.get_input_embeddings().weight.grad, atol=1e-6, rtol=1e-4)
-
-
-def loss_generator(seed: int, tokens: Any) -> Any:
-    """Return the random numbers of a batch, which follow from the seed and its tokens."""
-    import torch
-
-    digest = hashlib.sha256(str(seed).encode() + tokens.numpy().tobytes()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
 
 def test_mlm_masks_as_bert_does_and_spares_special_tokens(tiny_models):
@@ -369,7 +363,7 @@ def test_mlm_masks_as_bert_does_and_spares_special_tokens(tiny_models):
     choose = random.Random(0)
     texts = [" ".join("".join(choose.choices(string.ascii_lowercase, k=5)) for _ in range(25)) for _ in range(200)]
     tokens, read, _ = _restored(model, loss, texts)
-    changed, special = read != tokens, tokens < 5  # [PAD], [UNK], [CLS], [SEP], [MASK]
+    changed, special = read != tokens, tokens < 5
     assert not (changed & special).any()
     mask = model.tokenizer.mask_token_id
     words = int((~special).sum())
