@@ -78,6 +78,10 @@ def test_locks_lie_in_the_users_own_runtime_folder(monkeypatch, tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o700
     (tmp_path / "run").mkdir()
     assert base._runtime_folder() == tmp_path / "run/beirgrid"
+    own = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: own + 1)  # as under sudo
+    with pytest.raises(BeirgridError, match=f"{tmp_path}/beirgrid-{own + 1} is another user's"):
+        base._runtime_folder()
 
 
 def test_a_folder_of_another_user_is_refused(monkeypatch, tmp_path):

@@ -115,10 +115,10 @@ def test_a_killed_snakemake_is_unlocked_and_finishes(finished, small_grid, tmp_p
 
 
 @pytest.mark.parametrize("hangup", ["signal", "terminal"])
-def test_a_hangup_ends_the_run_without_orphans_or_a_lock(finished, small_grid, tmp_path, hangup):
-    configfile = small_grid(tmp_path)
+def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, hangup):
+    configfile = small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
     process, terminal = _start_in_a_terminal(configfile, tmp_path)
-    while "encode" not in _stage_processes(tmp_path).values():
+    while "index" not in _stage_processes(tmp_path).values():
         assert process.poll() is None
         if select.select([terminal], [], [], 0.05)[0]:
             os.read(terminal, 65536)  # a terminal that nobody reads fills up
@@ -133,9 +133,8 @@ def test_a_hangup_ends_the_run_without_orphans_or_a_lock(finished, small_grid, t
     assert process.wait(timeout=300) > 0  # it ended by itself: a signal that kills gives a negative number
     assert not _stage_processes(tmp_path)
     assert beirgrid("status", "--directory", tmp_path).stdout.startswith("ended, not everything is done")
-    done = run(configfile, tmp_path)
+    done = run(configfile, tmp_path)  # neither --unlock nor --rerun-incomplete
     assert done.returncode == 0, done.stdout
-    assert _table(tmp_path) == _table(finished)
 
 
 def test_nan_weights_are_named_and_nothing_is_written(small_grid, tiny_models, tmp_path):

@@ -70,7 +70,9 @@ def test_a_grid_is_made_anywhere_and_no_file_there_is_run(checkout, tmp_path):
     _snakemake(checkout, "--configfile", grid, folder=folder)
     assert (folder / "results/tables/ndcg@10.md").read_text().count("|") > 6
     assert (folder / "results/report/index.html").is_file()
+    shutil.rmtree(folder / ".snakemake/beirgrid")  # what commands read is written again, and is the same
     assert "Nothing to be done" in _snakemake(checkout, "--configfile", grid, folder=folder)
+    assert list((folder / ".snakemake/beirgrid").iterdir())
     (folder / "beirgrid.py").unlink()  # what a person starts there by that name is that file
     said = subprocess.run(
         [sys.executable, "-m", "beirgrid", "status"],

@@ -93,9 +93,9 @@ def _runtime_folder() -> Path:
     Raises:
         BeirgridError: it is another user's, who could hold the locks for ever.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
-        folder = Path(runtime) / "beirgrid"
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    if runtime.is_dir() and runtime.stat().st_uid == os.getuid():  # under sudo, it is the other user's
+        folder = runtime / "beirgrid"
     else:
         folder = Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
