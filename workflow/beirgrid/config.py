@@ -301,8 +301,8 @@ def _schema() -> dict[str, Any]:
 def _schema_problems(raw: Mapping[str, Any]) -> Iterator[str]:
     validator = jsonschema.Draft202012Validator(_schema())
     for error in sorted(validator.iter_errors(raw), key=lambda e: [str(part) for part in e.absolute_path]):
-        parts = (str(part) for part in error.absolute_path)
-        where = ".".join(part if part.isprintable() else repr(part) for part in parts) or "top level"
+        where = ".".join(str(part) for part in error.absolute_path) or "top level"
+        where = where if where.isprintable() else repr(where)
         if error.validator == "additionalProperties":
             known = error.schema.get("properties", {})
             for key in sorted(map(str, set(error.instance) - set(known))):
