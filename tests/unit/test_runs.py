@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from beirgrid import runs
+from beirgrid.__main__ import main
 from beirgrid.errors import DataError
 from beirgrid.rerank import rerank
 
@@ -98,6 +99,28 @@ def test_a_run_that_a_person_wrote_is_read(tmp_path):
         b"\xef\xbb\xbf1\tQ0\ta\t9\t-1e-3\tmy-run\r\n1  Q0  caf\xc3\xa9 0 +2 x\r\n2 0 b - .5 -"
     )
     assert {query: ids for query, (ids, _) in runs.read(tmp_path / "x.run").items()} == {"1": ["café", "a"], "2": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("2 Q0 a 1 0.5 t", "x.run has 1 queries without qrels, '2' first"),
+        ("1 Q0 a 1 0.5", "x.run:2: not a TREC run line"),
+        ("1 Q0 b 1 nan t", "x.run:2: the score nan is not a number"),
+        ("1 Q0 a 2 0.4 t", "x.run:2: document 'a' is ranked twice"),
+    ],
+)
+def test_evaluating_a_broken_run_ends_in_one_message(tmp_path, capsys, line, message):
+    (tmp_path / "x.run").write_text(f"1 Q0 a 1 0.5 t\n{line}\n")
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n")
+    arguments = ["evaluate", "--system", "s", "--dataset", "d", "--metrics", "ndcg@10"]
+    for option, name in (("run", "x.run"), ("qrels", "qrels.tsv"), ("output", "m.json"), ("per-query", "m.parquet")):
+        arguments += [f"--{option}", str(tmp_path / name)]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["qrels.tsv", "x.run"]
 
 
 def test_below_the_depth_the_first_stages_order_is_kept():

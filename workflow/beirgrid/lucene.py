@@ -63,7 +63,7 @@ def _die_with_parent() -> None:
 
 def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
     """Run a main class of Anserini in ``folder``: some of its options split a path at a space."""
-    command = [_java(), f"-Xmx{memory_mb}m", "-cp", str(_jar()), main, *arguments]
+    command = [str(Path(_java()).absolute()), f"-Xmx{memory_mb}m", "-cp", str(_jar().absolute()), main, *arguments]
     done = subprocess.run(
         command,
         cwd=folder,
