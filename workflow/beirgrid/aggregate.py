@@ -40,9 +40,10 @@ def run(args: argparse.Namespace) -> None:
     with provenance.record("aggregate", args.made, settings, outputs) as facts:
         scores = collect_scores(grid)
         verdicts = judge(scores, references, grid["tolerances"])
+        costs = collect_costs(grid)  # all records are read before anything is written
         _write(_named(scores), paths.SCORES)
         _write(_named(verdicts), paths.VERDICTS)
-        _write(collect_costs(grid), paths.COSTS)
+        _write(costs, paths.COSTS)
         for metric in grid["metrics"]:
             write_wide(scores, grid, metric)
         facts["cells"] = len(grid["systems"]) * len(grid["rows"])
