@@ -22,7 +22,20 @@ from .config import resolve_path
 from .errors import DataError
 
 # Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened, …
-_REFUSED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.ot", "*.onnx", "*.py", ".git*", "README*")
+_REFUSED = (
+    "*.bin",
+    "*.pt",
+    "*.pth",
+    "*.ckpt",
+    "*.pkl",
+    "*.h5",
+    "*.msgpack",
+    "*.ot",
+    "*.onnx",
+    "*.py",
+    ".git*",
+    "README*",
+)
 # … but for these of an entry that says `pickled`: a process of its own converts them. Beside the folder of the
 # checkpoint itself, modules of sentence-transformers (2_Dense) have weights.
 _PICKLE = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
