@@ -21,7 +21,7 @@ setup: .venv/ready ## install what is needed into .venv
 	  { echo "No CPU build of torch in the package index: installing the CUDA build, which runs on a CPU too."; \
 	    $(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/torch-cuda.txt; }
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m beirgrid.warm
+	$(BIN)/python -m beirgrid.tools.warm
 	touch $@
 
 demo: .venv/ready ## run every kind of stage on the embedded collection and name the report

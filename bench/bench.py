@@ -128,7 +128,7 @@ def dense(data: Path, folder: Path) -> None:
 
 def bm25(data: Path, folder: Path) -> None:
     """Index and search with BM25 against pyserini's own commands, from the same fetched files."""
-    from beirgrid import lucene
+    from beirgrid.search import lucene
 
     corpus = json.dumps({"source": "local", "path": str(data)})
     documents, made, queries = folder / "corpus.parquet", folder / "made.json", folder / "queries.parquet"
@@ -182,7 +182,7 @@ IMPACTS = {"documents": 20_000, "terms": 120, "queries": 500, "query_terms": 25,
 
 def sparse(folder: Path) -> None:
     """Search random SPLADE-like vectors against Lucene's impact index, start-up included."""
-    from beirgrid import lucene
+    from beirgrid.search import lucene
 
     run([PYTHON, Path(__file__), "make-impacts", folder])
     made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
@@ -241,7 +241,8 @@ def search_impacts(folder: Path) -> None:
     """Search the postings and write the run, as Lucene does."""
     import scipy.sparse
 
-    from beirgrid import impact, runs
+    from beirgrid.data import runs
+    from beirgrid.search import impact
 
     queries = scipy.sparse.load_npz(folder / "queries.npz")
     scores, rows = impact.search_shards([folder / "ours"], queries, 1000)
@@ -308,7 +309,7 @@ def time_search_shards(folder: Path) -> None:
     import faiss  # noqa: F401
     import numpy as np
 
-    from beirgrid.retrieve import search_shards
+    from beirgrid.stages.retrieve import search_shards
 
     queries = np.load(folder / "queries.npy")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -113,7 +113,7 @@ def write_tokens(folder: Path, number: int) -> None:
     import checkpoints
     import numpy as np
 
-    from beirgrid import maxsim
+    from beirgrid.search import maxsim
 
     generator = np.random.default_rng(0)
     checkpoints.save_pylate(folder / "checkpoint", dimension=TOKEN_DIMENSION)
@@ -131,7 +131,7 @@ def write_texts(folder: Path, documents: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from beirgrid import collection
+    from beirgrid.data import collection
 
     with pq.ParquetWriter(folder / "corpus.parquet", collection.CORPUS_SCHEMA) as writer:
         for start in range(0, documents, collection.ROW_GROUP):
@@ -207,7 +207,7 @@ def write_long_texts(folder: Path, words: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from beirgrid import collection, runs
+    from beirgrid.data import collection, runs
 
     for name in ("dense", "splade", "pylate", "term-weights", "query-generator", "cross-encoder", "seq2seq"):
         getattr(checkpoints, f"save_{name.replace('-', '_')}")(folder / name)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from test_encoders import _texts
 
-from beirgrid import attention
 from beirgrid.encoders import (
     CrossEncoderScorer,
     DenseEncoder,
@@ -18,6 +17,7 @@ from beirgrid.encoders import (
     Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
+    attention,
 )
 
 # All texts of a test are one batch.

@@ -14,7 +14,7 @@ from checkpoints import save_ance, save_pickled
 from helpers import ROOT
 from model_hub import ModelHub, serve
 
-from beirgrid import files
+from beirgrid.core import files
 from beirgrid.encoders import (
     DenseEncoder,
     LateInteractionEncoder,

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beirgrid import attention
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, token_batches
-from beirgrid.errors import DataError
+from beirgrid.core.errors import DataError
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, attention, token_batches
 
 BUDGET = {"cpu": 300, "cuda": 300}
 

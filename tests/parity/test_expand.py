@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_encoders import _texts
 
-from beirgrid import collection
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection
 from beirgrid.encoders import QueryGenerator, TermWeighter, query_generator
 from beirgrid.encoders.query_generator import Draw, random_numbers
-from beirgrid.errors import DataError
 
 BUDGET = {"cpu": 300, "cuda": 300}
 

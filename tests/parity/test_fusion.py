@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from beirgrid import fuse, runs
+from beirgrid.data import runs
+from beirgrid.stages import fuse
 
 Scores = dict[str, float]
 

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from checkpoints import save_dense, save_pylate
 
-from beirgrid import collection, maxsim, runs
 from beirgrid.__main__ import main
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection, runs
 from beirgrid.encoders import LateInteractionEncoder
-from beirgrid.errors import DataError
-from beirgrid.maxsim import TokenShard, TokenVectors
+from beirgrid.search import maxsim
+from beirgrid.search.maxsim import TokenShard, TokenVectors
 
 BUDGET = {"cpu": 300, "cuda": 300}
 SPEC = {"family": "late-interaction", "max_length": 48, "query_length": 24}

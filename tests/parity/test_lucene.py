@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from beirgrid import lucene
 from beirgrid.config import BM25_LANGUAGES
+from beirgrid.search import lucene
 
 DOCUMENTS = {
     "wings": "the wings of a supersonic aircraft in flow",

@@ -23,7 +23,7 @@ import pytest
 import pytrec_eval
 from beir.retrieval import custom_metrics
 
-from beirgrid import collection, metrics, runs
+from beirgrid.data import collection, metrics, runs
 
 Grades = dict[str, dict[str, int]]
 Scores = dict[str, dict[str, float]]

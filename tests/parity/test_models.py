@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from beirgrid.collection import Document
+from beirgrid.core.errors import DataError
+from beirgrid.data.collection import Document
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer
-from beirgrid.errors import DataError
 
 BUDGET = {"cpu": 300, "cuda": 300}
 

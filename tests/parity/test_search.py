@@ -17,9 +17,11 @@ import pytest
 import scipy.sparse
 from helpers import beirgrid
 
-from beirgrid import collection, impact, index, lucene, runs
-from beirgrid.errors import DataError
-from beirgrid.retrieve import search_shards
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection, runs
+from beirgrid.search import impact, lucene
+from beirgrid.stages import index
+from beirgrid.stages.retrieve import search_shards
 
 
 def _index(folder: Path, vectors: np.ndarray, number: int) -> Path:

@@ -12,9 +12,9 @@ import pytest
 import scipy.sparse
 from test_encoders import BUDGET, _texts
 
-from beirgrid import impact
+from beirgrid.core.errors import DataError
 from beirgrid.encoders import SparseTextEncoder, check_finite, sparse
-from beirgrid.errors import DataError
+from beirgrid.search import impact
 
 
 def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:

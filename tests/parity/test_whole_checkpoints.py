@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_encoders import BUDGET
 
-from beirgrid import collection
 from beirgrid.__main__ import main
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection
 from beirgrid.encoders import DenseEncoder, check_finite
-from beirgrid.errors import DataError
 
 DOT = {"family": "dense", "similarity": "dot"}
 

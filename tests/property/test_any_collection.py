@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beirgrid import collection, fetch
-from beirgrid.errors import DataError
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection
+from beirgrid.stages import fetch
 
 IDS = st.sampled_from(["1", "2", "a", "é", "𝔘", "10", "q 1", "\u00a0", "", " 2", "\ud800", "a\tb"]) | st.integers(
     -3, 12

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beirgrid import config
-from beirgrid.errors import ConfigError
-from beirgrid.grid import Grid
+from beirgrid.core.errors import ConfigError
+from beirgrid.graph.grid import Grid
 
 KEPT = {
     "corpora": ["demo", "scifact", "miracl-sw", "bright-leetcode", "nano-scifact", "cqadupstack-gis", "robust04"],

@@ -21,9 +21,10 @@ import pytest
 from checkpoints import _config, _tokenizer
 from safetensors.numpy import load_file
 
-from beirgrid import collection, generate
 from beirgrid.__main__ import main
-from beirgrid.adapt import _last_state
+from beirgrid.data import collection
+from beirgrid.stages import generate
+from beirgrid.stages.adapt import _last_state
 
 DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
 GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "learning_rate": 3e-4}
@@ -288,7 +289,7 @@ def test_a_half_written_state_is_passed_over(tmp_path):
 def test_no_batch_has_a_query_or_a_document_twice(queries):
     from datasets import Dataset
 
-    from beirgrid.adapt import _distinct
+    from beirgrid.stages.adapt import _distinct
 
     examples = Dataset.from_parquet(str(queries), cache_dir=str(queries.parent / "cache"))
     batches = list(_distinct(examples)(examples, batch_size=12, drop_last=False))
@@ -315,7 +316,7 @@ def test_tsdae_says_which_bases_it_takes(corpus, tmp_path, capsys):
 
 
 def _mlm_loss(folder: Path, entry: dict[str, Any], seed: int = 1) -> Any:
-    from beirgrid.adapt import _loss, _open
+    from beirgrid.stages.adapt import _loss, _open
 
     recipe = {**MLM, "seed": seed, "base": {"family": "dense", **entry}, "max_length": 128}
     return (model := _open(folder, recipe, "cpu")), _loss(model.eval(), recipe, folder)

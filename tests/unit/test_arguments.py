@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.arguments import in_file
+from beirgrid.graph.arguments import in_file
 
 
 def test_the_content_gives_the_file_its_name(monkeypatch, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from beirgrid.cluster import refuse_beside_orphans, runs_in
+from beirgrid.tools.cluster import refuse_beside_orphans, runs_in
 
 RUN = "4f0d8a52-0a2b-4f3e-9c1d-2b7f5f2f8a11"
 

@@ -14,9 +14,11 @@ import pytest
 import yaml
 from helpers import write_collection
 
-from beirgrid import config, lucene, metrics
-from beirgrid.errors import BeirgridError, ConfigError
-from beirgrid.grid import Grid
+from beirgrid import config
+from beirgrid.core.errors import BeirgridError, ConfigError
+from beirgrid.data import metrics
+from beirgrid.graph.grid import Grid
+from beirgrid.search import lucene
 
 
 @pytest.fixture

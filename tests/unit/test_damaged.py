@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from beirgrid import collection, impact, maxsim, provenance, rerank, retrieve, runs
 from beirgrid.__main__ import main
-from beirgrid.errors import DataError
+from beirgrid.core import provenance
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection, runs
+from beirgrid.search import impact, maxsim
+from beirgrid.stages import rerank, retrieve
 
 QUERIES = scipy.sparse.csr_matrix(np.ones((1, 3), np.float32))
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, beirgrid
 
-from beirgrid import collection, files
 from beirgrid.__main__ import main
+from beirgrid.core import files
+from beirgrid.data import collection
 
 DOCUMENTS = [
     {"_id": "d3", "title": "Third", "text": "third text"},

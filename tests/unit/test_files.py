@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from beirgrid import files
+from beirgrid.core import files
 
 
 def test_nothing_is_left_when_the_block_fails(tmp_path):

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from helpers import beirgrid, write_collection
 
-from beirgrid import environment, runs
-from beirgrid.errors import BeirgridError
+from beirgrid.core import environment
+from beirgrid.core.errors import BeirgridError
+from beirgrid.data import runs
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import filelock  # noqa: F401  take_gpu's import, which another user's process m
 import pytest
 from helpers import ROOT
 
+from beirgrid.core.errors import BeirgridError
 from beirgrid.encoders import base
-from beirgrid.errors import BeirgridError
 
 TAKE = """
 import os, sys, torch

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import Rows, hub
 
-from beirgrid import collection
 from beirgrid.__main__ import main
+from beirgrid.data import collection
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 DOCUMENTS = [

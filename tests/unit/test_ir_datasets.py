@@ -34,10 +34,11 @@ from ir_datasets.formats import GenericDoc, GenericQuery
 from ir_datasets.util import Cache, Migrator, ZipExtract
 from ir_datasets.util.download import _DownloadConfig
 
-from beirgrid import collection, files
 from beirgrid.__main__ import main
-from beirgrid.downloads import one_at_a_time
-from beirgrid.errors import DataError
+from beirgrid.core import files
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection
+from beirgrid.data.downloads import one_at_a_time
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 META = {

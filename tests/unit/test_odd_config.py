@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from beirgrid import config
-from beirgrid.errors import ConfigError
-from beirgrid.grid import Grid
+from beirgrid.core.errors import ConfigError
+from beirgrid.graph.grid import Grid
 
 # What a configfile says over the tracked configuration, and what of the message must be there.
 REFUSED: dict[str, tuple[str, str]] = {

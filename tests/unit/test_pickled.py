@@ -18,10 +18,13 @@ from helpers import ROOT, write_collection
 from model_hub import ModelHub, serve
 from safetensors.torch import load_file
 
-from beirgrid import checkpoints, config, convert, files, lock
+from beirgrid import config
 from beirgrid.__main__ import main
-from beirgrid.errors import ConfigError, DataError
-from beirgrid.grid import Grid
+from beirgrid.config import lock
+from beirgrid.core import files
+from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.data import checkpoints, convert
+from beirgrid.graph.grid import Grid
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from beirgrid import aggregate, files, paths, published, report
-from beirgrid.errors import ConfigError
-from beirgrid.metrics import known_metrics, parse_metric
+from beirgrid.core import files, paths
+from beirgrid.core.errors import ConfigError
+from beirgrid.data import published
+from beirgrid.data.metrics import known_metrics, parse_metric
+from beirgrid.stages import aggregate, report
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, write_collection
 
-from beirgrid import files, runs
+from beirgrid.core import files
+from beirgrid.data import runs
 
 PACKAGES = [Path(str(importlib.util.find_spec("ranx").origin)).parent, ROOT / "workflow"]  # type: ignore[union-attr]
 # Rankings in which q1 finds its document first and q2 second.

@@ -14,9 +14,9 @@ import yaml
 from helpers import rules
 
 from beirgrid import config
-from beirgrid.errors import ConfigError
-from beirgrid.grid import Grid
-from beirgrid.resources import RATES, SHARED, Needs
+from beirgrid.core.errors import ConfigError
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.resources import RATES, SHARED, Needs
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import gzip
 import numpy as np
 import pytest
 
-from beirgrid import runs
 from beirgrid.__main__ import main
-from beirgrid.errors import DataError
-from beirgrid.rerank import rerank
+from beirgrid.core.errors import DataError
+from beirgrid.data import runs
+from beirgrid.stages.rerank import rerank
 
 
 def test_ties_go_to_the_larger_id_as_a_string():

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from beirgrid import fetch, saved
-from beirgrid.errors import DataError
+from beirgrid.core.errors import DataError
+from beirgrid.data import saved
+from beirgrid.stages import fetch
 
 QWEN = {"prompts": {"query": "Instruct: …\nQuery:", "document": ""}, "default_prompt_name": None}
 NAMED = {"prompts": {"s2p_query": "Retrieve: ", "passage": ""}}

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beirgrid import collection, rerank, runs
 from beirgrid.__main__ import main
+from beirgrid.data import collection, runs
+from beirgrid.stages import rerank
 
 QUERIES, DOCUMENTS = 12, 40
 

@@ -13,9 +13,9 @@ import pytest
 from helpers import write_collection
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from beirgrid import status
 from beirgrid.__main__ import main
-from beirgrid.errors import BeirgridError
+from beirgrid.core.errors import BeirgridError
+from beirgrid.tools import status
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import yaml
 from helpers import Rows, hub
 from small import run
 
-from beirgrid import collection, runs
+from beirgrid.data import collection, runs
 
 DEPTH = 15
 SYSTEMS = {

@@ -51,7 +51,7 @@ def _rows(folder: Path, model: str) -> list[dict]:
 
 
 def _search(index: Path, folder: Path, fields: str, word: str) -> set[str]:
-    from beirgrid import lucene
+    from beirgrid.search import lucene
 
     folder.mkdir()
     options = {"k1": 0.9, "b": 0.4, "depth": 100, "threads": 1, "memory_mb": 500}
@@ -60,7 +60,7 @@ def _search(index: Path, folder: Path, fields: str, word: str) -> set[str]:
 
 
 def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded, tmp_path):
-    from beirgrid import collection
+    from beirgrid.data import collection
 
     [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
     rows = _rows(expanded, "tiny-t5")
@@ -77,7 +77,7 @@ def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded, tmp_
 
 
 def test_only_weighted_terms_are_indexed(expanded, tmp_path):
-    from beirgrid import collection
+    from beirgrid.data import collection
 
     [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
     rows = _rows(expanded, "tiny-deepct")

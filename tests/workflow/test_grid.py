@@ -65,7 +65,7 @@ def test_token_vectors_are_kept_and_say_how_many(finished):
 
 
 def test_runs_leave_out_the_query_itself(finished):
-    from beirgrid import runs
+    from beirgrid.data import runs
 
     for system in SYSTEMS:
         run = runs.read(finished / f"results/runs/{system}/small.run.gz")

@@ -8,7 +8,7 @@ from helpers import snakemake
 from model_hub import serve
 from small import collection
 
-from beirgrid import files
+from beirgrid.core import files
 
 
 def test_a_resolved_and_converted_model_is_fetched_once(tiny_models, tmp_path, monkeypatch):

@@ -13,28 +13,28 @@ import importlib
 import os
 
 from . import __version__
-from .errors import BeirgridError
+from .core.errors import BeirgridError
 
 # stage: (module, function that declares its arguments, what it does)
 _STAGES = {
-    "fetch": ("fetch", "add_arguments", "fetch a corpus, a dataset or a model's checkpoint, and check it"),
-    "train": ("train", "add_arguments", "train a cross-encoder on pairs from a corpus"),
-    "generate": ("generate", "add_arguments", "write training queries for the documents of a corpus"),
-    "mine": ("mine", "add_arguments", "find documents that training queries are confused with"),
-    "label": ("label", "add_arguments", "score training queries with a cross-encoder teacher"),
-    "adapt": ("adapt", "add_arguments", "adapt a dense model to a corpus"),
-    "encode": ("encode", "add_arguments", "encode one shard of a corpus to vectors"),
-    "expand": ("expand", "add_arguments", "expand the documents of one shard of a corpus for BM25"),
-    "index": ("index", "add_arguments", "index a corpus for BM25, or a shard of vectors"),
-    "retrieve": ("retrieve", "add_arguments", "retrieve the top documents per query"),
-    "score": ("rerank", "add_score_arguments", "score (query, document) pairs with a cross-encoder, each once"),
-    "rerank": ("rerank", "add_arguments", "reorder the top of a run by stored pair scores"),
-    "fuse": ("fuse", "add_arguments", "fuse several runs into one"),
-    "evaluate": ("evaluate", "add_arguments", "compute the metrics of a run"),
-    "aggregate": ("aggregate", "add_arguments", "make the tables of a grid, with verdicts"),
-    "plan": ("plan", "add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
-    "status": ("status", "add_arguments", "show what a grid is doing, or what became of it"),
-    "report": ("report", "add_arguments", "write the report of a grid"),
+    "fetch": ("stages.fetch", "add_arguments", "fetch a corpus, a dataset or a model's checkpoint, and check it"),
+    "train": ("stages.train", "add_arguments", "train a cross-encoder on pairs from a corpus"),
+    "generate": ("stages.generate", "add_arguments", "write training queries for the documents of a corpus"),
+    "mine": ("stages.mine", "add_arguments", "find documents that training queries are confused with"),
+    "label": ("stages.label", "add_arguments", "score training queries with a cross-encoder teacher"),
+    "adapt": ("stages.adapt", "add_arguments", "adapt a dense model to a corpus"),
+    "encode": ("stages.encode", "add_arguments", "encode one shard of a corpus to vectors"),
+    "expand": ("stages.expand", "add_arguments", "expand the documents of one shard of a corpus for BM25"),
+    "index": ("stages.index", "add_arguments", "index a corpus for BM25, or a shard of vectors"),
+    "retrieve": ("stages.retrieve", "add_arguments", "retrieve the top documents per query"),
+    "score": ("stages.rerank", "add_score_arguments", "score (query, document) pairs with a cross-encoder, each once"),
+    "rerank": ("stages.rerank", "add_arguments", "reorder the top of a run by stored pair scores"),
+    "fuse": ("stages.fuse", "add_arguments", "fuse several runs into one"),
+    "evaluate": ("stages.evaluate", "add_arguments", "compute the metrics of a run"),
+    "aggregate": ("stages.aggregate", "add_arguments", "make the tables of a grid, with verdicts"),
+    "plan": ("tools.plan", "add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
+    "status": ("tools.status", "add_arguments", "show what a grid is doing, or what became of it"),
+    "report": ("stages.report", "add_arguments", "write the report of a grid"),
 }
 
 

@@ -4,11 +4,17 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from beirgrid import cluster, config as configuration, environment, files, paths, provenance, status
-from beirgrid.arguments import in_file
-from beirgrid.errors import BeirgridError, ConfigError
-from beirgrid.grid import Grid
-from beirgrid.provenance import STAGE_VERSIONS
+from beirgrid.tools import cluster
+from beirgrid import config as configuration
+from beirgrid.core import environment
+from beirgrid.core import files
+from beirgrid.core import paths
+from beirgrid.core import provenance
+from beirgrid.tools import status
+from beirgrid.graph.arguments import in_file
+from beirgrid.core.errors import BeirgridError, ConfigError
+from beirgrid.graph.grid import Grid
+from beirgrid.core.provenance import STAGE_VERSIONS
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.persistence import PersistenceBase

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import attention
-from ..environment import BATCH_TOKENS
-from ..errors import BeirgridError, DataError
-from ..progress import Progress
-from . import cutting
+from ..core.environment import BATCH_TOKENS
+from ..core.errors import BeirgridError, DataError
+from ..core.progress import Progress
+from . import attention, cutting
 
 if TYPE_CHECKING:
     import torch

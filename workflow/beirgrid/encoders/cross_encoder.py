@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from ..progress import Progress
+from ..core.errors import DataError
+from ..core.progress import Progress
 from . import cutting
 from .base import Scorer, load_checkpoint, token_batches
 from .cutting import Beginning

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import saved
-from ..errors import DataError
-from ..progress import Progress
+from ..core.errors import DataError
+from ..core.progress import Progress
+from ..data import saved
 from .base import Encoder, load_checkpoint, token_batches
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import attention
-from . import cutting
+from . import attention, cutting
 from .base import Encoder, load_checkpoint
 
 if TYPE_CHECKING:

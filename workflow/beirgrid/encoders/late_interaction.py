@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from ..maxsim import TokenVectors
-from ..progress import Progress
+from ..core.errors import DataError
+from ..core.progress import Progress
+from ..search.maxsim import TokenVectors
 from .base import Encoder, load_checkpoint, token_batches
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..progress import Progress
+from ..core.progress import Progress
 from .base import check_finite, token_batches
 from .headed import HeadedEncoder
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import saved
-from ..errors import DataError
-from ..progress import Progress
+from ..core.errors import DataError
+from ..core.progress import Progress
+from ..data import saved
 from . import cutting
 from .base import Encoder, load_checkpoint, token_batches
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from ..progress import Progress
+from ..core.errors import DataError
+from ..core.progress import Progress
 from .base import check_finite, token_batches
 from .headed import HeadedEncoder
 

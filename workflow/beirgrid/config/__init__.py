@@ -1,0 +1,3 @@
+"""The configuration: registries, checked and typed."""
+
+from .load import *  # noqa: F403

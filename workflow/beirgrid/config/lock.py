@@ -1,0 +1,85 @@
+"""checkpoints.lock.json: the commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``.
+
+No source pins a commit of some checkpoints. The first fetch asks the hub for the commit of the branch main and writes
+it down; from then on that commit alone is used. A group commits the file, so that all its members use the same weights.
+Imported while Snakemake parses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..core import files
+from ..core.errors import DataError
+
+LOCK = "checkpoints.lock.json"
+RESOLVE = "resolve"
+_BRANCH = "main"
+
+
+def read() -> dict[str, Any]:
+    """Return the lock file's content, by checkpoint: ``commit``, and ``files`` with their SHA-256.
+
+    Raises:
+        DataError: the file is not what :func:`resolve` and :func:`check` write.
+    """
+    if not Path(LOCK).is_file():
+        return {}
+    try:
+        locked = files.read_json(LOCK)
+        whole = all(isinstance(entry["commit"], str) and isinstance(entry["files"], dict) for entry in locked.values())
+    except (ValueError, AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise DataError(f"{Path(LOCK).absolute()} is damaged: restore it, or remove it to resolve its checkpoints anew")
+    return dict(locked)
+
+
+def resolve(checkpoint: str) -> str:
+    """Return a checkpoint's commit from the lock file; if it has none, ask the hub once and write it down."""
+    with _alone():
+        locked = read()
+        if checkpoint not in locked:
+            from huggingface_hub import HfApi
+
+            commit = HfApi().model_info(checkpoint, revision=_BRANCH).sha
+            locked[checkpoint] = {"commit": commit, "files": {}}
+            files.write_json(LOCK, locked)
+    return str(locked[checkpoint]["commit"])
+
+
+def check(checkpoint: str, digests: dict[str, str]) -> None:
+    """Compare the SHA-256 of files as they were downloaded with the lock file's; write down those that it lacks.
+
+    Raises:
+        DataError: a file differs.
+    """
+    with _alone():
+        locked = read()
+        known = locked[checkpoint]["files"]
+        for name, digest in sorted(digests.items()):
+            if known.get(name, digest) != digest:
+                raise DataError(
+                    f"{name} of {checkpoint} has SHA-256 {digest}, {LOCK} says {known[name]}. {renewal(checkpoint)}"
+                )
+        if digests.keys() - known:
+            known.update(digests)
+            files.write_json(LOCK, dict(sorted(locked.items())))
+
+
+def renewal(checkpoint: str) -> str:
+    """Return how to replace a checkpoint's entry."""
+    return f"To use the hub's newest commit in its place, remove {checkpoint!r} from {LOCK} and run again."
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one process at a time change the lock file, on all machines that share the working directory."""
+    from filelock import FileLock
+
+    # The system's lock or none: a file that stands for one outlives a job that dies on another machine.
+    with FileLock(f".{LOCK}.flock", fallback_to_soft=False):
+        yield

@@ -1,0 +1,1 @@
+"""What every layer uses: errors, files, provenance, progress."""

@@ -1,0 +1,117 @@
+"""The environment in which the workflow's jobs run."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from .errors import BeirgridError
+
+# Tokens per batch by device; of the sizes tried on a CPU, small ones are as fast as larger ones.
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
+
+
+def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, on_gpu: str) -> None:
+    """Let ``python -m beirgrid`` in a job find this checkout's package and, outside conda, this Python.
+
+    Jobs inherit the environment of the Snakemake process, on a cluster that of the job's own. Conda
+    puts its environment before the PATH that is set here. Device, batch size, mirror and what runs on GPU nodes
+    go the same way: they do not change results, so they must not be params, whose change reruns jobs.
+
+    A Python of the jobs looks for no modules in the working directory: what lies there (a ``json.py``) is data.
+    """
+    os.environ["BEIRGRID_DEVICE"] = device
+    os.environ["BEIRGRID_BATCH_TOKENS"] = json.dumps(batch_tokens)
+    os.environ["BEIRGRID_MIRROR"] = mirror
+    os.environ["BEIRGRID_ON_GPU"] = on_gpu
+    package = str(Path(__file__).parents[2])
+    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ["PYTHONPATH"] = _prepend(package, os.environ.get("PYTHONPATH", ""))
+    os.environ["PATH"] = _prepend(str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+
+
+@cache
+def prepare_libraries() -> None:
+    """Let ranx and numba be imported where the user's home, or what is installed, cannot be written.
+
+    numba keeps compiled functions beside their source or in the user's home, and ir_datasets, which ranx imports,
+    makes a folder there. What has no place of its own gets a temporary one, until this process ends.
+    """
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and a user whom the machine does not know
+        os.environ["HOME"] = _temporary()
+        home = Path.home()
+    if not _made(Path(os.environ.get("IR_DATASETS_HOME", home / ".ir_datasets"))):
+        os.environ["IR_DATASETS_HOME"] = _temporary()
+    beside = all(_writable(_cache_beside(package)) for package in ("ranx", "beirgrid.search"))
+    others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
+    if not beside and not any(_writable(Path(folder)) for folder in others if folder):
+        os.environ["NUMBA_CACHE_DIR"] = _temporary()
+
+
+def _cache_beside(package: str) -> Path:
+    found = importlib.util.find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "__pycache__"
+
+
+def _made(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _writable(folder: Path) -> bool:
+    """Tell whether a file can be made in a folder, by making one: what is mounted read-only has the same modes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _temporary() -> str:
+    folder = tempfile.mkdtemp(prefix="beirgrid-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def check_temporary_folder() -> None:
+    """Raise BeirgridError unless 1 MB can be written to $TMPDIR: Snakemake's scheduler and the stages write there."""
+    folder = os.environ.get("TMPDIR", "")
+    try:
+        folder = folder or tempfile.gettempdir()
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            stream.write(bytes(2**20))
+            stream.flush()
+    except OSError as error:
+        where = f"TMPDIR: nothing can be written to {folder or 'any folder for temporary files'} ({error.strerror})"
+        raise BeirgridError(f"{where}; free space there, or set TMPDIR to another folder") from None
+
+
+def heed_hangup() -> None:
+    """Have SIGHUP, which a terminal that closes sends, end Snakemake as SIGTERM does: once the running jobs have ended.
+
+    Under ``nohup``, which has the signal ignored, it stays ignored.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+
+
+def _prepend(first: str, rest: str) -> str:
+    # An empty entry stands for the working directory.
+    others = [entry for entry in rest.split(os.pathsep) if entry and entry != first]
+    return os.pathsep.join([first, *others])

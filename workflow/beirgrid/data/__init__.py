@@ -1,0 +1,1 @@
+"""Collections, runs, published values and checkpoints: what stages read and write."""

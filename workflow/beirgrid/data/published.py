@@ -1,0 +1,67 @@
+"""Published values, and the verdict on our own beside them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ..core.errors import ConfigError, nearest
+from .metrics import parse_metric
+
+COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
+# The verdict beside a published value that cannot be compared with ours.
+OTHER_PROTOCOL = "other protocol"
+
+
+class Published(NamedTuple):
+    """One published value, with the tolerance class that it is held to.
+
+    ``protocol`` says why the value follows another protocol than beirgrid's, so that it is shown and not judged.
+    It is empty for the values that are judged.
+    """
+
+    system: str
+    dataset: str
+    metric: str
+    value: float
+    tolerance_class: str
+    source: str
+    note: str
+    protocol: str = ""
+
+
+def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:
+    """Yield the values of published/*.csv; a line that cannot be read is an error naming file and line."""
+    for path in files:
+        with path.open(encoding="utf-8", newline="") as stream:
+            rows = csv.DictReader(stream)
+            if rows.fieldnames != COLUMNS:
+                raise ConfigError(f"{path}: the columns should be {','.join(COLUMNS)}")
+            for row in rows:
+                where = f"{path}:{rows.line_num}"
+                if None in row or None in row.values():
+                    raise ConfigError(f"{where}: the line should have {len(COLUMNS)} values (quote those with a comma)")
+                parse_metric(row["metric"])
+                tolerance_class, text = row.pop("class"), row.pop("value")
+                if tolerance_class not in tolerances:
+                    hint = nearest(tolerance_class, tolerances)
+                    raise ConfigError(f"{where}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
+                try:
+                    value = float(text)
+                except ValueError:
+                    raise ConfigError(f"{where}: the value {text!r} is not a number") from None
+                yield Published(value=value, tolerance_class=tolerance_class, **row)
+
+
+def grade(value: float, published: float, tolerance: float) -> str:
+    """Return ``reproduced``, ``close`` (within twice the tolerance) or ``deviates``, on either side.
+
+    Better than published by more than the tolerance is a deviation too: it can hide leakage.
+    """
+    difference = abs(value - published)
+    slack = 1e-9  # so that a difference of exactly the tolerance counts as within it
+    if difference <= tolerance + slack:
+        return "reproduced"
+    return "close" if difference <= 2 * tolerance + slack else "deviates"

@@ -1,0 +1,106 @@
+"""Runs: ranked documents per query, in TREC format and canonical order.
+
+Canonical order is trec_eval's: scores compared as float32, highest first; of equal scores the
+larger document id (as a string) first. Files hold scores with nine digits, which float32 survives.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core import files
+from ..core.errors import DataError
+
+
+class Ranking(NamedTuple):
+    """The documents of one query: ``ids`` and float32 ``scores``, both [documents]."""
+
+    ids: list[str]
+    scores: np.ndarray
+
+
+Run = dict[str, Ranking]
+
+_INFINITE = 2.0**128 - 2.0**103  # the least number that float32 rounds to infinity
+
+
+def canonical(
+    query: str,
+    ids: Iterable[str],
+    scores: np.ndarray | list[float],
+    depth: int | None = None,
+    excluded: Collection[str] = (),
+) -> Ranking:
+    """Return a ranking in canonical order without the ``excluded`` documents, cut at ``depth``.
+
+    Raises:
+        DataError: a score is NaN.
+    """
+    ids = list(ids)
+    values = np.asarray(scores, np.float32)
+    if np.isnan(values).any():
+        raise DataError(f"query {query!r}: the score of document {ids[int(np.isnan(values).argmax())]!r} is NaN")
+    # Python's sort is stable: sorting by id and then by score leaves ties in id order.
+    by_id = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)
+    order = [by_id[i] for i in np.argsort(-values[by_id], kind="stable")]
+    order = [i for i in order if ids[i] not in excluded][:depth]
+    return Ranking([ids[i] for i in order], values[order])
+
+
+def write(path: str | Path, run: Run, tag: str) -> None:
+    """Write a run as gzipped TREC lines, atomically. The same run gives the same bytes."""
+    with (
+        files.atomic(path) as temporary,
+        temporary.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0) as stream,
+    ):
+        for query, (ids, scores) in run.items():
+            lines = (
+                f"{query} Q0 {document} {rank} {score:.9g} {tag}\n"
+                for rank, (document, score) in enumerate(zip(ids, scores.tolist(), strict=True), start=1)
+            )
+            stream.write("".join(lines).encode())
+
+
+def read(path: str | Path) -> Run:
+    """Read a TREC run (gzipped or plain) into canonical order; queries keep the file's order.
+
+    As in trec_eval, ASCII white space separates the columns, and the second and the fourth one mean nothing.
+
+    Raises:
+        DataError: naming file and line, for lines that are not TREC format or not UTF-8, scores that float32 does not
+            hold, documents that are ranked twice for a query, or an empty or truncated file.
+    """
+    collected: dict[str, dict[str, float]] = {}
+    opener = gzip.open if str(path).endswith(".gz") else open
+    number = 0
+    try:
+        if not Path(path).stat().st_size:
+            raise EOFError("it has no bytes")
+        with opener(path, "rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                first, _, second, _, text, _ = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
+                query, document, score = first.decode(), second.decode(), float(text)
+                if not abs(score) < _INFINITE or b"_" in text:  # Python reads 1_000 as a number
+                    raise DataError(f"{path}:{number}: the score {text.decode()} is not a number that float32 holds")
+                documents = collected.setdefault(query, {})
+                if document in documents:
+                    raise DataError(f"{path}:{number}: document {document!r} is ranked twice for query {query!r}")
+                documents[document] = score
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
+    except ValueError:
+        raise DataError(f"{path}:{number}: not a TREC run line (query Q0 document rank score tag)") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: truncated or corrupt after line {number} ({error}). {files.REMEDY}") from None
+    return {
+        query: canonical(query, documents, np.fromiter(documents.values(), np.float32, len(documents)))
+        for query, documents in collected.items()
+    }

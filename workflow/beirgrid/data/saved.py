@@ -1,0 +1,86 @@
+"""What a checkpoint of sentence-transformers says of its own use, held against its registry entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DataError
+
+# What sentence-transformers calls the text before a document, in the order in which it looks for it.
+_DOCUMENT = ("document", "passage", "corpus")
+# The kinds of checkpoints that bring what stands before their texts (late interaction) and say so under model_type.
+_OWN_MARKERS = ("ColBERT", "MultiVectorEncoder")
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    """Return what ``config_sentence_transformers.json`` says; a checkpoint without that file says nothing."""
+    path = folder / "config_sentence_transformers.json"
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+
+
+def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
+    """Refuse a checkpoint whose own prompts the entry neither takes nor replaces.
+
+    Args:
+        name: of the model.
+        folder: the checkpoint.
+        given: for which of ``query`` and ``document`` the entry has a prompt, be it empty.
+    """
+    saved = settings(folder)
+    prompts = {role: text for role, text in (saved.get("prompts") or {}).items() if text}
+    if not prompts or saved.get("model_type") in _OWN_MARKERS:
+        return
+    if saved.get("model_type") == "CrossEncoder":
+        raise DataError(
+            f"model {name!r}: its checkpoint has prompts of its own, {json.dumps(prompts, ensure_ascii=False)}, but a "
+            "cross-encoder reads query and document alone here: it cannot be used"
+        )
+    left_out = [role for role in ("query", "document") if role not in given and _has_prompt(role, saved)]
+    if left_out:
+        written = ", ".join(f'{role}: "…"' for role in left_out)
+        default = saved.get("default_prompt_name")
+        raise DataError(
+            f"model {name!r}: its checkpoint has prompts of its own"
+            f"{f' (by default {default!r})' if default else ''}, which the entry leaves out: "
+            f"{json.dumps(prompts, ensure_ascii=False)}. Write under models.{name} what stands before each "
+            f'{" and each ".join(left_out)}: prompts: {{{written}}}, or "" for nothing'
+        )
+
+
+def _has_prompt(role: str, saved: dict[str, Any]) -> bool:
+    """Tell whether a text of this role may need one of the checkpoint's prompts."""
+    prompts = saved["prompts"]
+    named = next((name for name in ((role,) if role == "query" else _DOCUMENT) if name in prompts), None)
+    if named or saved.get("default_prompt_name"):
+        return bool(prompts[named or saved["default_prompt_name"]])
+    # Prompts under other names (s2p_query) are meant for queries, unless they are the documents'.
+    return role == "query" and any(text for name, text in prompts.items() if name not in _DOCUMENT)
+
+
+def check_use(folder: Path, kind: str, similarity: str) -> None:
+    """Refuse a checkpoint that is saved as another kind of model, or is compared by another similarity.
+
+    Args:
+        folder: the checkpoint.
+        kind: the class of sentence-transformers that opens it.
+        similarity: the entry's, ``cosine`` or ``dot``.
+    """
+    saved = settings(folder)
+    if saved.get("model_type", kind) != kind:
+        raise DataError(f"{folder} is saved as a {saved['model_type']}, not as a {kind}: give the entry its family")
+    own = saved.get("similarity_fn_name")
+    # The library writes cosine where nobody chose. Vectors that are all 1 long rank alike by every similarity.
+    if own not in (None, "cosine", similarity) and not _normalises(folder):
+        raise DataError(
+            f"{folder} is compared by {own!r} (similarity_fn_name in its config_sentence_transformers.json), but the "
+            f"entry's similarity is {similarity!r}: change the entry, or that file if it is wrong"
+        )
+
+
+def _normalises(folder: Path) -> bool:
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text("utf-8")) if path.is_file() else []
+    return bool(modules) and str(modules[-1]["type"]).endswith(".Normalize")

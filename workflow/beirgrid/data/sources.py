@@ -1,0 +1,434 @@
+"""Where collections come from: each source yields documents, queries and qrels in one form.
+
+Sources stream: nothing here holds a corpus in memory. Every value carries where it was read
+(``place``), so that an error can name file and line.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ..config import Corpus, Dataset, both_forms, local_forms, resolve_path
+from ..core.errors import DataError, quoted
+from . import downloads
+
+# Relevance grades are at most this far from 0.
+MAX_GRADE = 100
+# What the header line of a qrels file calls its columns, in lower case, hyphens in place of underscores and spaces.
+_HEADERS = {
+    "query": ("query-id", "query", "qid", "topic-id", "topic"),
+    "document": ("corpus-id", "doc-id", "docid", "document-id", "document", "doc", "docno", "did", "passage-id", "pid"),
+    "score": ("score", "relevance", "rel", "grade", "label", "judgement", "judgment"),
+}
+_COLUMNS = {name: column for column, names in _HEADERS.items() for name in names}
+
+
+class Document(NamedTuple):
+    """One document of a corpus."""
+
+    id: str
+    title: str
+    text: str
+    place: str
+
+
+class Query(NamedTuple):
+    """One query."""
+
+    id: str
+    text: str
+    place: str
+
+
+class Judgement(NamedTuple):
+    """One line of qrels; grades above 0 are relevant."""
+
+    query: str
+    document: str
+    grade: int
+    place: str
+
+
+class Exclusion(NamedTuple):
+    """A document that the benchmark does not let be ranked for a query (BRIGHT)."""
+
+    query: str
+    document: str
+    place: str
+
+
+class Source(Protocol):
+    """A provider of one collection."""
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents in the collection's own order."""
+        ...
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        """Yield the queries of a dataset, judged or not."""
+        ...
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
+        """Yield the qrels of a dataset, and the documents that are not ranked for a query."""
+        ...
+
+
+def open_source(corpus: Corpus) -> Source:
+    """Return the source that a corpus entry names."""
+    sources: dict[str, Callable[[Corpus], Source]] = {
+        "local": LocalSource,
+        "ir_datasets": IrDatasetsSource,
+        "huggingface": HuggingFaceSource,
+    }
+    return sources[corpus.source](corpus)
+
+
+@dataclass(frozen=True)
+class LocalSource:
+    """A folder in BEIR layout: corpus.jsonl, queries.jsonl, qrels/{split}.tsv, each plain or .gz."""
+
+    corpus: Corpus
+
+    @property
+    def folder(self) -> Path:
+        """The folder, absolute."""
+        assert self.corpus.path is not None
+        return resolve_path(self.corpus.path)
+
+    def documents(self) -> Iterator[Document]:
+        for row, place in _json_lines(self._file("corpus.jsonl")):
+            yield Document(_id(row, place), _text(row, "title", place), _text(row, "text", place), place)
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        for row, place in _json_lines(self._file("queries.jsonl")):
+            yield Query(_id(row, place), _text(row, "text", place, required=True), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+        layout = None
+        for line, place in _lines(self._file(f"qrels/{dataset.split}.tsv")):
+            if layout is None:
+                layout = _header(line, place)
+                if layout:
+                    continue
+                layout = _BEIR if line.count("\t") == 2 or len(line.split()) != 4 else _TREC
+            fields = line.split(layout.separator)
+            if len(fields) != layout.width:
+                raise DataError(f"{place}: expected {layout.expected}, got {quoted(line)}")
+            query, document, score = (fields[at] for at in layout.columns)
+            yield Judgement(query, document, _grade(score, place), place)
+
+    def _file(self, name: str) -> Path:
+        forms = local_forms(self.folder, name)
+        if not forms:
+            raise DataError(f"{self.folder} has no {name} (or {name}.gz)")
+        if len(forms) > 1:
+            raise DataError(both_forms(self.folder, name))
+        return forms[0]
+
+
+class _Layout(NamedTuple):
+    """How a qrels file is laid out: where in a line of so many fields query, document and score stand."""
+
+    expected: str
+    separator: str | None
+    width: int
+    columns: tuple[int, int, int]
+
+
+_BEIR = _Layout("query-id, corpus-id and score with tabs between", "\t", 3, (0, 1, 2))
+_TREC = _Layout("the four columns of TREC (query, 0, document, grade)", None, 4, (0, 2, 3))
+
+
+def _header(line: str, place: str) -> _Layout | None:
+    """Return the layout that the first line of a qrels file names, or None if that line is a judgement."""
+    separator = "\t" if "\t" in line else None
+    names = [re.sub("[ _]", "-", name.strip().lower()) for name in line.split(separator)]
+    found = [_COLUMNS.get(name, "") for name in names]
+    if all(found.count(column) == 1 for column in _HEADERS):
+        query, document, score = (found.index(column) for column in _HEADERS)
+        expected = f"the columns of the header ({', '.join(names)})"
+        return _Layout(expected, separator, len(names), (query, document, score))
+    if any(found) and not re.fullmatch(_WHOLE, names[-1]):
+        known = "; ".join(f"{column}: {', '.join(names)}" for column, names in _HEADERS.items())
+        raise DataError(f"{place}: the header {quoted(line)} does not name each column once ({known})")
+    return None
+
+
+_WHOLE = "[+-]?[0-9]+"
+
+
+def _grade(text: str, place: str) -> int:
+    if not re.fullmatch(_WHOLE, text):
+        raise DataError(f"{place}: the score {quoted(text)} is not a whole number")
+    if len(text.lstrip("+-0")) > len(str(MAX_GRADE)):  # before int(), which refuses thousands of digits
+        raise DataError(f"{place}: {quoted(text)} is no relevance grade (at most {MAX_GRADE})")
+    return int(text)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (line, "file:number") without line ends (LF or CRLF), a byte order mark or blank lines.
+
+    Raises:
+        DataError: naming file and line, for what is not UTF-8, not whole, or has carriage returns within a line.
+    """
+    number = 0
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if "\r" in text.strip():
+                    raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
+                if text.strip():
+                    yield text, f"{path}:{number}"
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
+
+
+def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    for line, place in _lines(path):
+        try:
+            row = json.loads(line, object_pairs_hook=_object)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
+        except (RecursionError, ValueError) as error:  # nested too deep, a number too long, a key twice
+            raise DataError(f"{place}: JSON that cannot be read ({error})") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
+        yield row, place
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; Python's own takes the last value of a key that occurs twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {quoted(next(key for key in keys if keys.count(key) > 1))} occurs twice")
+    return row
+
+
+def _id(row: dict[str, Any], place: str, key: str = "_id") -> str:
+    value = row.get(key)
+    if value is None or value == "":
+        raise DataError(f"{place}: no {key}")
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
+    return _encodable(str(value), key, place)
+
+
+def _text(row: dict[str, Any], key: str, place: str, required: bool = False) -> str:
+    value = row.get(key)
+    if value is None and not required:
+        return ""  # BEIR collections without titles leave the key out, or put null
+    if not isinstance(value, str):
+        raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
+    return _encodable(value, key, place)
+
+
+def _encodable(text: str, key: str, place: str) -> str:
+    """Refuse half of a surrogate pair, which JSON can escape but UTF-8 cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: {key!r} has a lone surrogate, {error.object[error.start]!a}") from None
+    return text
+
+
+@dataclass(frozen=True)
+class IrDatasetsSource:
+    """A collection of the ir_datasets catalogue, which downloads it and checks its MD5."""
+
+    corpus: Corpus
+
+    def documents(self) -> Iterator[Document]:
+        assert self.corpus.id is not None
+        with _errors_of_library(_ir_datasets_failed, self.corpus.id):
+            loaded = _load(self.corpus.id)
+            # The first document comes when all are downloaded and unpacked.
+            with downloads.one_at_a_time(loaded.docs_namespace() or self.corpus.id):
+                documents = iter(loaded.docs_iter())
+                first = list(islice(documents, 1))
+            for document in chain(first, documents):
+                place = f"{self.corpus.id} document {document.doc_id!a}"
+                title, text = getattr(document, "title", "") or "", _body(document)
+                yield Document(
+                    _encodable(document.doc_id, "id", place),
+                    _encodable(title, "title", place),
+                    _encodable(text, "text", place),
+                    place,
+                )
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        assert dataset.id is not None
+        with _errors_of_library(_ir_datasets_failed, dataset.id):
+            for query in _load(dataset.id).queries_iter():
+                place = f"{dataset.id} query {query.query_id!a}"
+                text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
+                yield Query(_encodable(query.query_id, "id", place), _encodable(text, "text", place), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
+        assert dataset.id is not None
+        with _errors_of_library(_ir_datasets_failed, dataset.id):
+            loaded = _load(dataset.id)
+            if not loaded.has_qrels():
+                raise DataError(f"{dataset.id} has no qrels in ir_datasets; a part of it may have ({dataset.id}/test?)")
+            # In BRIGHT's qrels a grade, -100, means that a document is excluded.
+            excluded = {grade for grade, meaning in loaded.qrels_defs().items() if meaning.startswith("Excluded")}
+            for judgement in loaded.qrels_iter():
+                place = f"{dataset.id} qrels of query {judgement.query_id!r}"
+                if judgement.relevance in excluded:
+                    yield Exclusion(judgement.query_id, judgement.doc_id, place)
+                else:
+                    yield Judgement(judgement.query_id, judgement.doc_id, judgement.relevance, place)
+
+
+def _body(document: Any) -> str:
+    """Return a document's text without its title (``text`` in BEIR, ``body`` in TREC collections)."""
+    for name in ("text", "body"):
+        if hasattr(document, name):
+            return str(getattr(document, name) or "")
+    return str(document.default_text())
+
+
+def _load(identifier: str) -> Any:
+    import ir_datasets
+
+    downloads.prepare()
+    try:
+        return ir_datasets.load(identifier)
+    except KeyError:
+        raise DataError(f"ir_datasets has no dataset {identifier!r}; see ir-datasets.com for the ids") from None
+
+
+def _ir_datasets_failed(identifier: str, error: Exception) -> str:
+    if "disk space" in str(error):  # it looks before it downloads
+        return f"{identifier}: the disk is full: {error}"
+    return (
+        f"{identifier}: the download failed or is not the expected file ({type(error).__name__}: {error}). "
+        "Run again to fetch it; if the broken file is an older one, delete it first "
+        f"under {os.environ.get('IR_DATASETS_HOME', '~/.ir_datasets')}."
+    )
+
+
+@dataclass(frozen=True)
+class HuggingFaceSource:
+    """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR, MTEB or BRIGHT layout.
+
+    The first three have the configurations ``corpus`` and ``queries``. The qrels are a configuration too, or a
+    dataset of their own (BeIR/scifact-qrels), which the dataset's entry then names. BRIGHT has ``documents`` and
+    ``examples``, a split per corpus, where an example is a query with the documents that are relevant and those
+    that are not ranked. Only data files are read: the library runs no code of a dataset.
+    """
+
+    corpus: Corpus
+
+    def documents(self) -> Iterator[Document]:
+        name, split = ("corpus", "documents"), self.corpus.split or ""
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, split):
+            text = _text(row, "content" if "content" in row else "text", place)
+            yield Document(_id(row, place), _text(row, "title", place), text, place)
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        name = ("queries", "examples")
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, dataset.split):
+            yield Query(_id(row, place), _text(row, "query" if "query" in row else "text", place, required=True), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
+        identifier, revision = self.corpus.id, self.corpus.revision
+        if dataset.id:
+            identifier, revision = dataset.id, dataset.revision
+        for row, place in _hub_rows(identifier, revision, ("qrels", "default", "examples"), dataset.split):
+            if "gold_ids" in row:
+                yield from _example(row, place)
+                continue
+            grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
+            if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
+                raise DataError(f"{place}: the score {grade!r} is not a whole number")
+            yield Judgement(_id(row, place, "query-id"), _id(row, place, "corpus-id"), int(grade), place)
+
+
+def _example(row: dict[str, Any], place: str) -> Iterator[Judgement | Exclusion]:
+    """Yield the relevant documents of one of BRIGHT's examples, and those not ranked (["N/A"] where there are none)."""
+    query = _id(row, place)
+    for document in _ids(row, "gold_ids", place):
+        yield Judgement(query, document, 1, place)
+    for document in _ids(row, "excluded_ids", place):
+        if document != "N/A":
+            yield Exclusion(query, document, place)
+
+
+def _ids(row: dict[str, Any], key: str, place: str) -> list[str]:
+    values = row.get(key)
+    if not isinstance(values, list):
+        raise DataError(f"{place}: {key!r} should be a list, got {type(values).__name__}")
+    return [_id({key: value}, place, key) for value in values]
+
+
+def _hub_rows(
+    identifier: str | None, revision: str | None, configurations: tuple[str, ...], split: str = ""
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield (row, place) of the first of the configurations that a dataset has.
+
+    Of several splits the one of that name is read, or the one that is called as the configuration is.
+    """
+    import datasets
+
+    assert identifier is not None
+    assert revision is not None
+    datasets.disable_progress_bars()
+    with _errors_of_library(_hub_failed, f"{identifier} at {revision[:12]}"):
+        have = datasets.get_dataset_config_names(identifier, revision=revision)
+        name = next((name for name in configurations if name in have), None)
+        if name is None:
+            raise DataError(
+                f"{identifier} has no configuration {' or '.join(configurations)} (it has {', '.join(have)}), "
+                "so it is not in BEIR, NanoBEIR, MTEB or BRIGHT layout"
+            )
+        splits = datasets.load_dataset(identifier, name, revision=revision)
+        wanted = next((key for key in (split, name) if key in splits), None)
+        # Queries and documents often have one split, whatever its name; qrels must have the one asked for.
+        if wanted is None and (len(splits) > 1 or name in ("qrels", "default", "examples")):
+            raise DataError(
+                f"{identifier}: its configuration {name!r} has no split {split or name!r} (it has {', '.join(splits)})"
+            )
+        rows = splits[wanted or next(iter(splits))]
+        number = 0
+        for batch in rows.iter(1000):
+            for values in zip(*batch.values(), strict=True):
+                number += 1
+                row = dict(zip(batch, values, strict=True))
+                yield {"_id": row.get("id"), **row}, f"{identifier} {name} row {number}"
+
+
+def _hub_failed(what: str, error: Exception) -> str:
+    return f"{what} cannot be read ({type(error).__name__}: {error})"
+
+
+@contextmanager
+def _errors_of_library(explain: Callable[[str, Exception], str], what: str) -> Iterator[None]:
+    """Turn what a library raises on a missing, unreachable or broken dataset into one DataError.
+
+    It can be of nearly every type: ir_datasets, say, trusts archives whose MD5 it knows. A full disk and a missing
+    permission are raised as they are, for they are not the dataset's fault.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+            raise
+        raise DataError(explain(what, error)) from error

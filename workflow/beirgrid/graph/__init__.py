@@ -1,0 +1,1 @@
+"""The job graph: paths, cells, inputs, resources."""

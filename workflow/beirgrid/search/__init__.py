@@ -1,0 +1,1 @@
+"""Search engines: BM25, inner product, impacts, MaxSim."""

@@ -1,0 +1,107 @@
+"""Exact search with learned sparse vectors: postings with impacts, on disk, a shard at a time.
+
+The index of a shard is a folder of arrays, the columns of its matrix [documents, vocabulary]:
+``starts.npy`` int64 [vocabulary + 1], ``documents.npy`` int32 and ``impacts.npy`` float32 [postings], and
+its shape in ``shape.npy``.
+Scores are exact float32 dot products. Lucene's impact index rounds weights to integers, and is slower
+(``make bench``, part sparse).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import files
+from ..core.environment import prepare_libraries
+from ..core.errors import DataError
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+def write_index(weights: scipy.sparse.csr_matrix, folder: Path) -> None:
+    """Write float32 [documents, vocabulary] as postings per term into an existing empty folder."""
+    postings = weights.tocsc()
+    postings.sort_indices()
+    np.save(folder / "shape.npy", np.array(weights.shape, np.int64))
+    np.save(folder / "starts.npy", postings.indptr.astype(np.int64))
+    np.save(folder / "documents.npy", postings.indices.astype(np.int32, copy=False))
+    np.save(folder / "impacts.npy", postings.data.astype(np.float32, copy=False))
+
+
+def search_shards(
+    shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search shards one after another and merge.
+
+    Only the postings of the queries' terms are read, and only one shard is mapped at a time.
+
+    Args:
+        shards: folders that ``write_index`` filled; their rows, one after another, are the corpus's rows.
+        queries: float32 [queries, vocabulary].
+        depth: documents per query.
+
+    Returns:
+        float32 scores and int64 corpus rows, both [queries, depth], best first; documents that share no
+        term with a query are not found, and the row is -1 where there are none left.
+    """
+    import faiss
+
+    best = faiss.ResultHeap(queries.shape[0], depth, keep_max=True)
+    first = 0
+    for folder in shards:
+        with files.reading(folder):
+            size, vocabulary = np.load(folder / "shape.npy")
+            starts, documents, impacts = (
+                np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("starts", "documents", "impacts")
+            )
+            if not len(starts) - 1 == vocabulary or not starts[-1] == len(documents) == len(impacts):
+                raise ValueError(f"{vocabulary:,} terms have {starts[-1]:,} postings; there are {len(documents):,}")
+        if vocabulary != queries.shape[1]:
+            raise DataError(
+                f"{folder} has a vocabulary of {vocabulary:,} terms, but the model has {queries.shape[1]:,}: "
+                "the checkpoint changed since the corpus was indexed"
+            )
+        scores, rows = _kernel()(
+            queries.indptr.astype(np.int64), queries.indices, queries.data, starts, documents, impacts, size, depth
+        )
+        best.add_result(scores, np.where(rows < 0, -1, rows + first))
+        first += size
+        del starts, documents, impacts  # unmapped before the next shard is mapped
+    best.finalize()
+    return best.D, best.I
+
+
+@cache
+def _kernel() -> Any:
+    """Return the compiled search of one shard (ranx brings numba)."""
+    prepare_libraries()
+    import numba
+
+    @numba.njit(parallel=True, nogil=True, cache=True)
+    def search(starts_q, terms, weights, starts, documents, impacts, size, depth):  # type: ignore[no-untyped-def]
+        """Add up impact × weight over each query's terms; keep the ``depth`` best documents above 0."""
+        number = len(starts_q) - 1
+        scores = np.full((number, depth), -np.inf, np.float32)
+        rows = np.full((number, depth), -1, np.int64)
+        for query in numba.prange(number):
+            total = np.zeros(size, np.float32)
+            for at in range(starts_q[query], starts_q[query + 1]):
+                for posting in range(starts[terms[at]], starts[terms[at] + 1]):
+                    total[documents[posting]] += weights[at] * impacts[posting]
+            found = np.nonzero(total)[0]
+            if len(found) > depth:
+                values = total[found]
+                cut = np.partition(values, len(found) - depth)[len(found) - depth]
+                above = found[values > cut]
+                found = np.concatenate((above, found[values == cut][: depth - len(above)]))
+            scores[query, : len(found)] = total[found]
+            rows[query, : len(found)] = found
+        return scores, rows
+
+    return search

@@ -1,0 +1,142 @@
+"""Measure what this machine does per second, through the code of the stages: what ``plan`` computes times with."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import io
+import json
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..core import files
+from ..core.environment import BATCH_TOKENS
+
+# Random weights in these shapes: MiniLM's on a CPU, BERT-base's on a GPU, which a smaller one would not fill.
+_SHAPES: dict[str, dict[str, Any]] = {
+    "cpu": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
+    "cuda": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+}
+_WORDS = 150
+# Texts per measurement of a model: some ten seconds.
+_TEXTS = {"cpu": 1000, "cuda": 20_000}
+_VECTORS, _DIMENSIONS, _QUERIES = 200_000, 384, 500
+
+
+def calibrate(path: Path) -> None:
+    """Write ``rates`` (those of ``resources.RATES``), ``device``, ``machine`` and ``cpus`` to ``path``."""
+    from ..encoders import pick_device
+
+    device = pick_device("auto")
+    texts = list(_texts(random.Random(0), 20_000))  # noqa: S311
+    rates: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
+        for name, measure in (("model_flops", _model), ("search_flops", _search), ("index_mb", _index)):
+            print(f"calibrate: {name} …", file=sys.stderr, flush=True)
+            rates[name] = float(f"{measure(Path(folder), device, texts):.4g}")
+        print("calibrate: lucene_postings …", file=sys.stderr, flush=True)
+        rates["lucene_postings"] = float(f"{_lucene(Path(folder), texts):.4g}")
+    measured = {
+        "rates": rates,
+        "device": device,
+        "machine": _machine(device),
+        "cpus": len(os.sched_getaffinity(0)),
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    files.write_json(path, measured)
+    print(f"calibrate: wrote {path}", file=sys.stderr)
+
+
+def _machine(device: str) -> str:
+    if device == "cuda":
+        import torch
+
+        return f"{platform.node()}, {torch.cuda.get_device_name()}"
+    return f"{platform.node()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def _texts(rng: random.Random, count: int) -> Iterator[str]:
+    """Yield texts of words that are as unevenly frequent as those of a language."""
+    words = [f"{chr(97 + n % 26)}{n}" for n in range(30_000)]
+    weights = [1 / (rank + 1) for rank in range(len(words))]
+    for _ in range(count):
+        yield " ".join(rng.choices(words, weights, k=_WORDS))
+
+
+def _model(folder: Path, device: str, texts: list[str]) -> float:
+    """Return the arithmetic per second of encoding with a model of random weights."""
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    from ..encoders import DenseEncoder
+
+    words = sorted({word for text in texts for word in text.split()})
+    vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
+    model = BertModel(BertConfig(vocab_size=len(vocabulary), **_SHAPES[device]))
+    model.save_pretrained(folder / "model")
+    BertTokenizer(vocab=vocabulary, model_max_length=512).save_pretrained(folder / "model")
+    layers = sum(weight.numel() for weight in model.encoder.parameters())
+    spec = {"pooling": "mean", "similarity": "cosine", "max_length": 256}
+    encoder = DenseEncoder(folder / "model", spec, device, "auto", BATCH_TOKENS)
+    encoder.encode_documents(texts[:50])
+    texts = texts[: _TEXTS[device]]
+    started = time.monotonic()
+    encoder.encode_documents(texts)
+    return len(texts) * (_WORDS + 2) * 2 * layers / (time.monotonic() - started)
+
+
+def _search(folder: Path, device: str, texts: list[str]) -> float:
+    """Return the arithmetic per second of an exact search."""
+    import faiss
+    import numpy as np
+
+    from ..stages.retrieve import search_shards
+
+    rng = np.random.default_rng(0)
+    index = faiss.IndexFlatIP(_DIMENSIONS)
+    index.add(rng.standard_normal((_VECTORS, _DIMENSIONS), np.float32))
+    faiss.write_index(index, str(folder / "0.faiss"))
+    queries = rng.standard_normal((_QUERIES, _DIMENSIONS), np.float32)
+    started = time.monotonic()
+    search_shards([folder / "0.faiss"], queries, 1000)
+    return 2.0 * _VECTORS * _DIMENSIONS * _QUERIES / (time.monotonic() - started)
+
+
+def _index(folder: Path, device: str, texts: list[str]) -> float:
+    """Return the MB of text per second that Lucene indexes."""
+    from ..search import lucene
+
+    (folder / "documents").mkdir()
+    with (folder / "documents" / "corpus.jsonl").open("w") as stream:
+        for number, text in enumerate(texts):
+            stream.write(json.dumps({"_id": str(number), "title": "", "text": text}) + "\n")
+    started = time.monotonic()
+    with contextlib.redirect_stdout(io.StringIO()):
+        lucene.build_index(folder / "documents", folder / "lucene", "flat", "en", _threads(), 1500)
+    return sum(map(len, texts)) / 1e6 / (time.monotonic() - started)
+
+
+def _lucene(folder: Path, texts: list[str]) -> float:
+    """Return the postings per second of BM25, counted as ``resources`` does."""
+    from ..graph.resources import met_postings
+    from ..search import lucene
+
+    queries = {str(number): " ".join(text.split()[:12]) for number, text in enumerate(texts[:_QUERIES])}
+    options: dict[str, Any] = {"fields": "flat", "language": "en", "k1": 0.9, "b": 0.4}
+    (folder / "run").mkdir()
+    started = time.monotonic()
+    with contextlib.redirect_stdout(io.StringIO()):
+        lucene.search(
+            folder / "lucene", queries, folder / "run", **options, depth=1000, threads=_threads(), memory_mb=1500
+        )
+    return met_postings(len(queries), 12, len(texts)) / (time.monotonic() - started)
+
+
+def _threads() -> int:
+    return min(8, len(os.sched_getaffinity(0)))

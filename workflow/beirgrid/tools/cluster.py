@@ -1,0 +1,53 @@
+"""SLURM jobs that outlived the Snakemake process which submitted them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from ..core.errors import BeirgridError
+
+# Snakemake's SLURM plugin names all jobs of a run by the run's UUID, after a prefix if one is set.
+_RUN = re.compile(r"([\w-]+_)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class OrphanError(BeirgridError):
+    """Jobs of an earlier run still write to the files that this run would write."""
+
+
+def refuse_beside_orphans(folder: Path, executor: str) -> None:
+    """Raise OrphanError if jobs of an earlier run that works in ``folder`` are in SLURM's queue.
+
+    After a SIGKILL of Snakemake, or a crash of its machine, its jobs go on: a second run would write
+    the same files beside them. To be called before a run's first job. The cluster is asked, not a
+    marker file, which could be stale; on a machine without SLURM, and in a folder in which no SLURM
+    job ever ran, other executors need no answer.
+    """
+    submitted = executor == "slurm" or (folder / ".snakemake" / "slurm_logs").exists()
+    if not (submitted and shutil.which("squeue")):
+        return
+    command = ["squeue", "--noheader", "--format=%j|%u|%Z"]  # pending, running and ending jobs
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        raise OrphanError(f"squeue does not say whether jobs of an earlier run live: {listed.stderr.strip()}")
+    runs = runs_in(folder, listed.stdout)
+    if runs:
+        raise OrphanError("\n".join(_explain(name, user, jobs) for (name, user), jobs in runs.items()))
+
+
+def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
+    """Count the jobs per (run, user) among those that work in ``folder``."""
+    rows = (line.split("|", 2) for line in listing.splitlines())
+    here = folder.resolve()
+    return Counter((name, user) for name, user, place in rows if _RUN.fullmatch(name) and Path(place).resolve() == here)
+
+
+def _explain(name: str, user: str, jobs: int) -> str:
+    return (
+        f"SLURM still has {jobs} job(s) of an earlier run in this folder (run {name}, user {user}), which write "
+        f"the files that this run would write. Wait until they end (squeue --name {name}) or cancel them "
+        f"(scancel --name {name}); then run again."
+    )

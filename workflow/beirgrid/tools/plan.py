@@ -1,0 +1,381 @@
+"""What a grid will take, before anything runs; and planned beside actual, after."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from logging import LogRecord
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .. import config as configuration
+from ..core.errors import BeirgridError, ConfigError
+from ..graph import resources
+from ..graph.grid import Grid
+from ..graph.resources import Need
+from .calibrate import calibrate
+
+_BASE = ("datasets", "systems", "config")
+# Rows of which a table shows all without being asked.
+_READABLE = 60
+SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that Snakemake would run, and what it is expected to take."""
+
+    rule: str
+    wildcards: dict[str, str]
+    need: Need
+    outputs: tuple[str, ...]
+    benchmark: str
+    threads: int
+    on_gpu: bool
+    mem_mb: int
+    runtime: int
+
+    @property
+    def name(self) -> str:
+        """Rule and wildcards, for messages."""
+        return " ".join([self.rule, *self.wildcards.values()])
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of a GPU."""
+        return self.need.seconds / 3600 if self.on_gpu else 0.0
+
+    @property
+    def cpu_hours(self) -> float:
+        """Hours of a core, of a job that asks for no GPU."""
+        return 0.0 if self.on_gpu else self.need.seconds * self.threads / 3600
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid plan``."""
+    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.add_argument(
+        "--jobs", default=100, type=_positive, help="jobs at once, for the disk that is taken on the way"
+    )
+    parser.add_argument("--cells", action="store_true", help="a row for each system on each dataset too")
+    parser.add_argument("--format", choices=["text", "json"], default="text")
+    parser.add_argument(
+        "--calibrate", action="store_true", help="measure this machine first, about a minute; later plans use it"
+    )
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} jobs at once are none")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the plan of a grid."""
+    args.configfile = [path.absolute() for path in args.configfile]
+    if missing := [path for path in args.configfile if not path.is_file()]:
+        raise BeirgridError(f"there is no configfile {missing[0]}")
+    args.directory.mkdir(parents=True, exist_ok=True)
+    os.chdir(args.directory)
+    if args.calibrate:
+        calibrate(Path(resources.CALIBRATION))
+    plan = make_plan(args.configfile, args.config, args.jobs)
+    if args.format == "json":
+        print(json.dumps(plan, indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(_text(plan, args.cells)))
+
+
+def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) -> dict[str, Any]:
+    """Return the plan of the grid in the working directory, sizes in MB, as JSON can hold it."""
+    grid = Grid(*_merged(configfiles, settings))
+    options = [*_option("--configfile", configfiles), *_option("--config", settings)]
+    jobs = list(_jobs(grid, options))
+    everything = list(_jobs(grid, [*options, "--forceall"])) if Path("results").is_dir() else jobs
+    return {
+        "systems": list(grid.config.grid_systems),
+        "datasets": list(grid.config.grid_datasets),
+        "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
+        "rates": _rates(grid),
+        "device": grid.needs.device,
+        "jobs_in_all": len(everything),
+        "total": _sums(jobs),
+        "peak_mb": _peak(jobs, at_once),
+        "at_once": at_once,
+        "rules": {rule: _sums(mine) | _largest(mine) for rule, mine in _by(jobs, lambda job: job.rule).items()},
+        "largest": {key: _largest_job(jobs, key) for key in ("mem_mb", "runtime") if jobs},
+        "too_large": list(_too_large(grid, jobs)),
+        "cells": list(_cells(grid, jobs)),
+        "actual": list(_actual(everything)),
+    }
+
+
+def _option(name: str, values: Iterable[Any]) -> list[str]:
+    return [name, *map(str, values)] if values else []
+
+
+def _merged(configfiles: list[Path], settings: list[str]) -> tuple[configuration.Config, dict[str, Any]]:
+    """Return the configuration as Snakemake merges it."""
+    from snakemake.cli import parse_config
+    from snakemake.common.configfile import load_configfile
+    from snakemake.utils import update_config
+    from snakemake_interface_common.exceptions import WorkflowError
+
+    merged: dict[str, Any] = {}
+    base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
+    for path in (*base, *configfiles):
+        try:
+            update_config(merged, load_configfile(path))
+        except (WorkflowError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
+        except RecursionError:
+            raise ConfigError(f"{path}: a map that holds itself (an alias *x below its own anchor &x)") from None
+    try:
+        update_config(merged, parse_config(settings))
+    except ValueError as error:
+        raise ConfigError(f"--config: {error}") from None
+    configuration.refuse_duplicate_keys(configfiles)
+    return configuration.load(merged), merged
+
+
+def _where_broken(path: Path) -> str:
+    """Return what is wrong with a file's YAML, and on which line, which Snakemake does not tell."""
+    try:
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return str(error)
+    return ""
+
+
+def _jobs(grid: Grid, options: list[str]) -> Iterator[Job]:
+    """Yield the jobs that Snakemake would run, as its dry run tells its log."""
+    from snakemake import cli
+    from snakemake.logging import logger
+
+    records: list[LogRecord] = []
+
+    def collect(record: LogRecord) -> bool:
+        if str(getattr(record, "event", "")) == "job_info":
+            records.append(record)
+        return True
+
+    cores = str(grid.needs.measured.get("cpus", 1000))
+    command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
+    said = io.StringIO()
+    # A filter, as Snakemake clears the handlers of its logger when it starts.
+    logger.addFilter(collect)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            cli.main([*map(str, command), *options])
+    except SystemExit as ended:
+        if ended.code:
+            raise BeirgridError(f"snakemake cannot plan this grid:\n{said.getvalue().strip()}") from None
+    finally:
+        logger.removeFilter(collect)
+    for record in records:
+        if (job := vars(record))["rule_name"] != "all":
+            yield _job(grid, job)
+
+
+def _job(grid: Grid, told: dict[str, Any]) -> Job:
+    return Job(
+        rule=told["rule_name"],
+        wildcards=dict(told["wildcards"]),
+        need=grid.needs.of(told["rule_name"], **told["wildcards"]),
+        outputs=tuple(str(path) for path in told["output"]),
+        benchmark=str(told["benchmark"]),
+        threads=told["threads"],
+        on_gpu=grid.needs.device == "cuda" and bool(told["resources"].get("gpu", 0)),
+        mem_mb=told["resources"].mem_mb,
+        runtime=told["resources"].runtime,
+    )
+
+
+def _rates(grid: Grid) -> str:
+    measured = grid.needs.measured
+    if measured:
+        models = "" if measured.get("device") == grid.needs.device else f", models on {grid.needs.device}"
+        return f"measured on {measured['machine']} ({resources.CALIBRATION}); downloads{models} assumed"
+    return "assumed, and slow ones (plan --calibrate measures a machine)"
+
+
+def _by(jobs: Iterable[Job], key: Callable[[Job], str]) -> dict[str, list[Job]]:
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(key(job), []).append(job)
+    return groups
+
+
+def _sums(jobs: Iterable[Job]) -> dict[str, float]:
+    jobs = list(jobs)
+    return {
+        "jobs": len(jobs),
+        "gpu_hours": sum(job.gpu_hours for job in jobs),
+        "cpu_hours": sum(job.cpu_hours for job in jobs),
+        "download_mb": sum(job.need.download for job in jobs),
+        "kept_mb": sum(job.need.kept for job in jobs),
+        "temporary_mb": sum(job.need.temporary for job in jobs),
+    }
+
+
+def _largest(jobs: list[Job]) -> dict[str, int]:
+    return {key: max(getattr(job, key) for job in jobs) for key in ("mem_mb", "runtime")}
+
+
+def _largest_job(jobs: list[Job], key: str) -> dict[str, Any]:
+    job = max(jobs, key=lambda job: getattr(job, key))
+    return {"job": job.name, key: getattr(job, key)}
+
+
+def _peak(jobs: list[Job], at_once: int) -> float:
+    """Return the most disk taken on the way, in MB: all that is kept, and what as many jobs as run at once hold."""
+    held = sorted((job.need.temporary for job in jobs), reverse=True)[:at_once]
+    return sum(job.need.kept for job in jobs) + sum(held)
+
+
+def _too_large(grid: Grid, jobs: list[Job]) -> Iterator[str]:
+    """Yield what is expected to need more than a node has; margins are not counted."""
+    for job in jobs:
+        node = grid.needs.node(job.rule, job.wildcards)
+        for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
+            if wanted > (most := grid.needs.most(what, job.rule, job.wildcards)):
+                yield (
+                    f"{job.name}: {wanted:,.0f} {unit} expected, but it may ask for {most:,} (nodes.{node}.{what}); "
+                    "raise that where nodes have more, or make encode.shard smaller (or small_corpus 0)"
+                )
+
+
+def _cells(grid: Grid, jobs: list[Job]) -> Iterator[dict[str, Any]]:
+    """Yield what each cell takes by itself: jobs that cells share are counted in each."""
+    makers = {output: job for job in jobs for output in job.outputs}
+    for dataset in grid.config.grid_datasets:
+        for system in grid.config.grid_systems:
+            parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
+            files = [file for part in parts for file in grid.files_of(system, part)]
+            mine = {id(makers[file]): makers[file] for file in files if file in makers}
+            yield {"system": system, "dataset": dataset, "supplied": bool(parts), **_sums(mine.values())}
+
+
+def _actual(jobs: list[Job]) -> Iterator[dict[str, Any]]:
+    """Yield, per rule, what its finished jobs were expected to take and what they took."""
+    for rule, mine in _by(jobs, lambda job: job.rule).items():
+        done = [(job, _benchmark(Path(job.benchmark))) for job in mine if Path(job.benchmark).is_file()]
+        if not done:
+            continue
+        took, peaks = [row["s"] for _, row in done], [row["max_rss"] for _, row in done]
+        yield {
+            "rule": rule,
+            "jobs": len(done),
+            "planned_seconds": sum(job.need.seconds for job, _ in done),
+            "seconds": sum(took),
+            "asked_mb": max(job.mem_mb for job, _ in done),
+            "planned_mb": max(job.need.memory for job, _ in done),
+            "peak_mb": max(peaks),
+        }
+
+
+def _benchmark(path: Path) -> dict[str, float]:
+    """Return seconds and resident MB of a job, as Snakemake measured them; 0 MB of one too short to be sampled."""
+    with path.open(encoding="utf-8") as stream:
+        row = list(csv.DictReader(stream, delimiter="\t"))[-1]
+    return {key: float(row[key]) if row[key] not in ("-", "NA") else 0.0 for key in ("s", "max_rss")}
+
+
+# Text
+
+
+def _text(plan: dict[str, Any], cells: bool) -> Iterator[str]:
+    total = plan["total"]
+    yield f"{len(plan['systems'])} systems on {len(plan['datasets'])} datasets"
+    yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
+    if plan["not_supplied"]:
+        yield f"Not supplied, so not planned: {', '.join(plan['not_supplied'])}"
+    if total["jobs"]:
+        yield from _stages(plan)
+    yield f"Rates: {plan['rates']}."
+    yield from (f"Too large: {line}" for line in plan["too_large"])
+    if total["jobs"]:
+        yield from _tables(plan, cells)
+    if plan["actual"]:
+        yield from _comparison(plan["actual"])
+
+
+def _stages(plan: dict[str, Any]) -> Iterator[str]:
+    total, columns = plan["total"], ["stage", *SUMS, "memory", "time"]
+    largest = [[_size(sums["mem_mb"]), f"{sums['runtime']} min"] for sums in plan["rules"].values()]
+    rows = [[rule, *_row(sums), *most] for (rule, sums), most in zip(plan["rules"].items(), largest, strict=True)]
+    yield ""
+    yield from _table(columns, [*rows, ["total", *_row(total), "", ""]])
+    yield ""
+    yield "CPU hours are of one core; memory and time are what the largest job of a stage asks for; files are kept,"
+    yield "or stay until they were used."
+    yield (
+        f"Disk: {_size(total['kept_mb'])} at the end, at most {_size(plan['peak_mb'])} on the way, with "
+        f"{plan['at_once']} jobs at once"
+    )
+    memory, runtime = plan["largest"]["mem_mb"], plan["largest"]["runtime"]
+    yield f"Largest job by memory: {memory['job']} ({_size(memory['mem_mb'])})"
+    yield f"Largest job by time: {runtime['job']} ({runtime['runtime']:,} minutes)"
+
+
+def _row(sums: dict[str, float]) -> list[str]:
+    hours = [f"{sums[key]:,.2f}" if sums[key] else "" for key in ("gpu_hours", "cpu_hours")]
+    return [f"{sums['jobs']:,}", *hours, *(_size(sums[key]) for key in ("download_mb", "kept_mb", "temporary_mb"))]
+
+
+def _tables(plan: dict[str, Any], cells: bool) -> Iterator[str]:
+    if cells or len(plan["cells"]) <= _READABLE:
+        yield ""
+        yield "Each cell by itself (jobs that cells share are counted in each):"
+        rows = [
+            [cell["dataset"], cell["system"], *(_row(cell) if cell["supplied"] else ["not supplied"] + [""] * 5)]
+            for cell in plan["cells"]
+        ]
+        yield from _table(["dataset", "system", *SUMS], rows)
+    else:
+        yield "A row per system and dataset: --cells"
+
+
+def _comparison(actual: list[dict[str, Any]]) -> Iterator[str]:
+    yield ""
+    yield "Done, planned beside actual:"
+    columns = ["stage", "jobs", "planned s", "actual s", "actual/planned", "planned MB", "peak MB", "asked MB"]
+    rows = [
+        [
+            *(row["rule"], str(row["jobs"]), f"{row['planned_seconds']:,.1f}", f"{row['seconds']:,.1f}"),
+            *(f"{row['seconds'] / row['planned_seconds']:.2f}", f"{row['planned_mb']:,.0f}"),
+            *(f"{row['peak_mb']:,.0f}", f"{row['asked_mb']:,}"),
+        ]
+        for row in actual
+    ]
+    planned, took = sum(row["planned_seconds"] for row in actual), sum(row["seconds"] for row in actual)
+    rows.append(["total", "", f"{planned:,.1f}", f"{took:,.1f}", f"{took / planned:.2f}", "", "", ""])
+    yield from _table(columns, rows)
+
+
+def _size(mb: float) -> str:
+    if not mb:
+        return ""
+    for unit, one in (("TB", 1e6), ("GB", 1e3)):
+        if mb >= one:
+            return f"{mb / one:,.1f} {unit}"
+    return f"{mb:,.0f} MB" if mb >= 1 else "<1 MB"
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    words = [not any(cell[:1].isdigit() for cell in column) for column in zip(*rows, strict=True)]
+    for row in (columns, ["-" * width for width in widths], *rows):
+        cells = zip(row, widths, words, strict=True)
+        yield "  ".join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in cells).rstrip()

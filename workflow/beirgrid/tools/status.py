@@ -1,0 +1,458 @@
+"""What a grid is doing: a run's events, written while it goes on, and the screen that shows them.
+
+``Recorder`` listens to Snakemake's log in the process that a person started, under every profile. It keeps
+``results/status.jsonl``, an event per line, which ``python -m beirgrid status`` reads: from another terminal,
+and after the fact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from logging import Logger, LogRecord
+from pathlib import Path
+from typing import Any
+
+from ..config import load
+from ..core.errors import BeirgridError, ConfigError
+from ..graph.grid import Grid
+from . import cluster
+
+EVENTS = Path("results/status.jsonl")
+# What the first event of a run says.
+_FACTS = ("time", "jobs", "command", "config", "pid", "began", "host")
+# Snakemake's own lock of a working directory: files that a process which is killed leaves there.
+_LOCKS = Path(".snakemake/locks")
+# Of a cell, the strongest first.
+_MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
+_COLOURS = {"x": 31, ">": 33, "#": 32}
+# Lines of a failed job's log, and failed or running jobs, that a screen has room for.
+_LINES, _JOBS = 5, 12
+# Of no day that a grid ran on; the largest number of a process.
+_LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
+
+
+class Recorder:
+    """Write what Snakemake tells of jobs to a file, from the start of the run on."""
+
+    def __init__(self, logger: Logger, raw: dict[str, Any]) -> None:
+        self.raw = raw
+        self.stats: dict[str, int] = {}
+        self.path: Path | None = None
+        # A filter, as Snakemake clears the handlers of its logger when it starts.
+        logger.addFilter(self._listen)
+
+    def start(self, path: Path) -> None:
+        """Begin the file of a run; that of the run before goes."""
+        self.path = path.absolute()
+        with contextlib.suppress(OSError):  # as below
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+        process = {"pid": os.getpid(), "began": _began(os.getpid()), "host": socket.gethostname()}
+        self._write("run", jobs=self.stats, command=sys.argv[1:], config=self.raw, **process)
+
+    def end(self, succeeded: bool) -> None:
+        """Say that the run is over."""
+        self._write("over", succeeded=succeeded)
+
+    def _listen(self, record: LogRecord) -> bool:
+        told, kind = vars(record), str(getattr(record, "event", ""))
+        if kind == "run_info":
+            self.stats = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
+        elif kind == "job_info" and told["rule_name"] != "all":
+            job = {"rule": told["rule_name"], "wildcards": dict(told["wildcards"]), "log": list(told["log"])}
+            self._write("started", id=told["jobid"], outputs=[str(path) for path in told["output"]], **job)
+        elif kind == "job_finished":
+            self._write("finished", id=told["job_id"])
+        elif kind == "job_error":
+            self._write("failed", id=told["jobid"], log=list(told["log"]))  # with the cluster's own log
+        return True
+
+    def _write(self, event: str, **facts: Any) -> None:
+        if self.path is None:
+            return
+        line = json.dumps({"event": event, "time": time.time(), **facts}, ensure_ascii=False, default=str)
+        # A line that cannot be written (a full disk) must not end a grid that goes on without it.
+        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+
+@dataclass
+class Job:
+    """A job of a run, as its last event has it."""
+
+    rule: str
+    wildcards: dict[str, str]
+    logs: list[str]
+    outputs: list[str]
+    state: str
+    since: float
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Rule and wildcards."""
+        return " ".join([self.rule, *self.wildcards.values()])
+
+    def end(self, state: str, moment: float) -> None:
+        """Change the state of the job, which took until now."""
+        self.seconds, self.state, self.since = moment - self.since, state, moment
+
+
+@dataclass
+class Run:
+    """What the events of a run say."""
+
+    facts: dict[str, Any]
+    jobs: dict[int, Job] = field(default_factory=dict)
+    over: dict[str, Any] | None = None
+    last: float = 0.0
+    unread: int = 0
+
+    def count(self, state: str) -> Counter[str]:
+        """Return the jobs in a state, per rule."""
+        return Counter(job.rule for job in self.jobs.values() if job.state == state)
+
+    def in_state(self, state: str) -> list[Job]:
+        """Return the jobs in a state, the oldest first."""
+        return sorted((job for job in self.jobs.values() if job.state == state), key=lambda job: job.since)
+
+    @property
+    def alive(self) -> bool | None:
+        """Whether the process of the run lives; None if it is another machine's, or hidden as another user's."""
+        if self.over:
+            return False
+        if self.facts["host"] != socket.gethostname():
+            return None
+        began = _began(self.facts["pid"])
+        if began is None:
+            return None if _hidden(self.facts["pid"]) else False
+        # A minute's grace: the time comes from the machine's clock, which may be set.
+        return abs(began - float(self.facts["began"])) < 60
+
+
+def _began(pid: int) -> float | None:
+    """Return when a process of this machine began (a later one may have its number), or None if none is seen."""
+    import psutil  # Snakemake brings it
+
+    try:
+        began: float = psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+    return began
+
+
+def _hidden(pid: int) -> bool:
+    """Tell whether there is a process that is another user's: some machines do not show those."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return False
+
+
+def read(path: Path) -> Run:
+    """Return the run of a file of events. Lines that are no events are counted; the last may be cut off."""
+    if not path.is_file():
+        raise BeirgridError(f"there is no {path}: no grid was run in this folder (--directory names another)")
+    run: Run | None = None
+    unread = 0
+    *lines, last = path.read_bytes().split(b"\n")
+    for line in [*lines, last]:
+        event = _event(line)
+        if event is None:
+            unread += line is not last
+        elif event["event"] == "run":
+            run = Run(event, last=event["time"])
+        elif run:
+            _follow(run, event)
+    if run is None:
+        raise BeirgridError(f"{path} holds no run: it was cut off, by a full disk perhaps. Delete it and run the grid")
+    run.unread = unread
+    _complete(run)
+    return run
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return the event of a line, or None if it is none: a disk was full, or something else wrote to the file."""
+    try:
+        event = json.loads(line)
+        fields = _FIELDS[event["event"]]
+        whole = all(fits(event[key]) for key, fits in {"time": _is_time, **fields}.items())
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return event if whole else None
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < _LATEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value <= _LAST_PROCESS
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+# What an event must say, and the test of each value.
+_JOB: dict[str, Callable[[Any], bool]] = {
+    "id": _is_number,
+    "rule": _is_text,
+    "wildcards": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+    "log": lambda value: _are_texts(value) and len(value) > 0,
+    "outputs": _are_texts,
+}
+_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "run": {
+        "jobs": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+        "config": lambda value: isinstance(value, dict),
+        "pid": _is_number,
+        "began": _is_time,
+        "host": _is_text,
+    },
+    "started": _JOB,
+    "finished": {"id": _is_number},
+    "failed": {"id": _is_number, "log": _JOB["log"]},
+    "over": {"succeeded": lambda value: isinstance(value, bool)},
+}
+
+
+def _follow(run: Run, event: dict[str, Any]) -> None:
+    run.last = event["time"]
+    kind = event["event"]
+    if kind == "over":
+        run.over = event
+    elif kind == "started":
+        facts = (event["rule"], event["wildcards"], event["log"], event["outputs"])
+        run.jobs[event["id"]] = Job(*facts, state="running", since=event["time"])
+    elif (job := run.jobs.get(event.get("id", -1))) is not None:
+        job.logs = event.get("log", job.logs)
+        job.end({"finished": "done"}.get(kind, kind), event["time"])
+
+
+def _complete(run: Run) -> None:
+    """End the jobs whose end Snakemake did not tell: with --quiet it tells none, and never that files are missing."""
+    for job in run.in_state("running"):
+        records = [Path(path) for path in job.outputs if path.endswith(".json")]
+        times = [path.stat().st_mtime for path in records if path.is_file()]
+        if records and len(times) == len(records) and min(times) >= job.since:
+            job.end("done", max(times))
+        elif run.over:
+            job.end("failed", run.over["time"])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid status``."""
+    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.add_argument("--watch", type=float, metavar="SECONDS", help="show it anew every so often, until it is over")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the screen, once or again and again."""
+    if not args.directory.is_dir():
+        raise BeirgridError(f"there is no folder {args.directory}")
+    os.chdir(args.directory)
+    while True:
+        current = read(EVENTS)
+        screen = "\n".join(lines(current, shutil.get_terminal_size().columns))
+        if args.watch and sys.stdout.isatty():
+            print("\033[2J\033[H", end="")
+        screen = screen.encode("utf-8", "replace").decode()
+        print(_coloured(screen) if sys.stdout.isatty() else screen, flush=True)
+        if not args.watch or current.over or current.alive is False:
+            return
+        time.sleep(args.watch)
+
+
+def lines(current: Run, width: int) -> Iterator[str]:
+    """Yield the screen of a run, for a terminal of so many columns."""
+    yield _headline(current)
+    if current.unread:
+        yield f"{EVENTS} has {current.unread} lines that are no events; they are left out"
+    yield ""
+    yield from _stages(current)
+    yield _left(current)
+    yield ""
+    yield from _cells(current, width)
+    if running := current.in_state("running"):
+        yield from ["", f"{'Running' if current.alive is not False else 'Running when it died'}, {len(running)}:"]
+        yield from (_describe(job) for job in running[:_JOBS])
+    if failed := current.in_state("failed"):
+        yield from ["", f"Failed, {len(failed)}:"]
+        for job in failed[:_JOBS]:
+            for log in job.logs:
+                yield f"  {job.name}: {log}"
+                yield from (f"    {line}" for line in _tail(Path(log), _LINES))
+
+
+def _headline(current: Run) -> str:
+    started = datetime.datetime.fromtimestamp(current.facts["time"]).astimezone().isoformat(" ", "seconds")
+    where = f"process {current.facts['pid']} on {current.facts['host']}, started {started}"
+    if current.over:
+        done = "finished" if current.over["succeeded"] else "ended, not everything is done,"
+        return f"{done} after {_clock(current.over['time'] - current.facts['time'])} ({where})"
+    if current.alive is False:
+        return f"died after {_clock(current.last - current.facts['time'])} ({where}). {_advice()}"
+    since = _clock(time.time() - current.facts["time"])
+    return f"running since {since} ({where})" + ("" if current.alive else ", which cannot be asked from here")
+
+
+def _advice() -> str:
+    """Say what helps after a run has died in the working directory: what still works there must end first."""
+    if living := _living():
+        return f"Its jobs go on: wait until they end, or end them (process {', '.join(map(str, living))})"
+    try:
+        cluster.refuse_beside_orphans(Path.cwd(), "local")
+    except cluster.OrphanError as error:
+        return str(error)
+    if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
+        return "The run left its lock: give the same command with --unlock, then without. The grid goes on from there"
+    return "Run it again: the grid goes on from there"
+
+
+def _living() -> list[int]:
+    """Return the processes of this machine that run the workflow or a stage of it in the working directory."""
+    import psutil
+
+    here, found = str(Path.cwd()), []
+    for process in psutil.process_iter(["cwd", "cmdline"]):
+        words = {Path(word).name for word in process.info["cmdline"] or ()}
+        if process.info["cwd"] == here and words & {"snakemake", "beirgrid"} and not words & {"status", "plan"}:
+            found.append(process.pid)
+    return found
+
+
+def _stages(current: Run) -> Iterator[str]:
+    total: Counter[str] = Counter(current.facts["jobs"])
+    columns = {state: current.count(state) for state in ("done", "running", "failed")}
+    rules = [*total, *(rule for rule in dict.fromkeys(job.rule for job in current.jobs.values()) if rule not in total)]
+    head = ["stage", *columns, "waiting", "of"]
+    rows: list[tuple[str, list[int]]] = []
+    for rule in rules:
+        counts = [count[rule] for count in columns.values()]
+        of = max(total[rule], sum(counts))
+        rows.append((rule, [*counts, of - sum(counts), of]))
+    rows.append(("total", [sum(counts[column] for _, counts in rows) for column in range(len(head) - 1)]))
+    table = [head, *([rule, *(str(count) if count else "" for count in counts)] for rule, counts in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    for row in table:
+        yield row[0].ljust(widths[0]) + "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
+
+
+def _left(current: Run) -> str:
+    """Say how fast jobs end and how long the rest takes, from the mean of each rule's jobs and how many run at once."""
+    done = current.in_state("done")
+    elapsed = max(
+        (current.over or {"time": time.time() if current.alive else current.last})["time"] - current.facts["time"], 1.0
+    )
+    rate = f"{len(done) / elapsed * 60:,.1f} jobs a minute"
+    if current.over or current.alive is False or not done:
+        return rate
+    seconds: dict[str, list[float]] = {}
+    for job in done:
+        seconds.setdefault(job.rule, []).append(job.seconds)
+    waiting = Counter(current.facts["jobs"]) - current.count("done") - current.count("failed")
+    known = sum(jobs * sum(seconds[rule]) / len(seconds[rule]) for rule, jobs in waiting.items() if rule in seconds)
+    at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
+    unknown = sum(jobs for rule, jobs in waiting.items() if rule not in seconds)
+    beside = f", and {unknown} jobs of stages of which none has ended yet" if unknown else ""
+    failed = " (what needs a failed job counts, but will not run)" if current.in_state("failed") else ""
+    return f"{rate}; left: about {_clock(known / at_once)}{beside}{failed}"
+
+
+def _cells(current: Run, width: int) -> Iterator[str]:
+    """Yield a matrix of datasets × systems."""
+    try:
+        grid = Grid(load(current.facts["config"]), current.facts["config"])
+    except ConfigError as error:  # a corpus folder that was there when the run began is gone, say
+        yield f"The cells are not shown: {error}"
+        return
+    states = _states(current)
+    systems, datasets = grid.config.grid_systems, grid.config.grid_datasets
+    first = max(map(len, datasets))
+    names = list(systems)
+    if first + sum(len(name) + 2 for name in names) > width:
+        names = [str(number) for number in range(1, len(systems) + 1)]
+    yield " " * first + "".join(f"  {name}" for name in names)
+    for dataset in datasets:
+        marks = (_MARKS[_cell(grid, states, system, dataset)] for system in systems)
+        yield (
+            dataset.ljust(first) + "".join(f"  {m:^{len(name)}}" for m, name in zip(marks, names, strict=True)).rstrip()
+        )
+    yield "  ".join(f"{mark} {state}" for state, mark in _MARKS.items())
+    if names[0] == "1":
+        yield ", ".join(f"{number} {name}" for number, name in enumerate(systems, start=1))
+
+
+def _states(current: Run) -> dict[str, str]:
+    return {file: job.state for job in current.jobs.values() for file in job.outputs}
+
+
+def _cell(grid: Grid, states: dict[str, str], system: str, dataset: str) -> str:
+    """Return the state of a cell: of what its files' jobs are doing, the first of ``_MARKS`` that one of them has."""
+    parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
+    if not parts:
+        return "not supplied"
+    files = [file for part in parts for file in grid.files_of(system, part)]
+    found = {states.get(file, "") for file in files}
+    if "failed" in found or "running" in found:
+        return "failed" if "failed" in found else "running"
+    return "done" if all(Path(file).is_file() for file in files) else "waiting"
+
+
+def _describe(job: Job) -> str:
+    """Return what a running job last said; a cluster may not have begun with it."""
+    log = Path(job.logs[0])
+    begun = log.is_file() and log.stat().st_mtime >= job.since - 1  # else it is an earlier attempt's
+    said = [*_tail(log, 1), "begun"][0] if begun else "submitted, not begun"
+    return f"  {job.name}, {_clock(max(0.0, time.time() - job.since))}: {said}"
+
+
+def _tail(path: Path, count: int) -> Iterable[str]:
+    """Return the last lines of a log that say something; a progress bar's last state counts as one."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - 8192))
+        text = stream.read().decode("utf-8", "replace")
+    said = [line.rpartition("\r")[2].strip() or line.strip() for line in text.split("\n")]
+    return [line for line in said if line][-count:]
+
+
+def _clock(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
+
+
+def _coloured(screen: str) -> str:
+    """Colour the marks of the matrix."""
+    coloured = []
+    for line in screen.split("\n"):
+        if line.split()[1:] and set(line.split()[1:]) <= set(_MARKS.values()):
+            head, *marks = line.split("  ")
+            line = "  ".join([head, *(_colour(mark) for mark in marks)])
+        coloured.append(line)
+    return "\n".join(coloured)
+
+
+def _colour(text: str) -> str:
+    code = _COLOURS.get(text.strip())
+    return f"\033[{code}m{text}\033[0m" if code else text
