@@ -10,20 +10,18 @@ rule report:
         made=paths.REPORT_MADE,
     params:
         version=STAGE_VERSIONS["report"],
-        grid=lambda w: in_file(grid.summary()),
-        key=settings_key("report"),
+        grid=lambda w: grid.summary(),
     log:
         "logs/report.log",
     benchmark:
         "results/benchmarks/report.tsv"
     conda:
-        EVALUATE
+        "../../envs/evaluate.yaml"
     threads: 1
     resources:
         mem_mb=lambda w, attempt: grid.needs.mem_mb("report", w, attempt),
         runtime=lambda w, attempt: grid.needs.runtime("report", w, attempt),
         disk_mb=lambda w: grid.needs.disk_mb("report", w),
     shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid report --grid {params.grid:q} --output {output.report:q}"
-        " --made {output.made:q} > {log:q} 2>&1"
+        "python -m beirgrid report --grid {params.grid:q} --output {output.report}"
+        " --made {output.made} > {log} 2>&1"
