@@ -1,22 +1,27 @@
 # The configuration, checked, and the job graph that follows from it.
 sys.path.insert(0, str(ROOT / "workflow"))
 
+from functools import cache
+
 from beirgrid import config as configuration
 from beirgrid.config.families import RETRIEVERS
+from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError
-from beirgrid.graph import paths, reruns
+from beirgrid.graph import reruns
 from beirgrid.graph.commands import Commands, in_file
-from beirgrid.graph.grid import Grid
+from beirgrid.graph.grid import Grid, metric_files
 from beirgrid.graph.inputs import TRAINING_STEPS, Inputs
 from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
-from beirgrid.graph.summary import Summary
+from beirgrid.graph.summary import Summary, settings_of
 from beirgrid.tools import cluster, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 try:
+    if workflow.is_main_process:
+        configuration.refuse_duplicate_keys(workflow.configfiles)
     grid = Grid(configuration.load(config))
     needs = Needs(grid)
 except BeirgridError as error:
@@ -26,6 +31,9 @@ nodes, inputs = needs.nodes, Inputs(grid)
 entries, records = Params(grid, inputs), Records(grid, inputs)
 settings = Commands(grid, own_python=not workflow.deployment_settings.deployment_method)
 summary = Summary(grid, records)
+cell_settings = cache(
+    lambda: settings_of(workflow, settings, [*records.everything(), *metric_files(grid)])
+)
 
 # The jobs' conda environments. Snakemake fills in {x} in their paths: the checkout may be in such a folder.
 ENVIRONMENTS = str(ROOT / "envs").replace("{", "{{").replace("}", "}}")
@@ -36,6 +44,7 @@ NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.
 DEPTH = grid.config.retrieve.depth
 
 if workflow.is_main_process:
+    environment.heed_hangup()
     if notice := summary.notice():
         logger.warning(notice)
     recorder = status.Recorder(logger, config)
@@ -43,17 +52,16 @@ if workflow.is_main_process:
 
 
 wildcard_constraints:
-    **dict.fromkeys(
-        ("corpus", "dataset", "system", "model", "reranker", "first"), "[^/]+"
-    ),
+    **dict.fromkeys(("corpus", "dataset", "system", "model", "reranker", "first"), "[^/]+"),
     shard=r"\d+",
 
 
 # In the process that a person started, once it holds the working directory's lock.
 onstart:
     try:
+        environment.check_temporary_folder()
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
-    except cluster.OrphanError as error:
+    except BeirgridError as error:
         raise WorkflowError(str(error)) from None
     recorder.start(status.EVENTS)
 

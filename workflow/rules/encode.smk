@@ -2,8 +2,6 @@
 for family in RETRIEVERS.values():
 
     rule:
-        name:
-            f"encode_{family.rule}"
         message:
             "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
         input:
@@ -39,6 +37,8 @@ for family in RETRIEVERS.values():
         threads: 8
         resources:
             **needs(f"encode_{family.rule}"),
+        name:
+            f"encode_{family.rule}"
         group:
             nodes.group(f"encode_{family.rule}")
         shell:

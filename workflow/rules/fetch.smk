@@ -7,8 +7,9 @@ rule fetch_corpus:
         corpus=paths.CORPUS,
         record=paths.CORPUS_RECORD,
     params:
-        **settings(
+        **settings.fetch(
             "fetch_corpus",
+            stage="fetch",
             entry=lambda w: in_file(entries.corpus(w.corpus)),
             files=lambda w: reruns.state(inputs.local_files(w.corpus, "corpus.jsonl")),
         ),
@@ -24,7 +25,7 @@ rule fetch_corpus:
         network=1,
     shell:
         "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} --entry {params.entry:q}"
-        " --output {output.corpus:q} --record {output.record:q} > {log:q} 2>&1"
+        " {params.mirror:q} --output {output.corpus:q} --record {output.record:q} > {log:q} 2>&1"
 
 
 rule fetch_dataset:
@@ -38,7 +39,7 @@ rule fetch_dataset:
         qrels=paths.QRELS,
         record=paths.DATASET_RECORD,
     params:
-        **settings(
+        **settings.fetch(
             "fetch_dataset",
             entry=lambda w: in_file(entries.dataset(w.dataset)),
             corpus=lambda w: in_file(entries.corpus(grid.corpus(w.dataset))),
@@ -56,7 +57,7 @@ rule fetch_dataset:
         network=1,
     shell:
         "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} --entry {params.entry:q}"
-        " --corpus-entry {params.corpus:q} --corpus {input.corpus:q} --queries {output.queries:q}"
+        " --corpus-entry {params.corpus:q} --corpus {input.corpus:q} {params.mirror:q} --queries {output.queries:q}"
         " --qrels {output.qrels:q} --record {output.record:q} > {log:q} 2>&1"
 
 
@@ -71,6 +72,7 @@ rule fetch_model:
     params:
         **settings(
             "fetch_model",
+            stage="fetch",
             entry=lambda w: in_file(entries.checkpoint(w.model)),
             files=lambda w: reruns.state(inputs.model_files(w.model)),
         ),

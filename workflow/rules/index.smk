@@ -37,14 +37,12 @@ rule index_lexical:
 for family in RETRIEVERS.values():
 
     rule:
-        name:
-            f"index_{family.rule}"
         message:
             "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
         input:
             vectors=paths.EMBEDDINGS + family.embeddings,
         output:
-            index=(directory if family.index == ".impact" else str)(paths.INDEXES + family.index),
+            index=(directory if family.index_folder else str)(paths.INDEXES + family.index),
             record=paths.SHARD_RECORD,
         params:
             **settings(f"index_{family.rule}", stage="index"),
@@ -60,6 +58,8 @@ for family in RETRIEVERS.values():
         threads: family.index_threads
         resources:
             **needs(f"index_{family.rule}"),
+        name:
+            f"index_{family.rule}"
         group:
             nodes.group(f"index_{family.rule}")
         shell:

@@ -7,21 +7,19 @@ rule report:
         costs=paths.COSTS,
     output:
         report=report(paths.REPORT, caption="../report/report.rst", category="Report"),
-        made=paths.REPORT_MADE,
+        record=paths.REPORT_RECORD,
     params:
-        version=STAGE_VERSIONS["report"],
-        grid=lambda w: grid.summary(),
+        **settings("report", grid=lambda w: in_file(summary.as_json(cell_settings()))),
     log:
         "logs/report.log",
     benchmark:
         "results/benchmarks/report.tsv"
     conda:
-        "../../envs/evaluate.yaml"
+        EVALUATE
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("report", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("report", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("report", w),
+        **needs("report"),
     shell:
-        "python -m beirgrid report --grid {params.grid:q} --output {output.report}"
-        " --made {output.made} > {log} 2>&1"
+        "{params.beirgrid} report --grid {params.grid:q} --scores {input.scores:q}"
+        " --verdicts {input.verdicts:q} --costs {input.costs:q}"
+        " --output {output.report:q} --record {output.record:q} > {log:q} 2>&1"

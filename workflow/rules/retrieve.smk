@@ -41,8 +41,6 @@ rule retrieve_lexical:
 for family in RETRIEVERS.values():
 
     rule:
-        name:
-            f"retrieve_{family.rule}"
         message:
             "Retrieving {wildcards.dataset} with {wildcards.system}"
         input:
@@ -75,6 +73,8 @@ for family in RETRIEVERS.values():
         threads: 8
         resources:
             **needs(f"retrieve_{family.rule}"),
+        name:
+            f"retrieve_{family.rule}"
         group:
             nodes.group(f"retrieve_{family.rule}")
         shell:

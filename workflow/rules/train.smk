@@ -2,8 +2,6 @@
 for step in TRAINING_STEPS:
 
     rule:
-        name:
-            step.stage
         message:
             f"{step.purpose} {{wildcards.model}}"
         input:
@@ -25,6 +23,8 @@ for step in TRAINING_STEPS:
         threads: 8
         resources:
             **needs(step.stage),
+        name:
+            step.stage
         shell:
             "{params.beirgrid} {rule} --recipe {params.recipe:q} {params.inputs:q} {params.compute:q}"
             " --precision {params.precision:q} --threads {threads}"

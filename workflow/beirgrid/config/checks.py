@@ -143,6 +143,12 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
         yield f"{where}.size: embeddings are more than parameters, of which they are a part"
     if isinstance(model, entries.QueryGenerator) and {"query", "datasets"} & model.prompts.model_fields_set:
         yield f"{where}.prompts: a query generator reads documents only"
+    if (
+        isinstance(model, entries.DenseModel)
+        and model.brackets
+        and None in (model.brackets.query, model.brackets.document)
+    ):
+        yield f"{where}.brackets: queries and documents both need their two tokens"
     yield from _query_side_problems(where, model, config)
 
 

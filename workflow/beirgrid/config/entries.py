@@ -70,12 +70,12 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     def given(self, *keys: str) -> dict[str, Any]:
-        """Return the named keys that the entry was given, as JSON holds them, in the order of ``keys``.
+        """Return the named keys that the entry was given (all without names), as JSON holds them, in that order.
 
         Defaults are left out, so that a new key with a default changes no artifact that exists.
         """
         values = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        return {key: values[key] for key in keys if key in values}
+        return {key: values[key] for key in keys or values if key in values}
 
 
 # Corpora
@@ -158,8 +158,8 @@ class Dataset(Entry):
     queries: Count | None = Field(None, description="Number of queries with qrels. fetch checks it.")
     queries_are_documents: bool | Literal["auto"] = Field(
         "auto",
-        description="Whether the document with a query's id is that query, so that it is not ranked for the query. auto: "
-        "only where their texts are equal too.",
+        description="Whether the document with a query's id is that query, so that it is not ranked for the query. "
+        "auto: only where their texts are equal too.",
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")
@@ -338,8 +338,8 @@ class Prompts(Entry):
 class Brackets(Entry):
     """The opening and the closing token of each side. They count towards max_length and survive truncation."""
 
-    query: Pair = Field(description="Tokens around a query, as the checkpoint's vocabulary spells them.")
-    document: Pair = Field(description="Tokens around a document.")
+    query: Pair | None = Field(None, description="Tokens around a query, as the checkpoint's vocabulary spells them.")
+    document: Pair | None = Field(None, description="Tokens around a document.")
 
 
 class ModelEntry(Entry):
@@ -366,7 +366,6 @@ class ModelEntry(Entry):
         ModelSize(), description="How large the model is. Without it, the files or BERT-base are assumed."
     )
     note: str = Field("", description="Note that the report shows beside every number made with the model.")
-
     family: str
 
     @property

@@ -18,7 +18,9 @@ class Family:
         role: what a system uses such a model for.
         embeddings: suffix of a shard of vectors; empty for a family that encodes no corpus.
         index: suffix of the index of a shard of vectors.
-        folder: whether a shard of vectors is a folder, which the search reads too and which is kept therefore.
+        folder: whether a shard of vectors is a folder. The search reads such a shard too, so it is kept.
+        index_folder: whether the index of a shard is a folder.
+        index_threads: threads of a job that indexes a shard.
     """
 
     name: str
@@ -26,6 +28,8 @@ class Family:
     embeddings: str = ""
     index: str = ""
     folder: bool = False
+    index_folder: bool = False
+    index_threads: int = 1
 
     @property
     def rule(self) -> str:
@@ -37,8 +41,8 @@ FAMILIES = {
     family.name: family
     for family in (
         Family("dense", "retriever", embeddings=".npy", index=".faiss"),
-        Family("sparse", "retriever", embeddings=".npz", index=".impact"),
-        Family("late-interaction", "retriever", embeddings=".tokens", index=".faiss", folder=True),
+        Family("sparse", "retriever", embeddings=".npz", index=".impact", index_folder=True),
+        Family("late-interaction", "retriever", embeddings=".tokens", index=".faiss", folder=True, index_threads=8),
         Family("cross-encoder", "reranker"),
         Family("seq2seq-reranker", "reranker"),
         Family("query-generator", "expander"),

@@ -127,6 +127,8 @@ def _missing_key(
     holder: str, key: str, where: str, tags: set[str], kind: type[entries.Entry] | None, path: list[str]
 ) -> str:
     why = _WHY_REVISION if key == "revision" else ""
+    if key.isdigit():
+        return f"{holder}: {int(key) + 1} values are needed"
     if kind is entries.Reranked:
         return f"{holder}: " + (
             "a reranker needs a first_stage, the system whose run it reorders"

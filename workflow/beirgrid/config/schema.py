@@ -31,7 +31,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}`": (entries.ModelEntry, *get_args(get_args(entries.Model)[0])),
     "`models.{name}.train`": (entries.CrossEncoderTraining, *get_args(get_args(entries.Adaptation)[0])),
     "`models.{name}.prompts`": (entries.Prompts,),
-    "`models.{name}.size`": (entries.Size,),
+    "`models.{name}.size`": (entries.ModelSize,),
     "`systems.{name}`": get_args(entries.System),
 }
 
@@ -45,7 +45,7 @@ def schema() -> str:
         width=120,
         default_flow_style=False,
     )
-    return f"# Generated from workflow/beirgrid/config/entries.py by make schema. Editors complete and check by it.\n{text}"
+    return f"# Generated from workflow/beirgrid/config/entries.py by make schema. Editors check files by it.\n{text}"
 
 
 def tables() -> str:

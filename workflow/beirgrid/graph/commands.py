@@ -7,15 +7,13 @@ What a job is started with but what changes no output (device, batch size, this 
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..config import CHECKOUT
-from ..core import files
+from ..core import files, provenance
 from ..core.provenance import STAGE_VERSIONS
 from .grid import Grid
 
@@ -67,13 +65,19 @@ class Commands:
         params = self(rule, stage, **values, precision=config.encode.precision)
         return params | {"compute": lambda wildcards, output: options}
 
-    def start(self, rule: str, wildcards: Mapping[str, str]) -> str:
+    def fetch(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
+        """Return the params of a rule that fetches a collection: the mirror that it may take files from."""
+        mirror = self.grid.config.mirror
+        options = ["--mirror", mirror] if mirror else []
+        return self(rule, stage, **values) | {"mirror": lambda wildcards, output: options}
+
+    def start(self, rule: str, wildcards: Any) -> str:
         """Return how a job starts: this checkout's package, and no modules from the working directory."""
         folder = shlex.quote(str(CHECKOUT / "workflow"))
         python = f"PYTHONSAFEPATH=1 PYTHONPATH={folder} {shlex.quote(self.python)}"
-        return f"{python} -m beirgrid --settings {self.settings(rule, wildcards)}"
+        return f"{python} -m beirgrid --settings {self.digest(rule, wildcards)}"
 
-    def settings(self, rule: str, wildcards: Mapping[str, str]) -> str:
-        """Return the digest of a job's params, which its record keeps."""
+    def digest(self, rule: str, wildcards: Any) -> str:
+        """Return the digest of a job's params. Its record keeps the digest, and aggregate compares it."""
         values = {name: value(wildcards) if callable(value) else value for name, value in self.values[rule].items()}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+        return provenance.digest(values)

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..config import models_of, resolve_path, with_parts
+from ..config import is_folder, resolve_path, with_parts
 from ..config.entries import Config, LocalCorpus, ModelEntry, Reranked, Retriever, SystemEntry, Training
+from ..core import paths
 from ..core.errors import ConfigError
-from . import paths
 
 
 class Grid:
@@ -53,7 +53,7 @@ class Grid:
         missing = {}
         for part in dict.fromkeys(part for name in self.config.grid.datasets for part in self.parts(name)):
             corpus = self.config.corpora[self.corpus(part)]
-            if isinstance(corpus, LocalCorpus) and corpus.supplied and not (path := resolve_path(corpus.path)).is_dir():
+            if isinstance(corpus, LocalCorpus) and corpus.supplied and not is_folder(path := resolve_path(corpus.path)):
                 missing[part] = path
         return missing
 
@@ -100,22 +100,13 @@ class Grid:
         """Return the name that a model's artifacts have: a model per corpus has the corpus in it."""
         return f"{model}@{corpus}" if self.model(model).per_corpus else model
 
-    def models(self) -> set[str]:
-        """Return the models that the grid's systems run, and those that these are trained from or with."""
-        found: set[str] = set()
-        left = [model for name in self.systems for model in models_of(self.config, self.system(name))]
-        while left:
-            name = left.pop()
-            if name not in found:
-                found.add(name)
-                train = self.model(name).training
-                left += [*train.models.values(), *self.retrievers(train)] if train else []
-        return found
-
-    def retrievers(self, train: Training) -> list[str]:
-        """Return the models that mine a recipe's negatives; BM25 is none."""
-        named: Iterable[str] = getattr(train, "retrievers", None) or ()
-        return [name for name in named if name in self.config.models]
+    @cached_property
+    def layers(self) -> dict[str, int]:
+        """How many rerankings and fusions each registered system goes through."""
+        layers: dict[str, int] = {}
+        for name in with_parts(self.config.systems, self.config.systems):
+            layers[name] = max((1 + layers[part] for part in self.system(name).parts), default=0)
+        return layers
 
     def depth(self, system: Reranked) -> int:
         """Return how deep a system reranks: its depth, or 100, or all of shorter runs."""

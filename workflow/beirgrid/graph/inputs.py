@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..config import find_local, resolve_path
@@ -18,8 +20,8 @@ from ..config.entries import (
     WithQueries,
 )
 from ..config.families import FAMILIES
+from ..core import paths
 from ..data import checkpoints
-from . import paths
 from .grid import Grid
 
 Files = str | list[str]
@@ -40,7 +42,7 @@ class Inputs:
         if not isinstance(entry, LocalCorpus):
             return []
         folder = resolve_path(entry.path)
-        return [str(find_local(folder, name) or folder / name) for name in names]
+        return _without_wildcards(find_local(folder, name) or folder / name for name in names)
 
     def dataset_files(self, dataset: str) -> list[str]:
         """Return the local files of a dataset's queries and qrels."""
@@ -50,7 +52,7 @@ class Inputs:
     def model_files(self, model: str) -> list[str]:
         """Return the files of a model in a folder that fetch copies."""
         entry = self.grid.model(model)
-        return sorted(map(str, checkpoints.copied(entry))) if entry.path is not None else []
+        return _without_wildcards(sorted(checkpoints.copied(entry))) if entry.path is not None else []
 
     # Retrieve
 
@@ -181,6 +183,11 @@ class Inputs:
         if isinstance(train, WithQueries):
             examples = paths.MARGINS if isinstance(train, Gpl) else paths.TRAINING_QUERIES
         return {"base": self.checkpoint_of(train.base, corpus), "examples": examples.format(model=model, corpus=corpus)}
+
+
+def _without_wildcards(files: Iterable[Path]) -> list[str]:
+    """Return the files that can be inputs of a rule: Snakemake fills in ``{x}`` and ``<x>`` in their paths."""
+    return [name for name in map(str, files) if not re.search(r"\{|<[a-z]", name)]
 
 
 def _option(name: str, files: Files) -> list[str]:

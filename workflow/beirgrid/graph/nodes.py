@@ -72,7 +72,7 @@ class Nodes:
     def _cell_group(self, rule: str, system: str, dataset: str) -> str | None:
         entry, small = self.grid.system(system), self.grid.is_small(self.grid.corpus(dataset))
         if entry.parts:  # short, however large the corpus is
-            return f"combine-{self._layer(system)}" if small else f"combine-{dataset}-{system}"
+            return f"combine-{self.grid.layers[system]}" if small else f"combine-{dataset}-{system}"
         if not small:
             return None
         if entry.kind == "lexical":
@@ -84,11 +84,8 @@ class Nodes:
         train = self.grid.model(model).training
         if not train:
             return 0
-        return 1 + max(self._rounds(name) for name in (train.base, *self.grid.retrievers(train)))
-
-    def _layer(self, system: str) -> int:
-        """Return how many rerankings and fusions a system goes through."""
-        return max((1 + self._layer(part) for part in self.grid.system(system).parts), default=0)
+        others = train.dense_miners if isinstance(train, Gpl) else ()
+        return 1 + max(self._rounds(name) for name in (train.base, *others))
 
     def stages_in_turn(self, rule: str, wildcards: Wildcards) -> int:
         """Return how many stages may run one after another in the cluster job of a job."""

@@ -28,15 +28,17 @@ from .grid import Grid
 from .inputs import Inputs
 
 _CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
-_DATASET_KEYS = ("corpus", "id", "revision", "split", "queries")
-_FETCH_KEYS = ("family", "checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
+_DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
+_FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
+# Of these, keys without a meaning where the entry names a folder.
+_HUB_KEYS = ("checkpoint", "revision")
 _MODEL_KEYS = (
-    *("family", "similarity", "pooling", "separator", "max_length", "precision", "trust_remote_code"),
+    *("family", "similarity", "pooling", "separator", "brackets", "max_length", "precision", "trust_remote_code"),
     *("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms"),
 )
 # Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
-    "generate": ("derive", "documents", "queries_per_document", "seed"),
+    "generate": ("derive", "documents", "queries", "queries_per_document", "seed"),
     "mine": ("negative_depth",),
     "label": ("steps", "batch", "seed"),
     "adapt": ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed"),
@@ -71,10 +73,14 @@ class Params:
         return _json(self.grid.config.datasets[dataset].given(*_DATASET_KEYS))
 
     def checkpoint(self, model: str) -> str:
-        """Return the entry of a model that the fetch command receives."""
+        """Return the entry of a model that the fetch command receives: of prompts, which roles have one."""
         entry = self.grid.model(model)
         given = entry.given(*_FETCH_KEYS)
-        return _json(given | {"path": str(resolve_path(entry.path))} if entry.path is not None else given)
+        if entry.path is not None:
+            given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
+            given["path"] = str(resolve_path(entry.path))
+        roles = [role for role in ("query", "document") if getattr(entry.prefixes, role) is not None]
+        return _json(given | ({"prompts": roles} if roles else {}))
 
     def model(self, model: str) -> str:
         """Return the entry of a model that encodes or expands documents, or scores pairs."""
@@ -102,7 +108,7 @@ class Params:
         """Return a reranker's training recipe, with its max_length, its language and its teacher's entry."""
         train = self.grid.training(model)
         assert isinstance(train, CrossEncoderTraining)
-        entry = {**train.given(*type(train).model_fields), "language": self.language(train.corpus)}
+        entry = {**train.given(), "language": self.language(train.corpus)}
         entry["max_length"] = self.grid.model(model).max_length
         if train.teacher:
             entry["teacher"] = self.grid.model(train.teacher).given(*_MODEL_KEYS, "prompts")
@@ -112,7 +118,9 @@ class Params:
         """Return what one stage of an adaptation needs of its recipe, defaults filled in."""
         entry, train = self.grid.model(model), self.grid.training(model)
         values = train.model_dump(mode="json", by_alias=True)
-        wanted = {key: values[key] for key in _STAGE_KEYS[stage] if key in values}
+        if values.get("queries_per_document"):
+            values.pop("queries", None)
+        wanted = {key: values[key] for key in _STAGE_KEYS[stage] if values.get(key) is not None}
         if stage == "adapt":
             wanted |= entry.given(*_TRAINED_KEYS)
         if isinstance(train, Gpl) and stage == "mine":
@@ -160,6 +168,9 @@ class Params:
 
 
 def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
-    """Return a model's entry with the prompt of one side only: that of the other must rerun nothing."""
+    """Return a model's entry with prompt and brackets of one side only: those of the other must rerun nothing."""
     given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
-    return model.given(*_MODEL_KEYS) | ({"prompts": given} if given else {})
+    entry = model.given(*_MODEL_KEYS)
+    if "brackets" in entry:
+        entry["brackets"] = {role: entry["brackets"][role] for role in prompts}
+    return entry | ({"prompts": given} if given else {})

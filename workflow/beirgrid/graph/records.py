@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config.entries import Bm25, GenQ, Gpl, LateInteractionRetriever, Reranked, Retriever
-from . import paths
+from ..core import paths
 from .grid import Grid, fill
 from .inputs import Inputs
 
@@ -28,6 +28,10 @@ class Records:
         return [
             record for pattern in filled for record in dict.fromkeys(fill(pattern, shard=shard) for shard in shards)
         ]
+
+    def files_of(self, system: str, dataset: str) -> list[str]:
+        """Return the records of every step behind one cell, and its scores."""
+        return [*self.of_cell(system, dataset), paths.METRICS.format(system=system, dataset=dataset)]
 
     def patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, with wildcards dataset, corpus and shard."""

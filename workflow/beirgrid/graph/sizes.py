@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from functools import cache, cached_property
@@ -9,9 +10,8 @@ from pathlib import Path
 
 from ..config.entries import Config, LocalCorpus, ModelEntry
 from ..config.places import find_local, resolve_path
-from ..core import files
+from ..core import files, paths
 from ..data import downloads
-from . import paths
 
 # Assumed of corpora, datasets and models whose registry entries do not say: about the mean of BEIR, BERT-base.
 DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
@@ -39,7 +39,7 @@ class Sizes:
     def _guess(self, corpus: str) -> int:
         """Return the documents of a corpus that was fetched, or an estimate from the size of its file."""
         fetched = Path(paths.CORPUS_RECORD.format(corpus=corpus))
-        if fetched.is_file():
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none yet, or damaged: made again
             return max(1, int(files.read_json(fetched)["facts"]["documents"]))
         entry = self.config.corpora[corpus]
         file = find_local(resolve_path(entry.path), "corpus.jsonl") if isinstance(entry, LocalCorpus) else None

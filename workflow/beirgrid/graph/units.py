@@ -10,6 +10,7 @@ from ..config.entries import (
     GenQ,
     Gpl,
     LateInteractionRetriever,
+    Mlm,
     QueryGenerator,
     Reranked,
     SparseModel,
@@ -63,8 +64,10 @@ class Units:
 
     def fetch_model(self, model: str) -> Amounts:
         weights = self.sizes.weights_mb(model)
-        downloaded = weights if self.config.models[model].origin == "checkpoint" else 0.0
-        return {"weights_mb": weights, "model_download_mb": downloaded}
+        entry = self.config.models[model]
+        downloaded = weights if entry.origin == "checkpoint" else 0.0
+        converted = {"converted_job": 1.0, "converted_mb": weights} if entry.pickled else {}
+        return {"weights_mb": weights, "model_download_mb": downloaded, **converted}
 
     def encode_dense(self, model: str, corpus: str, shard: str) -> Amounts:
         return self._encoding(model, corpus, shard) | {"vectors_mb": self._vectors_mb(model, corpus, shard)}
@@ -217,7 +220,7 @@ class Units:
         train = self._training(model)
         assert isinstance(train, GenQ | Gpl)
         documents = min(train.documents, self.sizes.documents(train.corpus or ""))
-        queries = documents * train.queries_per_document
+        queries = documents * train.queries_for_each(documents)
         work: Amounts = {"sampled_documents": documents, "queries": queries}
         if train.generator is None:
             return work | {"derived_documents": documents}
@@ -227,22 +230,25 @@ class Units:
 
     def _training_queries(self, train: WithQueries) -> int:
         assert isinstance(train, GenQ | Gpl)
-        return min(train.documents, self.sizes.documents(train.corpus or "")) * train.queries_per_document
+        documents = min(train.documents, self.sizes.documents(train.corpus or ""))
+        return documents * train.queries_for_each(documents)
 
     def mine(self, model: str) -> Amounts:
         train = self._training(model)
         assert isinstance(train, Gpl)
         corpus, queries = train.corpus or "", self._training_queries(train)
-        documents, dimensions = self.sizes.documents(corpus), self.sizes.model(model)["dimensions"]
+        documents, dense = self.sizes.documents(corpus), train.dense_miners
+        dimensions = [self.sizes.model(name)["dimensions"] for name in dense]
+        # The search of BM25 is as shallow as negatives are drawn: about a tenth of the work for 1,000 hits.
+        postings = met_postings(queries, QUERY_WORDS, documents) / 10 if "bm25" in train.miners else 0.0
         return {
-            "model_flops": self.sizes.read_flops(model, queries, QUERY_WORDS),
-            "search_flops": 2.0 * queries * documents * dimensions,
-            # The search is as shallow as negatives are drawn: about a tenth of the work for 1,000 hits.
-            "lucene_postings": met_postings(queries, QUERY_WORDS, documents) / 10,
-            "weights_mb": self.sizes.weights_mb(model),
-            "vectors_mb": self._vectors_mb(model, corpus),
-            "query_vectors_mb": queries * dimensions * 4 / 1e6,
-            "hits": queries * train.negative_depth,
+            "model_flops": sum(self.sizes.read_flops(name, queries, QUERY_WORDS) for name in dense),
+            "search_flops": 2.0 * queries * documents * sum(dimensions),
+            "lucene_postings": postings,
+            "weights_mb": max((self.sizes.weights_mb(name) for name in dense), default=0.0),
+            "vectors_mb": max((self._vectors_mb(name, corpus) for name in dense), default=0.0),
+            "query_vectors_mb": queries * sum(dimensions) * 4 / 1e6,
+            "hits": queries * train.negative_depth * len(train.miners),
             "queries": queries,
         }
 
@@ -257,10 +263,21 @@ class Units:
 
     def adapt(self, model: str) -> Amounts:
         train = self._training(model)
+        assert isinstance(train, GenQ | Gpl | Tsdae | Mlm)
         words = self.sizes.words[train.corpus or ""]
         if isinstance(train, Gpl):
             return self._learning(model, 3 * train.steps * train.batch, words, 3 * train.batch)
-        assert isinstance(train, GenQ | Tsdae)
         documents = min(train.documents, self.sizes.documents(train.corpus or "")) * train.epochs
+        if isinstance(train, Mlm):
+            return self._masked_language_model(model, documents, words, train.batch)
         per_document = 2 * train.queries_per_document if isinstance(train, GenQ) else 2
         return self._learning(model, documents * per_document, words, 2 * train.batch)
+
+    def _masked_language_model(self, model: str, documents: float, words: float, batch: float) -> Amounts:
+        """Return the work of training a language model, whose head has a logit for each word of the vocabulary."""
+        size, work = self.sizes.model(model), self._learning(model, documents, words, batch)
+        pieces = self.sizes.pieces(model, words)
+        work["model_flops"] += 3 * 2 * 2e6 * size["embeddings"] * pieces * documents
+        vocabulary = size["embeddings"] * 1e6 / size["dimensions"]
+        # Logits, their softmax and its gradient, four bytes each.
+        return work | {"logits_mb": 3 * 4 * batch * pieces * vocabulary / 1e6 if self.device == "cpu" else 0.0}
