@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import resource
@@ -30,9 +30,8 @@ HASHED = 2**24
 # The version of each stage's output. It stands in the params of the stage's rule: Snakemake recomputes the stage when
 # the version is raised, as it must be with a change of code that changes the output.
 STAGE_VERSIONS = {
-    "fetch_corpus": 1,
+    "fetch": 1,
     "fetch_dataset": 2,
-    "fetch_model": 1,
     "train": 1,
     "generate": 1,
     "mine": 1,
@@ -51,9 +50,8 @@ STAGE_VERSIONS = {
 }
 
 _PACKAGES = {
-    "fetch_corpus": ("ir_datasets", "datasets", "pyarrow"),
+    "fetch": ("ir_datasets", "datasets", "pyarrow", "torch", "safetensors"),
     "fetch_dataset": ("ir_datasets", "datasets", "pyarrow"),
-    "fetch_model": ("torch", "safetensors"),
     "train": ("torch", "transformers", "sentence-transformers"),
     "generate": ("torch", "transformers"),
     "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
@@ -202,6 +200,11 @@ def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
         raise DataError(f"{path} is damaged: it has {size:,} bytes, {record} says {facts['bytes']:,}. {files.REMEDY}")
     if "sha256" in facts and files.sha256(path) != facts["sha256"]:
         raise DataError(f"{path} is damaged: its SHA-256 is not the one in {record}. {files.REMEDY}")
+
+
+def digest(params: dict[str, Any]) -> str:
+    """Return 16 hex digits that stand for the params of a rule."""
+    return hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def mismatch(record: str | Path, settings: str | None, outputs: Collection[str] = ()) -> str | None:

@@ -70,9 +70,8 @@ class Seq2SeqScorer(PairScorer[Seq2SeqReranker]):
             for rows in token_batches([len(ids) for ids in tokens], self.budget):
                 features = self.tokenizer.pad({"input_ids": [tokens[row] for row in rows]}, return_tensors="pt")
                 start = torch.full((len(rows), 1), self.model.config.decoder_start_token_id, device=self.runtime.device)
-                logits = self.model(
-                    **features.to(self.runtime.device), decoder_input_ids=start, use_cache=False
-                ).logits[:, 0]
+                features = features.to(self.runtime.device)
+                logits = self.model(**features, decoder_input_ids=start, use_cache=False).logits[:, 0]
                 true, false = logits[:, self.answers].unbind(1)
                 scores[rows] = (true - false).cpu().numpy()
                 if progress:
