@@ -19,13 +19,16 @@ import tomllib
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import unquote
 
+from packaging.markers import Marker
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 HERE = Path(__file__).parent
 CUDA = re.compile(r"(nvidia-|cuda-|triton)")
 MACHINE = "Python 3.11 on x86-64 Linux"
+_PYTHON = {"python_version": "3.11", "python_full_version": "3.11.11", "sys_platform": "linux"}
 _PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(39, 4, -1)] + ["manylinux2014_x86_64", "linux_x86_64"]
 _TAGS = [*cpython_tags((3, 11), platforms=_PLATFORMS), *compatible_tags((3, 11), "cp311", _PLATFORMS)]
 
@@ -41,29 +44,38 @@ def blocks(*arguments: str | Path) -> list[str]:
     return re.split(r"\n(?=[A-Za-z0-9])", uv("--generate-hashes", "--no-annotate", *arguments).strip())
 
 
+def wheels(package: dict) -> dict[str, dict]:
+    """Return the wheels of a locked package by file name."""
+    return {unquote(wheel["url"].rsplit("/", 1)[1]): wheel for wheel in package.get("wheels", [])}
+
+
 def size(package: dict) -> int:
     """Return the bytes of the file of a locked package that MACHINE downloads; 0 if MACHINE needs none."""
-    marker = package.get("marker", "")
-    if "win32" in marker and "!=" not in marker:
+    if not Marker(package.get("marker", "python_version > '3'")).evaluate(_PYTHON):
         return 0
-    wheels = {wheel["url"].rsplit("/", 1)[1].replace("%2B", "+"): wheel for wheel in package.get("wheels", [])}
-    fits = {name: min((_TAGS.index(tag) for tag in parse_wheel_filename(name)[3] if tag in _TAGS), default=None)
-            for name in wheels}
-    ranked = sorted((rank, name) for name, rank in fits.items() if rank is not None)
-    file = wheels[ranked[0][1]] if ranked else package["sdist"]
+    ranks = {
+        min(_TAGS.index(tag) for tag in parse_wheel_filename(name)[3] if tag in _TAGS): wheel
+        for name, wheel in wheels(package).items()
+        if parse_wheel_filename(name)[3] & set(_TAGS)
+    }
+    file = ranks[min(ranks)] if ranks else package["sdist"]
     with urllib.request.urlopen(urllib.request.Request(file["url"], method="HEAD")) as answer:  # noqa: S310
         return int(answer.headers["Content-Length"])
 
 
 def write(name: str, packages: list[str], *options: str) -> None:
-    """Write one file, with the size of its download in its first line."""
+    """Write one file, with the size of its download in its first line; of one package, what its wheels are for."""
     path = HERE / name
     path.write_text("\n".join(packages) + "\n")
+    found = tomllib.loads(uv("--no-deps", "--format", "pylock.toml", path, *options))["packages"]
     with ThreadPoolExecutor(8) as pool:
-        sizes = list(pool.map(size, tomllib.loads(uv("--no-deps", "--format", "pylock.toml", path, *options))["packages"]))
+        sizes = list(pool.map(size, found))
     count = sum(map(bool, sizes))
-    path.write_text(f"# {count} packages, {sum(sizes) / 1e6:.0f} MB to download ({MACHINE})\n{path.read_text()}")
-    print(path.read_text().partition("\n")[0], path)
+    head = f"# {count} package{'s' * (count > 1)}, {sum(sizes) / 1e6:.0f} MB to download ({MACHINE})\n"
+    if len(found) == 1:
+        head += f"# wheels: {' '.join(wheel.removesuffix('.whl') for wheel in sorted(wheels(found[0])))}\n"
+    path.write_text(head + path.read_text())
+    print(head, end="")
 
 
 def main(torch_index: str) -> None:
