@@ -56,7 +56,7 @@ lint: .venv/ready-dev ## check style, types, layers and the workflow
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(RUN) snakefmt --check Snakefile workflow
-	$(RUN) importlinter.cli
+	.venv/bin/python -c 'from importlinter.cli import lint_imports_command as lint; lint()'
 	$(RUN) snakemake --lint
 
 docs: .venv/ready-dev ## build the documentation into site/
