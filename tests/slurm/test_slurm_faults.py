@@ -67,15 +67,16 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
 @full
 def test_a_cancelled_job_of_two_stages_is_run_again_whole_and_nothing_else_is(site, small_corpus, expected):
     site.configfile = small_corpus
-    run = site.start("--retries", "0")
+    on_cpu = ("--config", "device=cpu")  # jobs of GPU nodes share none
+    run = site.start(*on_cpu, "--retries", "0")
     site.hang("evaluate")
     subprocess.run(["scancel", site.live()[0]["JobId"]], check=True)
     assert end(run).returncode != 0
     # Snakemake takes the outputs of all stages of a failed job away, of those that had ended too.
     assert not (site.folder / "results/runs/tiny/small.run.gz").exists()
     assert (site.folder / "results/indexes/tiny-dense/small/0.faiss").exists()
-    _finishes(site, expected)
-    assert site.states("encode_dense") == ["COMPLETED"]
+    _finishes(site, expected, site.start(*on_cpu))
+    assert site.states("encode-0") == ["COMPLETED"]
     assert site.states("retrieve-model") == ["CANCELLED", "COMPLETED"]
 
 
@@ -84,8 +85,8 @@ def test_a_job_of_two_stages_has_more_memory_at_the_next_attempt(site, small_cor
     site.configfile = small_corpus
     memory = [f"{rule}:mem_mb=600 * 4**(attempt - 1)" for rule in ("encode_dense", "index_dense")]
     _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", *memory))
-    assert site.states("encode_dense") == ["FAILED", "COMPLETED"]
-    assert [job["MinMemoryNode"] for job in site.jobs("encode_dense")] == ["600M", "2400M"]
+    assert site.states("encode-0") == ["FAILED", "COMPLETED"]
+    assert [job["MinMemoryNode"] for job in site.jobs("encode-0")] == ["600M", "2400M"]
 
 
 @full
@@ -95,8 +96,8 @@ def test_a_job_of_two_stages_has_the_time_of_both_and_more_at_the_next_attempt(s
     run = site.start("--config", "device=cpu", "--set-resources", *limits)
     site.hang("encode")
     _finishes(site, expected, run)
-    assert site.states("encode_dense") == ["TIMEOUT", "COMPLETED"]
-    assert [job["TimeLimit"] for job in site.jobs("encode_dense")] == ["00:02:00", "00:04:00"]
+    assert site.states("encode-0") == ["TIMEOUT", "COMPLETED"]
+    assert [job["TimeLimit"] for job in site.jobs("encode-0")] == ["00:02:00", "00:04:00"]
 
 
 @full
