@@ -19,7 +19,7 @@ _TYPES = {
     "tuple": "list",
     "dict": "mapping",
 }
-_TYPES |= {"model": "mapping", "mapping": "mapping", "list": "list"}
+_TYPES |= dict.fromkeys(("model", "model_attributes", "mapping"), "mapping") | {"list": "list"}
 # Classes of which an entry is one, by the registry or key that holds it: a key of another one is named with its owner.
 _MODELS: tuple[type[entries.ModelEntry], ...] = get_args(get_args(entries.Model)[0])
 _CORPORA: tuple[type[entries.CorpusEntry], ...] = get_args(get_args(entries.Corpus)[0])
