@@ -49,8 +49,13 @@ def load(raw: Mapping[str, Any]) -> Config:
 def refuse(problems: Iterable[str]) -> None:
     """Raise ConfigError if there are problems."""
     if problems := list(problems):
-        lines = (problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}" for problem in problems)
-        raise ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {line}" for line in lines))
+        raise ConfigError("the configuration cannot be run:\n" + "\n".join(map(_line, problems)))
+
+
+def _line(problem: str) -> str:
+    """Return a problem as one line of the message, whatever it quotes."""
+    shown = problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}"
+    return "  - " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 
 
 def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:
