@@ -38,11 +38,3 @@ GRID_TABLE = "results/tables/{metric}.{format}"
 TABLES_RECORD = "results/tables/tables.json"
 REPORT = "results/report/index.html"
 REPORT_RECORD = "results/report/report.json"
-
-
-def expand_made(pattern: str, dataset: str, corpus: str, shards: int) -> list[str]:
-    """Fill in dataset and corpus in the pattern of a record, once per shard if it has shards."""
-    filled = pattern.replace("{dataset}", dataset).replace("{corpus}", corpus)
-    if "{shard}" not in filled:
-        return [filled]
-    return [filled.replace("{shard}", str(shard)) for shard in range(shards)]
