@@ -36,10 +36,10 @@ class Records:
 
     def patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, with wildcards dataset, corpus and shard."""
-        steps = [self._own(part) for part in with_parts(self.grid.config.systems, [name])]
-        return list(
-            dict.fromkeys([paths.CORPUS_RECORD, paths.DATASET_RECORD, *(step for own in steps for step in own)])
-        )
+        found = [paths.CORPUS_RECORD, paths.DATASET_RECORD]
+        for part in with_parts(self.grid.config.systems, [name]):
+            found += self._own(part)
+        return list(dict.fromkeys(found))
 
     def _own(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system's own steps, those of its parts left out."""
