@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from snakemake.api import SnakemakeApi
+from snakemake.rules import Rule
+from snakemake.settings.enums import Quietness
+from snakemake.settings.types import OutputSettings, ResourceSettings, WorkflowSettings
+from snakemake_interface_executor_plugins.settings import ExecMode
 
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
@@ -45,14 +52,14 @@ def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
 
 
-def rules() -> dict[str, str]:
-    """Return the text of each rule by name; of one that uses another, the other's text comes first."""
-    text = "\n".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
-    found: dict[str, str] = {}
-    one = re.compile(r"^(?:use rule (\w+) as|rule) (\w+)(?: with)?:\n((?: .*\n|\n)+)", re.MULTILINE)
-    for base, name, body in one.findall(text):
-        found[name] = found.get(base, "") + body
-    return found
+@cache
+def rules() -> dict[str, Rule]:
+    """Return Snakemake's rules of the tracked configuration by name, as a job of a cluster reads them."""
+    quiet = OutputSettings(quiet={Quietness.ALL})
+    mode = WorkflowSettings(exec_mode=ExecMode.SUBPROCESS)  # which starts no recorder
+    with TemporaryDirectory() as folder, contextlib.chdir(folder), SnakemakeApi(quiet) as api:
+        workflow = api.workflow(ResourceSettings(cores=1), workflow_settings=mode, snakefile=ROOT / "Snakefile")
+        return {rule.name: rule for rule in workflow._workflow.rules if rule.name != "all"}
 
 
 def hub(folder: Path, configurations: dict[str, dict[str, Rows]], suffix: str = "parquet") -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from .values import LIST, Count, Entry, Folder, Language, Name, Positive, Revision, once
+from .values import LIST, Count, Entry, Folder, Language, Name, Names, Positive, Revision
 
 
 class CorpusEntry(Entry):
@@ -95,6 +95,4 @@ class Dataset(Entry):
     statistics: Statistics = Field(
         Statistics(), description="Known figures (for BEIR, the paper's Table 1). Job sizes follow from them."
     )
-    mean_of: Annotated[tuple[str, ...], LIST, AfterValidator(once)] = Field(
-        (), description="The dataset is the unweighted mean of these datasets, one row in tables."
-    )
+    mean_of: Names = Field((), description="The dataset is the unweighted mean of these datasets, one row in tables.")

@@ -29,16 +29,15 @@ from .models import (
 )
 from .systems import (
     Bm25,
-    DenseRetriever,
     Fused,
     LateInteractionRetriever,
     Reranked,
     Retriever,
     Rrf,
-    SparseRetriever,
     System,
     SystemEntry,
     WeightedSum,
+    retriever_of,
 )
 from .training import (
     ADAPTATIONS,
@@ -97,7 +96,9 @@ class EncodeSettings(Entry):
     """Settings of every stage that runs a model."""
 
     precision: Precision = Field("auto", description="Format of matrix products. auto: the fastest that is native.")
-    shard: Count = Field(500_000, description="Documents per shard: the unit of one encoding job, and of its memory.")
+    shard: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
+        500_000, description="Documents per shard: the unit of one encoding job, and of its memory."
+    )
     batch_tokens: BatchTokens = Field(BatchTokens(), description="Tokens per batch, padding included, by device.")
     keep: bool = Field(False, description="Keep embeddings after they are indexed.")
 
@@ -150,7 +151,6 @@ __all__ = [
     "Dataset",
     "DatasetPrompts",
     "DenseModel",
-    "DenseRetriever",
     "Device",
     "EncodeSettings",
     "Entry",
@@ -184,7 +184,6 @@ __all__ = [
     "Settings",
     "Size",
     "SparseModel",
-    "SparseRetriever",
     "Statistics",
     "System",
     "SystemEntry",
@@ -193,4 +192,5 @@ __all__ = [
     "Tsdae",
     "WeightedSum",
     "WithQueries",
+    "retriever_of",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from functools import cache
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -36,21 +37,10 @@ class Bm25(SystemEntry):
 
 
 class Retriever(SystemEntry):
-    """Keys of every neural retriever."""
+    """A model that retrieves. A search without keys of its own has no class of its own either."""
 
+    kind: ClassVar[str] = "neural"
     retriever: str = Field(description="bm25, or a dense, sparse or late-interaction model.")
-
-
-class DenseRetriever(Retriever):
-    """A dense model, searched exactly."""
-
-    kind: ClassVar[str] = "dense"
-
-
-class SparseRetriever(Retriever):
-    """A sparse model, searched exactly."""
-
-    kind: ClassVar[str] = "sparse"
 
 
 class LateInteractionRetriever(Retriever):
@@ -106,4 +96,12 @@ class WeightedSum(Fused):
     )
 
 
-System = Bm25 | DenseRetriever | SparseRetriever | LateInteractionRetriever | Reranked | Rrf | WeightedSum
+@cache
+def retriever_of(family: str) -> type[Retriever]:
+    """Return the class of the systems that retrieve with models of a family."""
+    own: dict[str, type[Retriever]] = {kind.kind: kind for kind in Retriever.__subclasses__() if kind in _SYSTEMS}
+    return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
+
+
+System = Bm25 | LateInteractionRetriever | Retriever | Reranked | Rrf | WeightedSum
+_SYSTEMS = get_args(System)
