@@ -102,7 +102,7 @@ def test_of_two_long_texts_of_nearly_one_length_the_longer_one_keeps_more(tiny_m
     for first in range(4999, 5002):
         pair = "a " * first, "b " * 5000
         cut = cutting.pair(*(cutting.for_pair(tokenizer, text, 64, counted=True) for text in pair))
-        assert sum(map(len, cut)) < 5000
+        assert sum(map(len, cut)) < sum(map(len, pair)) / 2
         whole, read = (tokenizer([p[0]], [p[1]], truncation=True, max_length=64)["input_ids"] for p in (pair, cut))
         assert read == whole
 
