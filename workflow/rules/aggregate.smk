@@ -5,21 +5,23 @@ rule aggregate:
     message:
         "Making the tables of the grid"
     input:
-        metrics=grid.metric_files(),
-        made=grid.made_files(),
+        scores=metric_files(grid),
+        records=records.everything(),
     output:
         scores=report(paths.SCORES, caption="../report/scores.rst", category="Tables"),
         verdicts=report(paths.VERDICTS, caption="../report/verdicts.rst", category="Tables"),
         costs=report(paths.COSTS, caption="../report/costs.rst", category="Tables"),
-        made=paths.TABLES_MADE,
         tables=expand(paths.GRID_TABLE, metric=grid.config.metrics, format=["csv", "md", "tex"]),
+        record=paths.TABLES_RECORD,
     params:
-        version=STAGE_VERSIONS["aggregate"],
-        grid=lambda w: in_file(grid.summary(settings_keys=settings_keys())),
-        # Not among the inputs, in whose paths Snakemake fills in {x} and <x>: the checkout may be in such a folder.
-        published=lambda w: list(map(str, PUBLISHED)),
-        contents=list(map(files.sha256, PUBLISHED)),
-        key=settings_key("aggregate"),
+        **settings(
+            "aggregate",
+            grid=lambda w: in_file(summary.as_json(cell_settings())),
+            # No inputs, in whose paths Snakemake fills in {x} and <x>: the checkout may be in such a folder.
+            published=list(map(str, PUBLISHED)),
+            contents=list(map(files.sha256, PUBLISHED)),
+        ),
+        folder=lambda w, output: Path(output.scores).parent,
     log:
         "logs/aggregate.log",
     benchmark:
@@ -28,10 +30,7 @@ rule aggregate:
         EVALUATE
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("aggregate", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("aggregate", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("aggregate", w),
+        **needs("aggregate"),
     shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid aggregate --grid {params.grid:q} --published {params.published:q}"
-        " --made {output.made:q} > {log:q} 2>&1"
+        "{params.beirgrid} aggregate --grid {params.grid:q} --published {params.published:q}"
+        " --output {params.folder:q} --record {output.record:q} > {log:q} 2>&1"

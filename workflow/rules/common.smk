@@ -1,101 +1,58 @@
-# Configuration, checked, and the plan of the grid.
-import inspect
-from types import SimpleNamespace
-
+# The configuration, checked, and the job graph that follows from it.
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from beirgrid.tools import cluster
+from functools import cache
+
 from beirgrid import config as configuration
-from beirgrid.core import environment
-from beirgrid.core import files
-from beirgrid.core import paths
-from beirgrid.core import provenance
-from beirgrid.tools import status
-from beirgrid.graph.arguments import in_file
-from beirgrid.core.errors import BeirgridError, ConfigError
-from beirgrid.graph.grid import Grid
-from beirgrid.core.provenance import STAGE_VERSIONS
+from beirgrid.config.families import RETRIEVERS
+from beirgrid.core import environment, files, paths
+from beirgrid.core.errors import BeirgridError
+from beirgrid.graph import reruns
+from beirgrid.graph.commands import Commands, in_file
+from beirgrid.graph.grid import Grid, metric_files
+from beirgrid.graph.inputs import TRAINING_STEPS, Inputs
+from beirgrid.graph.needs import Needs
+from beirgrid.graph.params import Params
+from beirgrid.graph.records import Records
+from beirgrid.graph.summary import Summary, settings_of
+from beirgrid.tools import cluster, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
-from snakemake.persistence import PersistenceBase
-from snakemake.settings.types import RerunTrigger
 
 try:
-    configuration.refuse_duplicate_keys(workflow.configfiles if workflow.is_main_process else [])
-    grid = Grid(configuration.load(config), config)
-except ConfigError as error:
+    if workflow.is_main_process:
+        configuration.refuse_duplicate_keys(workflow.configfiles)
+    grid = Grid(configuration.load(config))
+    needs = Needs(grid)
+except BeirgridError as error:
     raise WorkflowError(str(error)) from None
 
+nodes, inputs = needs.nodes, Inputs(grid)
+entries, records = Params(grid, inputs), Records(grid, inputs)
+settings = Commands(grid, own_python=not workflow.deployment_settings.deployment_method)
+summary = Summary(grid, records)
+cell_settings = cache(
+    lambda: settings_of(workflow, settings, [*records.everything(), *metric_files(grid)])
+)
 
 # The jobs' conda environments. Snakemake fills in {x} in their paths: the checkout may be in such a folder.
 ENVIRONMENTS = str(ROOT / "envs").replace("{", "{{").replace("}", "}}")
 EVALUATE = f"{ENVIRONMENTS}/evaluate.yaml"
 LEXICAL = f"{ENVIRONMENTS}/lexical.yaml"
-# What runs models: torch's CUDA build, which runs on a CPU too, is some GB larger.
+# PyTorch's CUDA build, which runs on a CPU too, is some GB larger.
 NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
-
-environment.prepare_jobs(
-    grid.config.device, grid.config.encode["batch_tokens"], grid.config.mirror, grid.on_gpu()
-)
-
-if workflow.is_main_process and grid.notice():
-    logger.warning(grid.notice())
-
+DEPTH = grid.config.retrieve.depth
 
 if workflow.is_main_process:
     environment.heed_hangup()
+    if notice := summary.notice():
+        logger.warning(notice)
     recorder = status.Recorder(logger, config)
-
-
-# What a job's record keeps of its rule's params: aggregate refuses the records of another grid by it, and in a folder
-# without Snakemake's own metadata (copied, cleaned) it tells what is to be made again.
-def settings_of(name, wildcards):
-    """Return the digest of a rule's params; those that follow from a job's other parts are no settings."""
-    values = {
-        param: value(wildcards) if callable(value) else value
-        for param, value in workflow.get_rule(name).params.items()
-        if not callable(value) or len(inspect.signature(value).parameters) == 1
-    }
-    return provenance.digest(values)
-
-
-def settings_key(name):
-    """Return the function for a rule's param ``key``; that it takes ``output`` keeps it out of the reasons to rerun."""
-    return lambda wildcards, output: settings_of(name, wildcards)
-
-
-def settings_keys():
-    """Return for each record behind the grid's cells the digest of the params that it should be made with."""
-    made = {}
-    for path in [*grid.made_files(), *grid.metric_files()]:
-        maker = next(one for one in workflow.rules if one.is_producer(path))
-        made[path] = settings_of(maker.name, SimpleNamespace(**maker.get_wildcards(path)))
-    return made
-
-
-if workflow.is_main_process:
-    # Snakemake asks this of each job that nothing else makes it run again, before it compares params.
-    known = PersistenceBase.has_metadata
-
-    def has_metadata(persistence, job):
-        found = known(persistence, job)
-        if "key" in job.params.keys() and RerunTrigger.PARAMS in workflow.rerun_triggers:
-            made = job.output.get("made") or job.output.metrics
-            if reason := provenance.mismatch(made, None if found else job.params.key, job.output):
-                logger.info(f"To be made again: {reason}.")
-                persistence.dag.reason(job).forced = True
-        return found
-
-    PersistenceBase.has_metadata = has_metadata
+    reruns.watch_records(workflow, settings)
 
 
 wildcard_constraints:
-    corpus="[^/]+",
-    dataset="[^/]+",
-    system="[^/]+",
-    model="[^/]+",
-    reranker="[^/]+",
-    first="[^/]+",
+    **dict.fromkeys(("corpus", "dataset", "system", "model", "reranker", "first"), "[^/]+"),
     shard=r"\d+",
 
 

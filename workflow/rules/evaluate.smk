@@ -5,12 +5,10 @@ rule evaluate:
         run=paths.RUN,
         qrels=paths.QRELS,
     output:
-        metrics=paths.METRICS,
+        scores=paths.METRICS,
         per_query=paths.PER_QUERY,
     params:
-        version=STAGE_VERSIONS["evaluate"],
-        metrics=list(grid.config.metrics),
-        key=settings_key("evaluate"),
+        **settings("evaluate", metrics=list(grid.config.metrics)),
     log:
         "logs/evaluate/{system}/{dataset}.log",
     benchmark:
@@ -19,13 +17,10 @@ rule evaluate:
         EVALUATE
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("evaluate", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("evaluate", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("evaluate", w),
+        **needs("evaluate"),
     group:
-        grid.cell_job
+        nodes.group("evaluate")
     shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q}"
+        "{params.beirgrid} evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q}"
         " --run {input.run:q} --qrels {input.qrels:q} --metrics {params.metrics:q}"
-        " --output {output.metrics:q} --per-query {output.per_query:q} > {log:q} 2>&1"
+        " --output {output.scores:q} --per-query {output.per_query:q} > {log:q} 2>&1"

@@ -2,16 +2,12 @@ rule fuse:
     message:
         "Fusing {wildcards.dataset} as {wildcards.system}"
     input:
-        runs=lambda w: grid.part_runs(w.system, w.dataset),
+        runs=lambda w: inputs.part_runs(w.system, w.dataset),
     output:
         run=paths.RUN,
-        made=paths.RUN_MADE,
+        record=paths.RUN_RECORD,
     params:
-        version=STAGE_VERSIONS["fuse"],
-        runs=lambda w: in_file(*grid.part_runs(w.system, w.dataset)),
-        fusion=lambda w: grid.fusion(w.system),
-        depth=grid.config.depth,
-        key=settings_key("fuse"),
+        **settings("fuse", fusion=lambda w: entries.fusion(w.system), depth=DEPTH),
     log:
         "logs/fuse/{system}/{dataset}.log",
     benchmark:
@@ -22,12 +18,10 @@ rule fuse:
         EVALUATE
     threads: 2
     resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("fuse", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("fuse", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("fuse", w),
+        **needs("fuse"),
     group:
-        grid.cell_job
+        nodes.group("fuse")
     shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid fuse --system {wildcards.system:q} --runs {params.runs:q} {params.fusion:q}"
-        " --depth {params.depth:q} --output {output.run:q} --made {output.made:q} > {log:q} 2>&1"
+        "{params.beirgrid} fuse --system {wildcards.system:q} --runs {input.runs:q}"
+        " {params.fusion:q} --depth {params.depth:q}"
+        " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"

@@ -1,18 +1,20 @@
-rule index_lucene:
+rule index_lexical:
     message:
         "Indexing {wildcards.corpus} for BM25 ({wildcards.fields}{wildcards.expansion})"
     input:
         corpus=paths.CORPUS,
-        expansions=lambda w: grid.expansions(w.expansion, w.corpus),
+        expansions=lambda w: inputs.expansions(w.expansion, w.corpus),
     output:
         index=directory(paths.LUCENE.replace("{index}", "bm25-{fields}{expansion}")),
-        made=paths.LUCENE_MADE.replace("{index}", "bm25-{fields}{expansion}"),
+        record=paths.LUCENE_RECORD.replace("{index}", "bm25-{fields}{expansion}"),
     params:
-        version=STAGE_VERSIONS["index"],
-        expansions=lambda w: in_file(*grid.expansions(w.expansion, w.corpus)),
-        language=lambda w: grid.language(w.corpus),
-        heap=lambda w, resources: grid.needs.heap_mb(resources.mem_mb),
-        key=settings_key("index_lucene"),
+        **settings(
+            "index_lexical",
+            stage="index",
+            expansions=lambda w: in_file(*inputs.expansions(w.expansion, w.corpus)),
+            language=lambda w: entries.language(w.corpus),
+        ),
+        heap=lambda w, resources: needs.heap_mb(resources.mem_mb),
     log:
         "logs/index/bm25-{fields}{expansion}/{corpus}.log",
     benchmark:
@@ -24,107 +26,42 @@ rule index_lucene:
         LEXICAL
     threads: 8
     resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_lucene", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("index_lucene", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("index_lucene", w),
+        **needs("index_lexical"),
     shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid index lucene --corpus {input.corpus:q} --expansions {params.expansions:q}"
-        " --fields {wildcards.fields:q} --language {params.language:q} --threads {threads} --memory {params.heap:q}"
-        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
+        "{params.beirgrid} index lexical --corpus {input.corpus:q} --expansions {params.expansions:q}"
+        " --fields {wildcards.fields:q} --language {params.language:q} --threads {threads}"
+        " --memory {params.heap:q} --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
 
 
-rule index_faiss:
-    message:
-        "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
-    input:
-        embeddings=paths.EMBEDDINGS,
-    output:
-        index=paths.FAISS,
-        made=paths.SHARD_MADE,
-    params:
-        version=STAGE_VERSIONS["index"],
-        key=settings_key("index_faiss"),
-    log:
-        "logs/index/{model}/{corpus}/{shard}.log",
-    benchmark:
-        "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
-    wildcard_constraints:
-        model=grid.family("dense"),
-    conda:
-        NEURAL
-    threads: 1
-    resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_faiss", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("index_faiss", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("index_faiss", w),
-    group:
-        grid.shard_job
-    shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid index faiss --embeddings {input.embeddings:q}"
-        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
+# One rule per family: they differ in what a shard of vectors is, and in its index.
+for family in RETRIEVERS.values():
 
-
-rule index_impact:
-    message:
-        "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
-    input:
-        embeddings=paths.SPARSE,
-    output:
-        index=directory(paths.IMPACT),
-        made=paths.SHARD_MADE,
-    params:
-        version=STAGE_VERSIONS["index"],
-        key=settings_key("index_impact"),
-    log:
-        "logs/index/{model}/{corpus}/{shard}.log",
-    benchmark:
-        "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
-    wildcard_constraints:
-        model=grid.family("sparse"),
-    conda:
-        NEURAL
-    threads: 1
-    resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_impact", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("index_impact", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("index_impact", w),
-    group:
-        grid.shard_job
-    shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid index impact --embeddings {input.embeddings:q}"
-        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
-
-
-rule index_late:
-    message:
-        "Indexing the tokens of shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes them"
-    input:
-        tokens=paths.TOKENS,
-    output:
-        index=paths.FAISS,
-        made=paths.SHARD_MADE,
-    params:
-        version=STAGE_VERSIONS["index"],
-        key=settings_key("index_late"),
-    log:
-        "logs/index/{model}/{corpus}/{shard}.log",
-    benchmark:
-        "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
-    wildcard_constraints:
-        model=grid.family("late-interaction"),
-    conda:
-        NEURAL
-    threads: 8
-    resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("index_late", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("index_late", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("index_late", w),
-    group:
-        grid.shard_job
-    shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid index late --tokens {input.tokens:q}"
-        " --output {output.index:q} --made {output.made:q} > {log:q} 2>&1"
+    rule:
+        message:
+            "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
+        input:
+            vectors=paths.EMBEDDINGS + family.embeddings,
+        output:
+            index=(directory if family.index_folder else str)(paths.INDEXES + family.index),
+            record=paths.SHARD_RECORD,
+        params:
+            **settings(f"index_{family.rule}", stage="index"),
+            family=family.name,
+        log:
+            "logs/index/{model}/{corpus}/{shard}.log",
+        benchmark:
+            "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
+        wildcard_constraints:
+            model=grid.models_of_family(family.name),
+        conda:
+            NEURAL
+        threads: family.index_threads
+        resources:
+            **needs(f"index_{family.rule}"),
+        name:
+            f"index_{family.rule}"
+        group:
+            nodes.group(f"index_{family.rule}")
+        shell:
+            "{params.beirgrid} index {params.family} --vectors {input.vectors:q}"
+            " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"

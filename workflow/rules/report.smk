@@ -7,11 +7,9 @@ rule report:
         costs=paths.COSTS,
     output:
         report=report(paths.REPORT, caption="../report/report.rst", category="Report"),
-        made=paths.REPORT_MADE,
+        record=paths.REPORT_RECORD,
     params:
-        version=STAGE_VERSIONS["report"],
-        grid=lambda w: in_file(grid.summary()),
-        key=settings_key("report"),
+        **settings("report", grid=lambda w: in_file(summary.as_json(cell_settings()))),
     log:
         "logs/report.log",
     benchmark:
@@ -20,10 +18,8 @@ rule report:
         EVALUATE
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("report", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("report", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("report", w),
+        **needs("report"),
     shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid report --grid {params.grid:q} --output {output.report:q}"
-        " --made {output.made:q} > {log:q} 2>&1"
+        "{params.beirgrid} report --grid {params.grid:q} --scores {input.scores:q}"
+        " --verdicts {input.verdicts:q} --costs {input.costs:q}"
+        " --output {output.report:q} --record {output.record:q} > {log:q} 2>&1"

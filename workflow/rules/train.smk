@@ -1,33 +1,31 @@
-rule train:
-    message:
-        "Training {wildcards.model}"
-    input:
-        unpack(lambda w: grid.training_inputs(w.model)),
-    output:
-        checkpoint=directory(paths.CHECKPOINT),
-        made=paths.MODEL_MADE,
-    params:
-        version=STAGE_VERSIONS["train"],
-        entry=lambda w: in_file(grid.train_entry(w.model)),
-        options=lambda w: grid.training_options(w.model),
-        key=settings_key("train"),
-    log:
-        "logs/train/{model}.log",
-    benchmark:
-        "results/benchmarks/train/{model}.tsv"
-    wildcard_constraints:
-        model=grid.models_of("cross-encoder"),
-    conda:
-        NEURAL
-    threads: 8
-    resources:
-        mem_mb=lambda w, attempt: grid.needs.mem_mb("train", w, attempt),
-        runtime=lambda w, attempt: grid.needs.runtime("train", w, attempt),
-        disk_mb=lambda w: grid.needs.disk_mb("train", w),
-        gpu=0 if grid.config.device == "cpu" else 1,
-    shell:
-        "BEIRGRID_SETTINGS={params.key}"
-        " python -m beirgrid train --train {params.entry:q} --base {input.base:q}"
-        " --corpus {input.corpus:q} --index {input.index:q} {params.options:q}"
-        " --threads {threads}"
-        " --output {output.checkpoint:q} --made {output.made:q} > {log:q} 2>&1"
+# The steps in which the workflow trains a model: one rule per step, since each reads and writes other files.
+for step in TRAINING_STEPS:
+
+    rule:
+        message:
+            f"{step.purpose} {{wildcards.model}}"
+        input:
+            unpack(inputs.training_step(step.stage)),
+        output:
+            result=directory(step.output) if step.folder else step.output,
+            record=step.record,
+        params:
+            **settings.neural(step.stage, recipe=entries.training_step(step.stage)),
+            inputs=inputs.training_options(step.stage),
+        log:
+            f"logs/{step.stage}/{{model}}.log",
+        benchmark:
+            f"results/benchmarks/{step.stage}/{{model}}.tsv"
+        wildcard_constraints:
+            model=grid.models_of_recipe(*step.recipes),
+        conda:
+            NEURAL
+        threads: 8
+        resources:
+            **needs(step.stage),
+        name:
+            step.stage
+        shell:
+            "{params.beirgrid} {rule} --recipe {params.recipe:q} {params.inputs:q} {params.compute:q}"
+            " --precision {params.precision:q} --threads {threads}"
+            " --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"

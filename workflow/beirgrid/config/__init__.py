@@ -1,3 +1,24 @@
-"""The configuration: registries, checked and typed."""
+"""The configuration: typed entries, their families, and the checks that hold them together."""
 
-from .load import *  # noqa: F403
+from .checks import BM25_LANGUAGES, models_behind, models_of, with_parts
+from .entries import Config
+from .load import load
+from .places import CHECKOUT, SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path
+from .yaml_files import refuse_duplicate_keys
+
+__all__ = [
+    "BM25_LANGUAGES",
+    "CHECKOUT",
+    "SCHEMA",
+    "Config",
+    "both_forms",
+    "find_local",
+    "is_folder",
+    "load",
+    "local_forms",
+    "models_behind",
+    "models_of",
+    "refuse_duplicate_keys",
+    "resolve_path",
+    "with_parts",
+]

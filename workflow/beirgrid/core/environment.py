@@ -4,53 +4,29 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
-import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from .errors import BeirgridError
 
-# Tokens per batch by device; of the sizes tried on a CPU, small ones are as fast as larger ones.
-BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
-
-
-def prepare_jobs(device: str, batch_tokens: dict[str, int], mirror: str, on_gpu: str) -> None:
-    """Let ``python -m beirgrid`` in a job find this checkout's package and, outside conda, this Python.
-
-    Jobs inherit the environment of the Snakemake process, on a cluster that of the job's own. Conda
-    puts its environment before the PATH that is set here. Device, batch size, mirror and what runs on GPU nodes
-    go the same way: they do not change results, so they must not be params, whose change reruns jobs.
-
-    A Python of the jobs looks for no modules in the working directory: what lies there (a ``json.py``) is data.
-    """
-    os.environ["BEIRGRID_DEVICE"] = device
-    os.environ["BEIRGRID_BATCH_TOKENS"] = json.dumps(batch_tokens)
-    os.environ["BEIRGRID_MIRROR"] = mirror
-    os.environ["BEIRGRID_ON_GPU"] = on_gpu
-    package = str(Path(__file__).parents[2])
-    os.environ["PYTHONSAFEPATH"] = "1"
-    os.environ["PYTHONPATH"] = _prepend(package, os.environ.get("PYTHONPATH", ""))
-    os.environ["PATH"] = _prepend(str(Path(sys.executable).parent), os.environ.get("PATH", ""))
-
 
 @cache
 def prepare_libraries() -> None:
-    """Let ranx and numba be imported where the user's home, or what is installed, cannot be written.
+    """Let ranx and numba be imported where neither the user's home nor the installed packages can be written.
 
     numba keeps compiled functions beside their source or in the user's home, and ir_datasets, which ranx imports,
-    makes a folder there. What has no place of its own gets a temporary one, until this process ends.
+    creates a folder there. Each of them gets a temporary folder where it has no other, until this process ends.
     """
     try:
         home = Path.home()
     except RuntimeError:  # no HOME, and a user whom the machine does not know
         os.environ["HOME"] = _temporary()
         home = Path.home()
-    if not _made(Path(os.environ.get("IR_DATASETS_HOME", home / ".ir_datasets"))):
+    if not _created(Path(os.environ.get("IR_DATASETS_HOME", home / ".ir_datasets"))):
         os.environ["IR_DATASETS_HOME"] = _temporary()
     beside = all(_writable(_cache_beside(package)) for package in ("ranx", "beirgrid.search"))
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
@@ -65,7 +41,7 @@ def _cache_beside(package: str) -> Path:
     return Path(found.origin).parent / "__pycache__"
 
 
-def _made(folder: Path) -> bool:
+def _created(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -74,7 +50,7 @@ def _made(folder: Path) -> bool:
 
 
 def _writable(folder: Path) -> bool:
-    """Tell whether a file can be made in a folder, by making one: what is mounted read-only has the same modes."""
+    """Tell whether a file can be created in a folder, by creating one: a read-only mount has the same modes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -109,9 +85,3 @@ def heed_hangup() -> None:
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-
-
-def _prepend(first: str, rest: str) -> str:
-    # An empty entry stands for the working directory.
-    others = [entry for entry in rest.split(os.pathsep) if entry and entry != first]
-    return os.pathsep.join([first, *others])

@@ -1,4 +1,4 @@
-"""What made an artifact: written beside each, as JSON, when the artifact is whole."""
+"""Records: how an artifact was computed, written beside the artifact as JSON once it is whole."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import resource
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from .. import __version__
 from . import files
 from .errors import DataError
 
-# Where a rule leaves the digest of its params for the job that it starts (``settings_of`` in common.smk).
-SETTINGS = "BEIRGRID_SETTINGS"
+# Digest of the settings that the running command was started with (``python -m beirgrid --settings``).
+_SETTINGS: ContextVar[str | None] = ContextVar("settings", default=None)
 
-# Files of at most so many bytes are held against their SHA-256, larger ones against their size alone.
+# Files of at most this many bytes are compared by SHA-256, larger files by size alone.
 HASHED = 2**24
 
-# The version of each stage's output. It stands in the params of the stage's rule: raising it is
-# what makes Snakemake recompute the stage after a change of code that changes its output.
+# The version of each stage's output. It stands in the params of the stage's rule: Snakemake recomputes the stage when
+# the version is raised, as it must be with a change of code that changes the output.
 STAGE_VERSIONS = {
     "fetch": 1,
     "fetch_dataset": 2,
@@ -84,35 +85,44 @@ def _peak_memory_mb() -> float:
     return round((own + child) / 1024, 1)
 
 
+def use_settings(digest: str | None) -> None:
+    """Let records keep the digest of the settings that this command was started with."""
+    _SETTINGS.set(digest)
+
+
 @contextmanager
 def record(
-    stage: str, path: str | Path, settings: dict[str, Any], outputs: Iterable[str | Path] = ()
+    stage: str,
+    path: str | Path,
+    settings: dict[str, Any],
+    outputs: Iterable[str | Path] = (),
+    results: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Time the block and, if it succeeds, write what made its artifacts to ``path``.
+    """Time the block and, if the block succeeds, write the record of its artifacts.
 
-    Yields a dict for facts found on the way (``documents``, ``device``, ``bytes``, …), which end up
-    under the key ``facts``; seconds and peak memory in MB are added here.
+    Yields a dict for facts about the run (``documents``, ``device``, ``bytes``, …). The record keeps them under the key
+    ``facts``, and adds seconds and peak memory in MB.
 
     Args:
         stage: name of the stage.
         path: the record, .json.
         settings: what the artifacts depend on beside their inputs.
-        outputs: the artifacts, files or folders; the block may still add to a list.
+        outputs: the artifacts, files or folders. The block may still add to a list.
+        results: documents that other stages read, by their keys in the record. The block may still add to a dict.
     """
     facts: dict[str, Any] = {}
     started = time.monotonic()
     yield facts
     seconds = time.monotonic() - started
     command = shlex.join(["python", "-m", "beirgrid", *sys.argv[1:]])
-    key = os.environ.get(SETTINGS)
     files.write_json(
         path,
         {
             "stage": stage,
             "stage_version": STAGE_VERSIONS[stage],
-            "command": f"{SETTINGS}={key} {command}" if key else command,
+            "command": command,
             "settings": settings,
-            "settings_key": key,
+            "settings_key": _SETTINGS.get(),
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},
             "facts": facts,
             "seconds": round(seconds, 3),
@@ -120,17 +130,18 @@ def record(
             "packages": _installed(stage),
             "cpus": len(os.sched_getaffinity(0)),
             "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            **(results or {}),
         },
     )
 
 
-def _contents(output: Path, made: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _contents(output: Path, record: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each file of an artifact, named from the folder of its record, with its bytes and, if small, its hash."""
     for path in sorted(output.rglob("*")) if output.is_dir() else [output]:
         if path.is_file():
             size = path.stat().st_size
             digest = {"sha256": files.sha256(path)} if size <= HASHED else {}
-            yield os.path.relpath(path, made.parent), {"bytes": size, **digest}
+            yield os.path.relpath(path, record.parent), {"bytes": size, **digest}
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
@@ -150,25 +161,29 @@ def read_record(path: str | Path) -> dict[str, Any]:
 
 
 def artifact(path: str | Path) -> Path:
-    """Return the path of an artifact which is as its record says, for use as the type of a stage's option.
+    """Return the path of an artifact after comparing its files with its record.
 
-    An artifact without a record beside it, a run of one's own for example, is taken as it is.
+    An artifact without a record beside it, such as a run of one's own, is not compared.
 
     Raises:
-        DataError: a file of it is missing, or has other bytes or another hash; or the record is damaged.
+        DataError: a file of the artifact is missing, or has another size or hash; or the record is damaged.
     """
     path = Path(path)
-    for made in _records(path):
-        if made.is_file():
-            with files.reading(made):
-                found = files.read_json(made)
+    for place in _records(path):
+        if place.is_file():
+            with files.reading(place):
+                found = files.read_json(place)
             outputs = found.get("outputs", {}) if isinstance(found, dict) else {}
-            wanted = {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
-            for name, facts in wanted.items():
-                _compare(made.parent / name, facts, made)
-            if wanted:
+            expected = {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
+            for name, facts in expected.items():
+                _compare(place.parent / name, facts, place)
+            if expected:
                 break
     return path
+
+
+# The type of a command's option that names an artifact.
+Artifact = Annotated[Path, artifact]
 
 
 def _records(path: Path) -> list[Path]:
@@ -178,14 +193,14 @@ def _records(path: Path) -> list[Path]:
     return [path.with_name(f"{name}.json") for name in (stem, "dataset", "model", "tables", "report")]
 
 
-def _compare(path: Path, facts: dict[str, Any], made: Path) -> None:
-    """Raise DataError if a file is not what its record says."""
+def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
+    """Raise DataError if a file differs from its record."""
     if not path.is_file():
-        raise DataError(f"{path} is missing, which {made} names. {files.REMEDY}")
+        raise DataError(f"{path} is missing, which {record} names. {files.REMEDY}")
     if (size := path.stat().st_size) != facts["bytes"]:
-        raise DataError(f"{path} is damaged: it has {size:,} bytes, {made} says {facts['bytes']:,}. {files.REMEDY}")
+        raise DataError(f"{path} is damaged: it has {size:,} bytes, {record} says {facts['bytes']:,}. {files.REMEDY}")
     if "sha256" in facts and files.sha256(path) != facts["sha256"]:
-        raise DataError(f"{path} is damaged: it has another SHA-256 than {made} says. {files.REMEDY}")
+        raise DataError(f"{path} is damaged: its SHA-256 is not the one in {record}. {files.REMEDY}")
 
 
 def digest(params: dict[str, Any]) -> str:
@@ -193,23 +208,23 @@ def digest(params: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def mismatch(made: str | Path, key: str | None, outputs: Collection[str] = ()) -> str | None:
-    """Return why the artifacts of a record are to be made again, or None; sizes are compared, no hashes.
+def mismatch(record: str | Path, settings: str | None, outputs: Collection[str] = ()) -> str | None:
+    """Return why the artifacts of a record must be computed again, or None. Sizes are compared, hashes are not.
 
     Args:
-        made: the record. None is returned where it is missing: it is an output that Snakemake looks after itself.
-        key: digest of the settings that are asked for; None if they are known to be those.
+        record: the record. None is returned where it is missing: it is an output that Snakemake looks after itself.
+        settings: digest of the settings that are asked for; None if the record is known to have them.
         outputs: artifacts that may be missing, since Snakemake looks after them itself.
     """
-    made = Path(made)
-    if not made.is_file():
+    record = Path(record)
+    if not record.is_file():
         return None
     try:
-        found = read_record(made)
-        if key and found.get("settings_key") != key:
-            return f"{made} was made with other settings"
+        found = read_record(record)
+        if settings and found.get("settings_key") != settings:
+            return f"{record} has other settings"
         for name, facts in found.get("outputs", {}).items():
-            path = made.parent / name
+            path = record.parent / name
             absent = not path.is_file()
             if absent and any(Path(output) in (path, *path.parents) for output in outputs):
                 continue

@@ -12,12 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ..config import lock, resolve_path
+from ..config.entries import LIST, ModelEntry
 from ..core import files
 from ..core.errors import DataError
 
@@ -45,22 +48,31 @@ _MODULE = re.compile(r"(\d+_\w+)?")
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 
-def fetch(name: str, entry: dict[str, Any], target: Path) -> dict[str, Any]:
-    """Copy or download the checkpoint of registry entry ``entry`` into the folder ``target``; return what to record.
+class CheckpointEntry(ModelEntry):
+    """The keys of a model's registry entry that decide which files are fetched."""
 
-    That is the commit of a checkpoint from the hub (``commit``) and, where weights were pickled, the SHA-256 of each
-    pickle and what kept its conversion from the network (``converted``: ``files``, ``network``).
+    family: str = ""
+    prompts: Annotated[tuple[Literal["query", "document"], ...], LIST] = Field(
+        (), description="Sides for which the registry entry has a prompt, even an empty one."
+    )
+
+
+def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
+    """Copy or download the checkpoint of a registry entry into the folder ``target``; return facts for its record.
+
+    The facts are the commit of a checkpoint from the hub (``commit``) and, where weights were pickled, the SHA-256 of
+    each pickle and how its conversion was kept from the network (``converted``: ``files``, ``network``).
     """
     facts: dict[str, Any] = {}
-    if "path" in entry:
-        _copy(name, resolve_path(entry["path"]), target, entry)
-    elif "package" in entry:
-        _copy(name, _package_folder(name, entry["package"]), target, entry)
+    if entry.path is not None:
+        _copy(name, resolve_path(entry.path), target, entry)
+    elif entry.package is not None:
+        _copy(name, _package_folder(name, entry.package), target, entry)
     else:
         facts["commit"] = _download(name, entry, target)
     if pickles := [path for path in target.rglob("*.bin") if _PICKLE.fullmatch(path.name)]:
         digests = _digests(target, pickles)
-        _check(name, entry, digests)
+        _check(name, entry.files, digests)
         facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}
         for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
             shutil.copymode(pickles[0], path)
@@ -82,26 +94,27 @@ def _digests(folder: Path, paths: Collection[Path]) -> dict[str, str]:
     return {str(path.relative_to(folder)): files.sha256(path) for path in sorted(paths)}
 
 
-def _check(name: str, entry: dict[str, Any], digests: dict[str, str]) -> None:
-    """Refuse a file whose SHA-256 is another one than the entry lists."""
-    for wanted, digest in entry.get("files", {}).items():
-        if digests.get(wanted, digest) != digest:
-            raise DataError(f"model {name!r}: {wanted} has SHA-256 {digests[wanted]}, the registry says {digest}")
+def _check(name: str, registered: Mapping[str, str], digests: Mapping[str, str]) -> None:
+    """Refuse a file whose SHA-256 differs from the registered one."""
+    for file, digest in registered.items():
+        if digests.get(file, digest) != digest:
+            raise DataError(f"model {name!r}: {file} has SHA-256 {digests[file]}, the registry says {digest}")
 
 
-def _left_out(folder: str, names: Collection[str], entry: dict[str, Any]) -> set[str]:
+def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str]:
     """Return which names of a folder of the checkpoint are not fetched; ``folder`` is relative, "" the checkpoint's."""
-    refused = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.get("trust_remote_code"))]
+    refused = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.trust_remote_code)]
     left_out = {name for name in names if any(fnmatch(name, pattern) for pattern in refused)}
-    if entry.get("pickled") and _MODULE.fullmatch(folder) and not any(n.endswith(".safetensors") for n in names):
+    if entry.pickled and _MODULE.fullmatch(folder) and not any(n.endswith(".safetensors") for n in names):
         left_out -= {name for name in names if _PICKLE.fullmatch(name)}
     return left_out
 
 
-def copied(entry: dict[str, Any]) -> list[Path]:
+def copied(entry: ModelEntry) -> list[Path]:
     """Return the files that ``fetch`` copies from the folder of an entry that has a path."""
+    assert entry.path is not None
     found = []
-    root = resolve_path(entry["path"])
+    root = resolve_path(entry.path)
     for folder, folders, names in os.walk(root, followlinks=True):
         relative = os.path.relpath(folder, root)
         left_out = _left_out("" if relative == "." else relative, [*folders, *names], entry)
@@ -110,7 +123,7 @@ def copied(entry: dict[str, Any]) -> list[Path]:
     return found
 
 
-def _copy(name: str, folder: Path, target: Path, entry: dict[str, Any]) -> None:
+def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
     if not folder.is_dir():
         raise DataError(f"model {name!r}: there is no folder {folder}")
 
@@ -136,12 +149,14 @@ def _package_folder(name: str, package: str) -> Path:
     raise DataError(f"model {name!r}: the package {package!r} is not installed, or has no checkpoint in it")
 
 
-def _download(name: str, entry: dict[str, Any], target: Path) -> str:
+def _download(name: str, entry: ModelEntry, target: Path) -> str:
     """Download a checkpoint's files from the hub and return its commit."""
     from httpx2 import HTTPError  # what the hub's client lets through
     from huggingface_hub import HfApi, snapshot_download
 
-    checkpoint, commit = entry["checkpoint"], entry["revision"]
+    checkpoint, commit = entry.checkpoint, entry.revision
+    assert checkpoint is not None, "the configuration is checked"
+    assert commit is not None
     try:
         if commit == lock.RESOLVE:
             commit = lock.resolve(checkpoint)
@@ -152,19 +167,19 @@ def _download(name: str, entry: dict[str, Any], target: Path) -> str:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
         reason = (str(error).splitlines() or [""])[0]
-        renewal = f" {lock.renewal(checkpoint)}" if commit != entry["revision"] else ""
+        renewal = f" {lock.renewal(checkpoint)}" if commit != entry.revision else ""
         raise DataError(
             f"model {name!r}: {checkpoint} at revision {commit} cannot be fetched "
             f"({type(error).__name__}: {reason}). On a machine without the hub, put the "
             f"checkpoint in a folder and set models.{name}.path to it.{renewal}"
         ) from error
     shutil.rmtree(target / ".cache", ignore_errors=True)
-    if entry["revision"] == lock.RESOLVE:
+    if entry.revision == lock.RESOLVE:
         lock.check(checkpoint, _digests(target, [path for path in target.rglob("*") if path.is_file()]))
     return str(commit)
 
 
-def _chosen(names: Collection[str], entry: dict[str, Any]) -> list[str]:
+def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
     """Return which files of a repository are fetched."""
     folders: dict[str, set[str]] = {}
     for name in names:
@@ -195,16 +210,25 @@ def _convert(name: str, pickles: list[str], folder: Path) -> dict[str, Any]:
     raise DataError(f"model {name!r}: {reason}")
 
 
-def verify(name: str, entry: dict[str, Any], folder: Path, converted: Collection[str] = ()) -> dict[str, str]:
-    """Return the SHA-256 of each file of a checkpoint; ``converted`` names files that were verified and are gone.
+def verify(
+    name: str, folder: Path, registered: Mapping[str, str] | None = None, converted: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the SHA-256 of each file of a checkpoint.
+
+    Args:
+        name: of the model.
+        folder: the checkpoint.
+        registered: SHA-256 by file that the registry lists.
+        converted: files that were verified before they were converted and deleted.
 
     Raises:
-        DataError: a file that the entry lists is missing or differs.
+        DataError: a registered file is missing or differs, or the folder holds no checkpoint.
     """
+    registered = registered or {}
     digests = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])
-    if missing := sorted(set(entry.get("files", {})) - set(digests) - set(converted)):
+    if missing := sorted(set(registered) - set(digests) - set(converted)):
         raise DataError(f"model {name!r}: the checkpoint has no {missing[0]}")
-    _check(name, entry, digests)
+    _check(name, registered, digests)
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise DataError(f"model {name!r}: the checkpoint has neither config.json nor modules.json")
     return digests

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..core import files, provenance
+from ..core import files
 from ..core.errors import DataError
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
@@ -74,14 +73,6 @@ def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterato
     for first in range(start, stop, size):
         groups = read_documents(corpus, first, min(first + size, stop))
         yield [document for group in groups for document in group]
-
-
-def add_shard_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that name one shard of a corpus."""
-    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
-    parser.add_argument("--shard", default=0, type=int, help="number of this shard, from 0")
-    parser.add_argument("--shard-size", required=True, type=int, help="documents per shard")
-    parser.add_argument("--last", action="store_true", help="this is the last shard: it must end with the corpus")
 
 
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:
@@ -186,16 +177,3 @@ def read_excluded(path: str | Path) -> dict[str, set[str]]:
             return {}
         rows = pq.read_table(path, columns=["_id", "excluded"]).to_pylist()
     return {row["_id"]: set(row["excluded"]) for row in rows if row["excluded"]}
-
-
-def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
-    """Return query id to document id to grade from a qrels.tsv written by fetch."""
-    qrels: dict[str, dict[str, int]] = {}
-    with files.reading(path), Path(path).open(encoding="utf-8") as stream:
-        next(stream, "")
-        for line in stream:
-            query, document, grade = line.rstrip("\n").split("\t")
-            qrels.setdefault(query, {})[document] = int(grade)
-    if not qrels:
-        raise DataError(f"{path} has no judgements. {files.REMEDY}")
-    return qrels

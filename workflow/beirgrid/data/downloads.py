@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,23 +39,32 @@ def _listed() -> dict[str, Any]:
     return listed
 
 
-@cache
-def prepare() -> None:
-    """Make every download of ir_datasets in this process locked and mirrored.
+# Folder or URL prefix with files of ir_datasets, named by their MD5 sums; empty for none.
+_MIRROR: ContextVar[str] = ContextVar("mirror", default="")
 
-    ir_datasets has no hook for either: its method that brings one file is wrapped. What it does itself
-    stays as it is: it takes a broken transfer up again and compares the MD5 sum.
+
+def prepare(mirror: str) -> None:
+    """Let every download of ir_datasets in this process wait for its lock, and try the mirror first."""
+    _MIRROR.set(mirror)
+    _wrap_downloads()
+
+
+@cache
+def _wrap_downloads() -> None:
+    """Wrap the method of ir_datasets that downloads one file, since ir_datasets has no hook for locks or mirrors.
+
+    ir_datasets still resumes broken transfers and compares MD5 sums itself.
     """
     from ir_datasets.util import Download
 
-    bring = Download.path
+    download = Download.path
 
     def path(self: Any, force: bool = True) -> Any:
         target = self._cache_path
         if not force or self._path is not None or (target and Path(target).exists()):
-            return bring(self, force)
+            return download(self, force)
         with one_at_a_time(target) if target else nullcontext():
-            return _from_mirror(self, bring)
+            return _from_mirror(self, download)
 
     Download.path = path
 
@@ -91,34 +101,34 @@ def one_at_a_time(what: str | Path) -> Iterator[None]:
         yield
 
 
-def _from_mirror(download: Any, bring: Any) -> Any:
-    """Bring a file from the mirror if that has it, else from where ir_datasets knows it.
+def _from_mirror(file: Any, download: Any) -> Any:
+    """Download a file from the mirror if the mirror has it, otherwise from where ir_datasets knows it.
 
     Raises:
         DataError: the mirror's file is not the one that ir_datasets expects.
     """
     from ir_datasets.util import HashVerificationError
 
-    mirrored = _mirrored(download.expected_md5)
+    mirrored = _mirrored(file.expected_md5)
     if mirrored is None:
-        return bring(download)
+        return download(file)
     place, source = mirrored
-    origins, download.mirrors = download.mirrors, [source]
+    origins, file.mirrors = file.mirrors, [source]
     try:
-        return bring(download)
+        return download(file)
     except HashVerificationError as error:
         raise DataError(
             f"the mirror's file {place} is not the expected one: {error}. Replace it or remove it."
         ) from None
     finally:
-        download.mirrors = origins
+        file.mirrors = origins
 
 
 def _mirrored(md5: str | None) -> tuple[str, Any] | None:
     """Return where the mirror has the file of an MD5 sum, or None if it lacks it or there is no mirror."""
     from ir_datasets.util import LocalDownload, RequestsDownload
 
-    mirror = os.environ.get("BEIRGRID_MIRROR", "")
+    mirror = _MIRROR.get()
     if not mirror or not md5:
         return None
     if not mirror.startswith(("http://", "https://")):

@@ -1,19 +1,13 @@
-"""Names of metrics, and their values for one run, computed with ranx on the canonical order.
-
-The parsing half is imported while the Snakefile is parsed, so ranx is imported where it is used.
-"""
+"""Values of metrics for one run, computed with ranx on the canonical order."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container
-from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ..config.metrics import Metric
 from ..core.environment import prepare_libraries
-from ..core.errors import BeirgridError, nearest
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Our name, which is the field's, to ranx's. None: not in ranx, computed here from its hits.
 _RANX: dict[str, str | None] = {
@@ -28,32 +22,6 @@ _RANX: dict[str, str | None] = {
     "hole": None,
     "hole_corpus": None,
 }
-# The metrics of which less is better.
-LOWER_IS_BETTER = ("hole", "hole_corpus")
-
-
-def known_metrics() -> list[str]:
-    """Return the names of the metrics, without the cutoff."""
-    return list(_RANX)
-
-
-class Metric(NamedTuple):
-    """A metric cut off at rank ``k``."""
-
-    name: str
-    k: int
-
-
-def parse_metric(text: str) -> Metric:
-    """Read ``name@k``; raise BeirgridError naming the nearest known metric if it is none."""
-    match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", text)
-    if not match:
-        base = text.split("@")[0].lower()
-        hint = nearest(base, _RANX).replace("'?", "@k'?")
-        raise BeirgridError(f"{text!r} is not a metric of the form name@k, ndcg@10 say{hint}")
-    if match[1] not in _RANX:
-        raise BeirgridError(f"there is no metric {match[1]!r}{nearest(match[1], _RANX)} (known: {', '.join(_RANX)})")
-    return Metric(match[1], int(match[2]))
 
 
 def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[list[str]]) -> dict[Metric, np.ndarray]:
@@ -72,8 +40,6 @@ def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[li
         float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries
         without a relevant document 0 of all but the holes.
     """
-    import numpy as np
-
     prepare_libraries()
     import ranx
     from numba.typed import List

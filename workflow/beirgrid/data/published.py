@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..config.metrics import parse_metric
 from ..core.errors import ConfigError, nearest
-from .metrics import parse_metric
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
 # The verdict beside a published value that cannot be compared with ours.

@@ -7,11 +7,8 @@ Sources stream: nothing here holds a corpus in memory. Every value carries where
 from __future__ import annotations
 
 import errno
-import gzip
 import json
 import os
-import re
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,19 +16,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ..config import Corpus, Dataset, both_forms, local_forms, resolve_path
+from ..config import both_forms, local_forms, resolve_path
+from ..config.entries import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..core.errors import DataError, quoted
-from . import downloads
-
-# Relevance grades are at most this far from 0.
-MAX_GRADE = 100
-# What the header line of a qrels file calls its columns, in lower case, hyphens in place of underscores and spaces.
-_HEADERS = {
-    "query": ("query-id", "query", "qid", "topic-id", "topic"),
-    "document": ("corpus-id", "doc-id", "docid", "document-id", "document", "doc", "docno", "did", "passage-id", "pid"),
-    "score": ("score", "relevance", "rel", "grade", "label", "judgement", "judgment"),
-}
-_COLUMNS = {name: column for column, names in _HEADERS.items() for name in names}
+from . import downloads, lines, qrels
+from .qrels import Judgement
 
 
 class Document(NamedTuple):
@@ -48,15 +37,6 @@ class Query(NamedTuple):
 
     id: str
     text: str
-    place: str
-
-
-class Judgement(NamedTuple):
-    """One line of qrels; grades above 0 are relevant."""
-
-    query: str
-    document: str
-    grade: int
     place: str
 
 
@@ -84,26 +64,27 @@ class Source(Protocol):
         ...
 
 
-def open_source(corpus: Corpus) -> Source:
-    """Return the source that a corpus entry names."""
-    sources: dict[str, Callable[[Corpus], Source]] = {
-        "local": LocalSource,
-        "ir_datasets": IrDatasetsSource,
-        "huggingface": HuggingFaceSource,
-    }
-    return sources[corpus.source](corpus)
+def open_source(corpus: Corpus, mirror: str = "") -> Source:
+    """Return the source of a corpus entry.
+
+    Args:
+        corpus: the entry.
+        mirror: folder or URL prefix with files of ir_datasets, named by their MD5 sums; empty for none.
+    """
+    if isinstance(corpus, LocalCorpus):
+        return LocalSource(corpus)
+    return HubSource(corpus) if isinstance(corpus, HubCorpus) else IrDatasetsSource(corpus, mirror)
 
 
 @dataclass(frozen=True)
 class LocalSource:
     """A folder in BEIR layout: corpus.jsonl, queries.jsonl, qrels/{split}.tsv, each plain or .gz."""
 
-    corpus: Corpus
+    corpus: LocalCorpus
 
     @property
     def folder(self) -> Path:
         """The folder, absolute."""
-        assert self.corpus.path is not None
         return resolve_path(self.corpus.path)
 
     def documents(self) -> Iterator[Document]:
@@ -115,18 +96,7 @@ class LocalSource:
             yield Query(_id(row, place), _text(row, "text", place, required=True), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
-        layout = None
-        for line, place in _lines(self._file(f"qrels/{dataset.split}.tsv")):
-            if layout is None:
-                layout = _header(line, place)
-                if layout:
-                    continue
-                layout = _BEIR if line.count("\t") == 2 or len(line.split()) != 4 else _TREC
-            fields = line.split(layout.separator)
-            if len(fields) != layout.width:
-                raise DataError(f"{place}: expected {layout.expected}, got {quoted(line)}")
-            query, document, score = (fields[at] for at in layout.columns)
-            yield Judgement(query, document, _grade(score, place), place)
+        yield from qrels.judgements(self._file(f"qrels/{dataset.split}.tsv"))
 
     def _file(self, name: str) -> Path:
         forms = local_forms(self.folder, name)
@@ -137,69 +107,8 @@ class LocalSource:
         return forms[0]
 
 
-class _Layout(NamedTuple):
-    """How a qrels file is laid out: where in a line of so many fields query, document and score stand."""
-
-    expected: str
-    separator: str | None
-    width: int
-    columns: tuple[int, int, int]
-
-
-_BEIR = _Layout("query-id, corpus-id and score with tabs between", "\t", 3, (0, 1, 2))
-_TREC = _Layout("the four columns of TREC (query, 0, document, grade)", None, 4, (0, 2, 3))
-
-
-def _header(line: str, place: str) -> _Layout | None:
-    """Return the layout that the first line of a qrels file names, or None if that line is a judgement."""
-    separator = "\t" if "\t" in line else None
-    names = [re.sub("[ _]", "-", name.strip().lower()) for name in line.split(separator)]
-    found = [_COLUMNS.get(name, "") for name in names]
-    if all(found.count(column) == 1 for column in _HEADERS):
-        query, document, score = (found.index(column) for column in _HEADERS)
-        expected = f"the columns of the header ({', '.join(names)})"
-        return _Layout(expected, separator, len(names), (query, document, score))
-    if any(found) and not re.fullmatch(_WHOLE, names[-1]):
-        known = "; ".join(f"{column}: {', '.join(names)}" for column, names in _HEADERS.items())
-        raise DataError(f"{place}: the header {quoted(line)} does not name each column once ({known})")
-    return None
-
-
-_WHOLE = "[+-]?[0-9]+"
-
-
-def _grade(text: str, place: str) -> int:
-    if not re.fullmatch(_WHOLE, text):
-        raise DataError(f"{place}: the score {quoted(text)} is not a whole number")
-    if len(text.lstrip("+-0")) > len(str(MAX_GRADE)):  # before int(), which refuses thousands of digits
-        raise DataError(f"{place}: {quoted(text)} is no relevance grade (at most {MAX_GRADE})")
-    return int(text)
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (line, "file:number") without line ends (LF or CRLF), a byte order mark or blank lines.
-
-    Raises:
-        DataError: naming file and line, for what is not UTF-8, not whole, or has carriage returns within a line.
-    """
-    number = 0
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                if "\r" in text.strip():
-                    raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
-                if text.strip():
-                    yield text, f"{path}:{number}"
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
-
-
 def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    for line, place in _lines(path):
+    for line, place in lines.read(path):
         try:
             row = json.loads(line, object_pairs_hook=_object)
         except json.JSONDecodeError as error:
@@ -251,12 +160,12 @@ def _encodable(text: str, key: str, place: str) -> str:
 class IrDatasetsSource:
     """A collection of the ir_datasets catalogue, which downloads it and checks its MD5."""
 
-    corpus: Corpus
+    corpus: IrDatasetsCorpus
+    mirror: str = ""
 
     def documents(self) -> Iterator[Document]:
-        assert self.corpus.id is not None
         with _errors_of_library(_ir_datasets_failed, self.corpus.id):
-            loaded = _load(self.corpus.id)
+            loaded = self._load(self.corpus.id)
             # The first document comes when all are downloaded and unpacked.
             with downloads.one_at_a_time(loaded.docs_namespace() or self.corpus.id):
                 documents = iter(loaded.docs_iter())
@@ -274,7 +183,7 @@ class IrDatasetsSource:
     def queries(self, dataset: Dataset) -> Iterator[Query]:
         assert dataset.id is not None
         with _errors_of_library(_ir_datasets_failed, dataset.id):
-            for query in _load(dataset.id).queries_iter():
+            for query in self._load(dataset.id).queries_iter():
                 place = f"{dataset.id} query {query.query_id!a}"
                 text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
                 yield Query(_encodable(query.query_id, "id", place), _encodable(text, "text", place), place)
@@ -282,7 +191,7 @@ class IrDatasetsSource:
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         assert dataset.id is not None
         with _errors_of_library(_ir_datasets_failed, dataset.id):
-            loaded = _load(dataset.id)
+            loaded = self._load(dataset.id)
             if not loaded.has_qrels():
                 raise DataError(f"{dataset.id} has no qrels in ir_datasets; a part of it may have ({dataset.id}/test?)")
             # In BRIGHT's qrels a grade, -100, means that a document is excluded.
@@ -294,6 +203,15 @@ class IrDatasetsSource:
                 else:
                     yield Judgement(judgement.query_id, judgement.doc_id, judgement.relevance, place)
 
+    def _load(self, identifier: str) -> Any:
+        import ir_datasets
+
+        downloads.prepare(self.mirror)
+        try:
+            return ir_datasets.load(identifier)
+        except KeyError:
+            raise DataError(f"ir_datasets has no dataset {identifier!r}; see ir-datasets.com for the ids") from None
+
 
 def _body(document: Any) -> str:
     """Return a document's text without its title (``text`` in BEIR, ``body`` in TREC collections)."""
@@ -301,16 +219,6 @@ def _body(document: Any) -> str:
         if hasattr(document, name):
             return str(getattr(document, name) or "")
     return str(document.default_text())
-
-
-def _load(identifier: str) -> Any:
-    import ir_datasets
-
-    downloads.prepare()
-    try:
-        return ir_datasets.load(identifier)
-    except KeyError:
-        raise DataError(f"ir_datasets has no dataset {identifier!r}; see ir-datasets.com for the ids") from None
 
 
 def _ir_datasets_failed(identifier: str, error: Exception) -> str:
@@ -324,7 +232,7 @@ def _ir_datasets_failed(identifier: str, error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class HuggingFaceSource:
+class HubSource:
     """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR, MTEB or BRIGHT layout.
 
     The first three have the configurations ``corpus`` and ``queries``. The qrels are a configuration too, or a
@@ -333,7 +241,7 @@ class HuggingFaceSource:
     that are not ranked. Only data files are read: the library runs no code of a dataset.
     """
 
-    corpus: Corpus
+    corpus: HubCorpus
 
     def documents(self) -> Iterator[Document]:
         name, split = ("corpus", "documents"), self.corpus.split or ""
@@ -349,6 +257,7 @@ class HuggingFaceSource:
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         identifier, revision = self.corpus.id, self.corpus.revision
         if dataset.id:
+            assert dataset.revision is not None, "the configuration is checked"
             identifier, revision = dataset.id, dataset.revision
         for row, place in _hub_rows(identifier, revision, ("qrels", "default", "examples"), dataset.split):
             if "gold_ids" in row:
@@ -378,7 +287,7 @@ def _ids(row: dict[str, Any], key: str, place: str) -> list[str]:
 
 
 def _hub_rows(
-    identifier: str | None, revision: str | None, configurations: tuple[str, ...], split: str = ""
+    identifier: str, revision: str, configurations: tuple[str, ...], split: str = ""
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield (row, place) of the first of the configurations that a dataset has.
 
@@ -386,8 +295,6 @@ def _hub_rows(
     """
     import datasets
 
-    assert identifier is not None
-    assert revision is not None
     datasets.disable_progress_bars()
     with _errors_of_library(_hub_failed, f"{identifier} at {revision[:12]}"):
         have = datasets.get_dataset_config_names(identifier, revision=revision)

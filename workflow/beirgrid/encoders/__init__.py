@@ -1,56 +1,75 @@
-"""Neural models behind one face: a class per family, all loaded through sentence-transformers."""
+"""Neural models by family, opened from checkpoints: encoders, scorers of pairs, expanders of documents."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-from .base import (
-    Scorer,
-    Variety,
-    add_compute_arguments,
-    add_device_argument,
-    check_finite,
-    pick_device,
-    pick_precision,
-    token_batches,
-)
+import numpy as np
+
+from ..config.entries import CrossEncoder, DenseModel, LateInteractionModel, Seq2SeqReranker, SparseModel
+from ..core.compute import Runtime
+from ..search.maxsim import TokenVectors
+from .base import Variety, check_finite, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .late_interaction import LateInteractionEncoder
+from .protocol import Encoder, Scorer
 from .query_generator import QueryGenerator
 from .seq2seq import Seq2SeqScorer
 from .sparse import SparseTextEncoder
 from .term_weights import TermWeighter
 
-# The classes of the families whose documents are encoded, shard by shard.
-FAMILIES: dict[str, Any] = {
-    "dense": DenseEncoder,
-    "sparse": SparseTextEncoder,
-    "late-interaction": LateInteractionEncoder,
-}
-# The classes of the families that score pairs.
-SCORERS: dict[str, type[CrossEncoderScorer] | type[Seq2SeqScorer]] = {
-    "cross-encoder": CrossEncoderScorer,
-    "seq2seq-reranker": Seq2SeqScorer,
-}
+if TYPE_CHECKING:
+    import scipy.sparse
 
 
-def open_encoder(folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]) -> Any:
-    """Open the checkpoint in ``folder`` as the family of its registry entry ``spec`` says."""
-    return FAMILIES[spec["family"]](folder, spec, device, precision, batch_tokens)
+@overload
+def open_encoder(folder: Path, entry: DenseModel, runtime: Runtime) -> Encoder[np.ndarray]: ...
+@overload
+def open_encoder(folder: Path, entry: SparseModel, runtime: Runtime) -> Encoder[scipy.sparse.csr_matrix]: ...
+@overload
+def open_encoder(folder: Path, entry: LateInteractionModel, runtime: Runtime) -> Encoder[TokenVectors]: ...
+def open_encoder(
+    folder: Path, entry: DenseModel | SparseModel | LateInteractionModel, runtime: Runtime
+) -> Encoder[Any]:
+    """Open a checkpoint as the family of its registry entry.
+
+    Args:
+        folder: the checkpoint.
+        entry: the registry entry.
+        runtime: the device (``core.compute.Compute.start``).
+
+    Raises:
+        DataError: the checkpoint is damaged, or is not what the entry says.
+    """
+    if isinstance(entry, DenseModel):
+        return DenseEncoder(folder, entry, runtime)
+    if isinstance(entry, SparseModel):
+        return SparseTextEncoder(folder, entry, runtime)
+    return LateInteractionEncoder(folder, entry, runtime)
 
 
-def open_scorer(
-    folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-) -> Scorer:
-    """Open the checkpoint of a reranker as the family of its registry entry ``spec`` says."""
-    return SCORERS[spec["family"]](folder, spec, device, precision, batch_tokens)
+def open_scorer(folder: Path, entry: CrossEncoder | Seq2SeqReranker, runtime: Runtime) -> Scorer:
+    """Open the checkpoint of a reranker as the family of its registry entry.
+
+    Args:
+        folder: the checkpoint.
+        entry: the registry entry.
+        runtime: the device (``core.compute.Compute.start``).
+
+    Raises:
+        DataError: the checkpoint is damaged, or is not what the entry says.
+    """
+    if isinstance(entry, CrossEncoder):
+        return CrossEncoderScorer(folder, entry, runtime)
+    return Seq2SeqScorer(folder, entry, runtime)
 
 
 __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
+    "Encoder",
     "LateInteractionEncoder",
     "QueryGenerator",
     "Scorer",
@@ -58,12 +77,8 @@ __all__ = [
     "SparseTextEncoder",
     "TermWeighter",
     "Variety",
-    "add_compute_arguments",
-    "add_device_argument",
     "check_finite",
     "open_encoder",
     "open_scorer",
-    "pick_device",
-    "pick_precision",
     "token_batches",
 ]

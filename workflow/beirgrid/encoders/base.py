@@ -1,121 +1,30 @@
-"""What all encoders share: device, precision, batches formed by tokens, and the loading of a checkpoint."""
+"""What all encoders share: precision, batches formed by tokens, checks of vectors, and the loading of a checkpoint."""
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib
-import json
-import os
 import re
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ..core.environment import BATCH_TOKENS
-from ..core.errors import BeirgridError, DataError
+from ..config.entries import ModelEntry
+from ..core.compute import Runtime
+from ..core.errors import DataError
 from ..core.progress import Progress
 from . import attention, cutting
+from .protocol import Reader
 
 if TYPE_CHECKING:
     import torch
 
+EntryT = TypeVar("EntryT", bound=ModelEntry)
 # Texts tokenized at a time: a tokenizer keeps what it cuts off, some 70 bytes a token.
 TOKENIZED = 256
-
-
-def add_device_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that says where a model runs."""
-    parser.add_argument(
-        "--device",
-        default=os.environ.get("BEIRGRID_DEVICE", "auto"),
-        choices=["auto", "cpu", "cuda"],
-        help="where the model runs (default: $BEIRGRID_DEVICE or auto)",
-    )
-
-
-def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every stage that runs a model."""
-    add_device_argument(parser)
-    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
-    parser.add_argument(
-        "--batch-tokens",
-        default=os.environ.get("BEIRGRID_BATCH_TOKENS", json.dumps(BATCH_TOKENS)),
-        type=json.loads,
-        help="tokens per batch by device, as JSON (default: $BEIRGRID_BATCH_TOKENS)",
-    )
-
-
-def pick_device(wanted: str) -> str:
-    """Return ``cuda`` or ``cpu`` for ``auto``, ``cuda`` or ``cpu``; of several GPUs, take one for this process."""
-    import torch
-
-    # PyTorch counts GPUs without starting CUDA, which reads the variable when it starts.
-    if wanted != "cpu" and (count := torch.cuda.device_count()) > 1:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
-        os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(visible.split(",")[:count])  # CUDA stops at one that is none
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise DataError("device is cuda, but no GPU can be used here (device: auto takes a CPU where there is none)")
-    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
-
-
-def take_gpu(names: list[str]) -> str:
-    """Return the GPU that this process, until it ends, is the first of this user's stages to use.
-
-    Without it, the jobs of a machine with several (``--resources gpu=N``) would all use the first. Once all are
-    taken, one is shared.
-    """
-    from filelock import FileLock, Timeout
-
-    folder = _runtime_folder()
-    for name in names:
-        lock = FileLock(folder / f"gpu-{name}.lock")
-        try:
-            lock.acquire(blocking=False)
-        except (Timeout, PermissionError):  # another stage has it, or a lock of another user stands there
-            continue
-        _TAKEN.append(lock)
-        return name
-    shared = names[os.getpid() % len(names)]
-    print(f"other stages have all {len(names)} GPUs: sharing GPU {shared} with one", file=sys.stderr, flush=True)
-    return shared
-
-
-def _runtime_folder() -> Path:
-    """Return the folder of this user's locks, made if it is not there.
-
-    Raises:
-        BeirgridError: it is another user's, who could hold the locks for ever.
-    """
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
-    if runtime.is_dir() and runtime.stat().st_uid == os.getuid():  # under sudo, it is the other user's
-        folder = runtime / "beirgrid"
-    else:
-        folder = Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise BeirgridError(f"{folder} is another user's: remove it, or set TMPDIR to a folder of your own")
-    return folder
-
-
-# Locks of this process's GPUs: a lock that is collected is released.
-_TAKEN: list[Any] = []
-
-
-def pick_precision(wanted: str, device: str) -> str:
-    """Return the precision for ``auto``: bfloat16 where the hardware multiplies it, else float16 or float32."""
-    import torch
-
-    if wanted != "auto":
-        return wanted
-    if device == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-    return "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
 
 
 def _keep_freed_memory() -> None:
@@ -129,8 +38,8 @@ def _keep_freed_memory() -> None:
 def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[np.ndarray]:
     """Yield indices of texts, longest first, in batches of at most ``budget`` tokens with padding.
 
-    A text longer than the budget is a batch of its own. Longest first, so that running out of memory
-    happens in the first batch and padding is least.
+    A text longer than the budget is a batch of its own. Longest first, so that a lack of memory shows in the first
+    batch, and so that padding is least.
     """
     order = np.argsort(-np.asarray(lengths), kind="stable")
     start = 0
@@ -143,7 +52,7 @@ def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[
 def check_finite(vectors: Any, names: list[str], precision: str) -> None:
     """Raise DataError naming the first text whose vector (or score, or sparse row) is NaN or infinite.
 
-    ``precision`` is the one that they were computed in: where it is low, float32 may give finite numbers.
+    ``precision`` is that of the computation: where it is low, float32 may give finite numbers.
     """
     if hasattr(vectors, "indptr"):  # a CSR matrix: its sums are finite just where its rows are
         vectors = vectors.sum(axis=1)
@@ -159,7 +68,7 @@ def check_finite(vectors: Any, names: list[str], precision: str) -> None:
 class Variety:
     """Whether the vectors of different texts differ, block after block: a broken model gives all texts the same."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Reader) -> None:
         self.encoder = encoder
         self.varied = False
         self.first: tuple[np.ndarray, list[int]] | None = None
@@ -196,24 +105,34 @@ _NOT_FINITE = {
 }
 
 
-class Encoder:
-    """What the families share: a model in evaluation mode, on a device, in a precision."""
+class LoadedModel(Generic[EntryT]):
+    """What the families share: a model in evaluation mode, on a device, in a precision.
 
-    def __init__(self, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]) -> None:
-        self.spec = spec
-        self.device = pick_device(device)
-        self.precision = pick_precision(spec.get("precision", precision), self.device)
-        self.budget = batch_tokens[self.device]
-        if self.device == "cpu":
+    Attributes:
+        entry: the model's registry entry.
+        runtime: the device that the process holds.
+        precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
+        budget: tokens per batch, padding included.
+        model: the model of the library that opens the checkpoint.
+    """
+
+    def __init__(self, entry: EntryT, runtime: Runtime) -> None:
+        self.entry = entry
+        self.runtime = runtime
+        self.precision = runtime.resolve(entry.precision)
+        self.budget = runtime.batch_tokens
+        if runtime.kind == "cpu":
             _keep_freed_memory()
         self.model: Any = None
 
-    def facts(self) -> dict[str, str]:
-        """Return device and precision, for the record of what made an artifact."""
-        import torch
+    @property
+    def automatic(self) -> bool:
+        """Whether neither the entry nor the command names a precision."""
+        return (self.entry.precision or self.runtime.precision) == "auto"
 
-        name = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
-        return {"device": name, "precision": self.precision}
+    def facts(self) -> dict[str, str]:
+        """Return device and precision, for the record of an artifact."""
+        return {"device": self.runtime.hardware, "precision": self.precision}
 
     @property
     def transformer(self) -> Any:
@@ -226,7 +145,7 @@ class Encoder:
 
         if self.precision == "float32":
             return nullcontext()
-        return torch.autocast(self.device, dtype=getattr(torch, self.precision))
+        return torch.autocast(self.runtime.kind, dtype=getattr(torch, self.precision))
 
     def set_precision(self) -> None:
         """Keep low precision to the transformer: nothing is averaged, projected or normalised in it."""
@@ -238,19 +157,19 @@ class Encoder:
             for layer in transformer.modules():  # once, instead of by autocast in each batch
                 if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head:
                     layer.to(getattr(torch, self.precision))
-            if self.device == "cpu":
+            if self.runtime.kind == "cpu":
                 attention.use(transformer)
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
-            module.forward = torch.autocast(self.device, enabled=False)(module.forward)
+            module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
 
     def check_length(self) -> None:
         """Refuse a max_length or query_length beyond the model's positions."""
         positions = getattr(self.transformer.config, "max_position_embeddings", None)
         for key in ("max_length", "query_length"):
-            wanted = self.spec.get(key)
-            if wanted and positions and wanted > positions:
-                raise DataError(f"{key} is {wanted}, but the model has positions for {positions} word pieces")
+            length = getattr(self.entry, key, None)
+            if length and positions and length > positions:
+                raise DataError(f"{key} is {length}, but the model has positions for {positions} word pieces")
 
     def cut(self, texts: list[str], prompt: str = "", limit: int | None = None) -> list[str]:
         """Return texts of which the model reads the same as of these, the prompt before each, without their ends."""
@@ -278,28 +197,26 @@ class Encoder:
         return np.array(lengths, np.int64)
 
 
-class Scorer(Encoder):
-    """What rerankers share: each side of a pair is cut before the two meet in a tokenizer."""
+class PairScorer(LoadedModel[EntryT]):
+    """What rerankers share: each side of a pair is cut before both meet in a tokenizer (``protocol.Scorer``)."""
 
-    def begin(self, text: str, counted: bool = True) -> cutting.Beginning:
-        """Return what of a query or document can be read.
-
-        ``counted`` must be true for documents unless all queries of their pairs have no ``shorter``.
-        """
+    def begin(self, text: str, *, counted: bool = True) -> cutting.Beginning:
+        """Return the part of a query or document that the model can read."""
         raise NotImplementedError
 
     def score_beginnings(
-        self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], progress: Progress | None = None
+        self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
         raise NotImplementedError
 
-    def score(self, queries: list[str], documents: list[str], progress: Progress | None = None) -> np.ndarray:
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
         asked = {text: self.begin(text) for text in set(queries)}
         counted = any(beginning.shorter for beginning in asked.values())
-        read = {text: self.begin(text, counted) for text in set(documents)}
-        return self.score_beginnings([asked[text] for text in queries], [read[text] for text in documents], progress)
+        read = {text: self.begin(text, counted=counted) for text in set(documents)}
+        pairs = [asked[text] for text in queries], [read[text] for text in documents]
+        return self.score_beginnings(*pairs, progress=progress)
 
 
 # Weights that a checkpoint may hold and a model leave unused. Any other one is a part of the model that would be left

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..config.entries import CrossEncoder
+from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from . import cutting
-from .base import Scorer, load_checkpoint, token_batches
+from .base import PairScorer, load_checkpoint, token_batches
 from .cutting import Beginning
 
 
@@ -22,21 +24,19 @@ def _last_layers(model: Any) -> list[str]:
     return [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
 
 
-class CrossEncoderScorer(Scorer):
+class CrossEncoderScorer(PairScorer[CrossEncoder]):
     """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates."""
 
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
-        from sentence_transformers import CrossEncoder
+    def __init__(self, folder: Path, entry: CrossEncoder, runtime: Runtime) -> None:
+        import sentence_transformers
 
-        super().__init__(spec, device, precision, batch_tokens)
+        super().__init__(entry, runtime)
         self.model = load_checkpoint(
-            CrossEncoder,
+            sentence_transformers.CrossEncoder,
             folder,
-            device=self.device,
-            max_length=spec.get("max_length"),
-            trust_remote_code=spec.get("trust_remote_code", False),
+            device=runtime.device,
+            max_length=entry.max_length,
+            trust_remote_code=entry.trust_remote_code,
         )
         self.model.eval()
         if self.model.num_labels != 1:
@@ -46,12 +46,12 @@ class CrossEncoderScorer(Scorer):
         self.set_precision()
         self.check_length()
 
-    def begin(self, text: str, counted: bool = True) -> Beginning:
-        """Return what of a query or document can be read (``cutting.for_pair``)."""
+    def begin(self, text: str, *, counted: bool = True) -> Beginning:
+        """Return the part of a query or document that the model can read (``cutting.for_pair``)."""
         return cutting.for_pair(self.model.tokenizer, text, self.model.max_seq_length, counted)
 
     def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], progress: Progress | None = None
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
         """Return the logit of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
         import torch

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..config.entries import DenseModel
+from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
-from .base import Encoder, load_checkpoint, token_batches
+from .base import LoadedModel, load_checkpoint, token_batches
 
 
 def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **options: Any) -> Any:
@@ -42,25 +44,22 @@ def pad_with_the_end(tokenizer: Any) -> None:
         tokenizer.pad_token = tokenizer.eos_token
 
 
-class DenseEncoder(Encoder):
+class DenseEncoder(LoadedModel[DenseModel]):
     """One vector per text (SentenceTransformer)."""
 
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
-        super().__init__(spec, device, precision, batch_tokens)
-        saved.check_use(folder, "SentenceTransformer", spec["similarity"])
+    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
+        super().__init__(entry, runtime)
+        saved.check_use(folder, "SentenceTransformer", entry.similarity)
         self.model = self._load(folder)
         self.model.eval()
         if not hasattr(self.model[0], "auto_model"):
             kind = type(self.model[0]).__name__
             raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer can be used")
-        if "max_length" in spec:
-            self.model.max_seq_length = spec["max_length"]
-        given = spec.get("precision", precision)
-        if self.precision == "float16" and given == "auto" and self.transformer.config.model_type == "t5":
+        if entry.max_length is not None:
+            self.model.max_seq_length = entry.max_length
+        if self.precision == "float16" and self.automatic and self.transformer.config.model_type == "t5":
             self.precision = "float32"  # T5 overflows in float16
-        self.wrappers = self._wrappers(folder) if "brackets" in spec else {}
+        self.wrappers = self._wrappers(folder)
         self.set_precision()
         self.check_length()
         # DPR's configuration has projection_dim 0 where there is no projection.
@@ -85,11 +84,11 @@ class DenseEncoder(Encoder):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
-        pooling, prompts = self.spec.get("pooling"), self.spec.get("prompts", {})
-        options = {
-            "device": self.device,
-            "prompts": {role: prompts.get(role, "") for role in ("query", "document")},
-            "trust_remote_code": self.spec.get("trust_remote_code", False),
+        pooling, prompts = self.entry.pooling, self.entry.prompts
+        options: dict[str, Any] = {
+            "device": self.runtime.device,
+            "prompts": {"query": prompts.query or "", "document": prompts.document or ""},
+            "trust_remote_code": self.entry.trust_remote_code,
         }
         if not (folder / "modules.json").is_file():
             if not pooling:
@@ -109,15 +108,16 @@ class DenseEncoder(Encoder):
         return model
 
     def _wrappers(self, folder: Path) -> dict[str, Any]:
-        """Return the tokenizer's post-processor for each role: it adds the entry's brackets to the tokens of a text.
+        """Return a post-processor of the tokenizer for each role with brackets: it puts them around a text's tokens.
 
-        As tokens of their own they never merge with the text's, and truncation leaves room for them.
+        Brackets are tokens of their own: they never merge with the text's, and truncation leaves room for them.
         """
         from tokenizers.processors import Sequence, TemplateProcessing
 
         tokenizer = self.model.tokenizer
         own, known, wrappers = tokenizer.backend_tokenizer.post_processor, tokenizer.get_vocab(), {}
-        for role, brackets in self.spec.get("brackets", {}).items():
+        sides = self.entry.brackets.given("query", "document") if self.entry.brackets else {}
+        for role, brackets in sides.items():
             if lacking := [bracket for bracket in brackets if bracket not in known]:
                 raise DataError(f"brackets.{role}: the tokenizer of {folder} has no token {lacking[0]!r}")
             before, after = [(f"bracket-{side}", known[token]) for side, token in enumerate(brackets)]
@@ -125,11 +125,11 @@ class DenseEncoder(Encoder):
             wrappers[role] = Sequence([*filter(None, [own]), template])
         return wrappers
 
-    def encode_documents(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
         return self._encode(self.model.encode_document, "document", texts, progress)
 
-    def encode_queries(self, texts: list[str], progress: Progress | None = None) -> np.ndarray:
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
         return self._encode(self.model.encode_query, "query", texts, progress)
 
@@ -144,7 +144,7 @@ class DenseEncoder(Encoder):
                 vectors[rows] = encode(
                     [texts[row] for row in rows],
                     batch_size=len(rows),
-                    normalize_embeddings=self.spec["similarity"] == "cosine",
+                    normalize_embeddings=self.entry.similarity == "cosine",
                     show_progress_bar=False,
                 )
                 if progress:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import attention, cutting
-from .base import Encoder, load_checkpoint
+from .base import EntryT, LoadedModel, load_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LONGEST = 512
 
 
-class HeadedEncoder(Encoder):
+class HeadedModel(LoadedModel[EntryT]):
     """A tokenizer and a model of a transformers class, opened from a checkpoint."""
 
     def open(self, loader: Any, folder: Path) -> None:
@@ -23,13 +23,13 @@ class HeadedEncoder(Encoder):
         import torch
         from transformers import AutoTokenizer
 
-        remote = self.spec.get("trust_remote_code", False)
+        remote = self.entry.trust_remote_code
         self.tokenizer = load_checkpoint(AutoTokenizer, folder, trust_remote_code=remote)
         self.model = load_checkpoint(loader, folder, dtype=torch.float32, trust_remote_code=remote)
-        self.model.to(self.device).eval()
+        self.model.to(self.runtime.device).eval()
         self.check_length()
         positions = getattr(self.transformer.config, "max_position_embeddings", None) or LONGEST
-        self.longest: int = self.spec.get("max_length", min(positions, LONGEST))
+        self.longest: int = self.entry.max_length or min(positions, LONGEST)
 
     @property
     def transformer(self) -> Any:
@@ -45,12 +45,12 @@ class HeadedEncoder(Encoder):
         for layer in self.model.modules():  # once, instead of by autocast in each batch
             if isinstance(layer, torch.nn.Linear) and layer is not head:
                 layer.to(getattr(torch, self.precision))
-        if self.device == "cpu":
+        if self.runtime.kind == "cpu":
             attention.use(self.model)
         multiply = head.forward
 
         def in_float32(hidden: torch.Tensor) -> Any:
-            with torch.autocast(self.device, enabled=False):
+            with torch.autocast(self.runtime.kind, enabled=False):
                 return multiply(hidden.float())
 
         head.forward = in_float32
@@ -67,4 +67,4 @@ class HeadedEncoder(Encoder):
 
     def padded(self, ids: list[list[int]]) -> Any:
         """Return the inputs of one batch, on the device."""
-        return self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.device)
+        return self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.runtime.device)

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..config.entries import LateInteractionModel
+from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
-from .base import Encoder, load_checkpoint, token_batches
+from .base import LoadedModel, load_checkpoint, token_batches
 
 
 def _check_projection(folder: Path) -> None:
@@ -27,26 +29,24 @@ def _check_projection(folder: Path) -> None:
         raise DataError(f"{folder} is no late-interaction model: it has no projection of token vectors")
 
 
-class LateInteractionEncoder(Encoder):
+class LateInteractionEncoder(LoadedModel[LateInteractionModel]):
     """A vector per token (MultiVectorEncoder); reads checkpoints of PyLate and of Stanford's ColBERT.
 
     Markers, query expansion and skipped words are the checkpoint's own; ``max_length`` of documents and
-    ``query_length`` of queries are the registry entry's, or else the checkpoint's.
+    ``query_length`` of queries come from the registry entry, or else from the checkpoint.
     """
 
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
+    def __init__(self, folder: Path, entry: LateInteractionModel, runtime: Runtime) -> None:
         from sentence_transformers import MultiVectorEncoder
 
-        super().__init__(spec, device, precision, batch_tokens)
+        super().__init__(entry, runtime)
         self.model = load_checkpoint(
             MultiVectorEncoder,
             folder,
             unused="pooler",
             spare="linear.weight",  # the projection of Stanford's checkpoints, which becomes a module
-            device=self.device,
-            trust_remote_code=spec.get("trust_remote_code", False),
+            device=runtime.device,
+            trust_remote_code=entry.trust_remote_code,
         )
         _check_projection(folder)
         self.model.eval()
@@ -56,22 +56,22 @@ class LateInteractionEncoder(Encoder):
         self.dimension: int = self.model.get_embedding_dimension()
 
     def _set_lengths(self) -> None:
-        transformer = self.model[0]
-        if "max_length" in self.spec:
-            transformer.document_length = self.spec["max_length"]
-        if "query_length" in self.spec:
+        transformer, length = self.model[0], self.entry.query_length
+        if self.entry.max_length is not None:
+            transformer.document_length = self.entry.max_length
+        if length is not None:
             expansion = transformer.query_expansion
-            transformer.query_expansion = None  # which must never be longer than the queries
-            transformer.query_length = self.spec["query_length"]
+            transformer.query_expansion = None  # an expansion must never be longer than the queries
+            transformer.query_length = length
             if expansion:
-                transformer.query_expansion = {**expansion, "length": self.spec["query_length"]}
+                transformer.query_expansion = {**expansion, "length": length}
 
-    def encode_documents(self, texts: list[str], progress: Progress | None = None) -> TokenVectors:
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> TokenVectors:
         """Return the vectors of each document's tokens, skipped ones (punctuation) left out."""
         texts, lengths = self._read(texts, "document", self.model[0].document_length)
         return self._encode(self.model.encode_document, texts, lengths, progress)
 
-    def encode_queries(self, texts: list[str], progress: Progress | None = None) -> TokenVectors:
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> TokenVectors:
         """Return the vectors of each query's tokens, those of its expansion included."""
         expansion = self.model[0].query_expansion
         width = expansion["length"] if expansion else 0
@@ -80,7 +80,7 @@ class LateInteractionEncoder(Encoder):
         return self._encode(self.model.encode_query, texts, lengths, progress)
 
     def _read(self, texts: list[str], role: str, limit: int | None) -> tuple[list[str], np.ndarray]:
-        """Return what of the texts is read, and the tokens that the transformer sees of each: int64 [texts]."""
+        """Return the part of each text that is read, and how many tokens the transformer sees: int64 [texts]."""
         marker = self.model.prompts.get(role) or ""
         texts = self.cut(texts, marker, limit)
         return texts, self.token_lengths([marker + text for text in texts], limit=limit)

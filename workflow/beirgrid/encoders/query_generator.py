@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..config import entries
+from ..core.compute import Runtime
 from ..core.progress import Progress
 from .base import check_finite, token_batches
-from .headed import HeadedEncoder
+from .headed import HeadedModel
 
 if TYPE_CHECKING:
     import torch
@@ -21,21 +23,19 @@ QUERY_LENGTH = 64
 AT_ONCE = 40
 
 
-class QueryGenerator(HeadedEncoder):
+class QueryGenerator(HeadedModel[entries.QueryGenerator]):
     """Queries sampled from a sequence-to-sequence model (AutoModelForSeq2SeqLM), T5 above all.
 
-    The entry's ``top_k`` (10) and ``top_p`` (1) cut the distribution that each word piece is drawn from.
+    The entry's ``top_k`` and ``top_p`` cut the distribution that each word piece is drawn from.
     The random numbers come from the seed and the document's text alone, so its queries do not depend on
     its batch, shard or position, but for what rounding does to the logits in batches of other shapes.
     """
 
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
+    def __init__(self, folder: Path, entry: entries.QueryGenerator, runtime: Runtime) -> None:
         from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-        super().__init__(spec, device, precision, batch_tokens)
-        if self.precision == "float16" and spec.get("precision", precision) == "auto":
+        super().__init__(entry, runtime)
+        if self.precision == "float16" and self.automatic:
             self.precision = "float32"  # T5 overflows in float16
         self.open(AutoModelForSeq2SeqLM, folder)
         self.keep_apart(self.model.get_output_embeddings())
@@ -44,7 +44,9 @@ class QueryGenerator(HeadedEncoder):
         names = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
         self.model.generation_config = GenerationConfig.from_dict({name: getattr(own, name, None) for name in names})
 
-    def generate(self, texts: list[str], per_text: int, seed: int, progress: Progress | None = None) -> list[list[str]]:
+    def generate(
+        self, texts: list[str], *, per_text: int, seed: int, progress: Progress | None = None
+    ) -> list[list[str]]:
         """Return ``per_text`` sampled queries of each text; a blank text has none.
 
         The first queries of a text are the same whatever ``per_text`` is.
@@ -53,7 +55,7 @@ class QueryGenerator(HeadedEncoder):
         written = [row for row, text in enumerate(texts) if text.strip()]
         if progress:
             progress.add(len(texts) - len(written))
-        prompt = self.spec.get("prompts", {}).get("document", "")
+        prompt = self.entry.prompts.document or ""
         ids = self.token_ids([texts[row] for row in written], prompt)
         for batch in token_batches([len(pieces) * min(per_text, AT_ONCE) for pieces in ids], self.budget):
             rows = [written[i] for i in batch]
@@ -72,10 +74,10 @@ class QueryGenerator(HeadedEncoder):
 
         numbers = np.concatenate([random_numbers(seed, text, wanted.stop)[wanted.start :] for text in texts])
         draw = Draw(
-            torch.from_numpy(numbers).to(self.device),
+            torch.from_numpy(numbers).to(self.runtime.device),
             [f"{text[:60]!r}" for text in texts for _ in wanted],
-            self.spec.get("top_k", 10),
-            self.spec.get("top_p", 1.0),
+            self.entry.top_k,
+            self.entry.top_p,
             self.precision,
         )
         with torch.inference_mode(), self.autocast():

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..config.entries import Seq2SeqReranker
+from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from . import cutting
-from .base import Scorer, load_checkpoint, token_batches
+from .base import PairScorer, load_checkpoint, token_batches
 from .cutting import Beginning
 
 # What monoT5 is trained on (Nogueira et al. 2020). The end must survive truncation: it asks for the answer.
@@ -28,38 +30,36 @@ def seq2seq_model(folder: str, **options: Any) -> Any:
     return model
 
 
-class Seq2SeqScorer(Scorer):
+class Seq2SeqScorer(PairScorer[Seq2SeqReranker]):
     """One score per (query, document) pair: the logit of ``true`` less that of ``false`` as the first token.
 
     This is the log-odds of monoT5's probability of ``true`` and orders documents as that does; unlike the
     probability, or its logarithm, it does not saturate.
     """
 
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
+    def __init__(self, folder: Path, entry: Seq2SeqReranker, runtime: Runtime) -> None:
         import torch
 
-        super().__init__(spec, device, precision, batch_tokens)
-        remote = spec.get("trust_remote_code", False)
-        self.model = load_checkpoint(seq2seq_model, folder, trust_remote_code=remote).to(self.device).eval()
+        super().__init__(entry, runtime)
+        self.model = load_checkpoint(seq2seq_model, folder, trust_remote_code=entry.trust_remote_code)
+        self.model.to(runtime.device).eval()
         self.tokenizer = self.model.tokenizer
         self.answers = self.tokenizer.convert_tokens_to_ids(list(_ANSWERS))
         if self.tokenizer.unk_token_id in self.answers:
             raise DataError(f"{folder} is no monoT5: its tokenizer has no {' and '.join(_ANSWERS)}")
         self.end = self.tokenizer(_END)["input_ids"]
-        self.limit = spec.get("max_length", 512)
+        self.limit = entry.max_length or 512
         # bfloat16 has some 60 values between two powers of two: logits in it would tie.
         head = self.model.get_output_embeddings()
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
-        head.forward = torch.autocast(self.device, enabled=False)(head.forward)
+        head.forward = torch.autocast(runtime.kind, enabled=False)(head.forward)
 
-    def begin(self, text: str, counted: bool = False) -> Beginning:
-        """Return what of a query or document can be read."""
+    def begin(self, text: str, *, counted: bool = False) -> Beginning:
+        """Return the part of a query or document that the model can read. Tokens are never counted."""
         return Beginning(cutting.cut(self.tokenizer, text, self.limit))
 
     def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], progress: Progress | None = None
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
         """Return the log-odds of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
         import torch
@@ -69,8 +69,9 @@ class Seq2SeqScorer(Scorer):
         with self.autocast(), torch.inference_mode():
             for rows in token_batches([len(ids) for ids in tokens], self.budget):
                 features = self.tokenizer.pad({"input_ids": [tokens[row] for row in rows]}, return_tensors="pt")
-                start = torch.full((len(rows), 1), self.model.config.decoder_start_token_id, device=self.device)
-                logits = self.model(**features.to(self.device), decoder_input_ids=start, use_cache=False).logits[:, 0]
+                start = torch.full((len(rows), 1), self.model.config.decoder_start_token_id, device=self.runtime.device)
+                features = features.to(self.runtime.device)
+                logits = self.model(**features, decoder_input_ids=start, use_cache=False).logits[:, 0]
                 true, false = logits[:, self.answers].unbind(1)
                 scores[rows] = (true - false).cpu().numpy()
                 if progress:

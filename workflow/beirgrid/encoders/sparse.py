@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..config.entries import SparseModel
+from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
 from . import cutting
-from .base import Encoder, load_checkpoint, token_batches
+from .base import LoadedModel, load_checkpoint, token_batches
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -26,47 +28,45 @@ MOST_TOKENS = 8192
 SPARTA_TERMS = 2000
 
 
-class SparseTextEncoder(Encoder):
+class SparseTextEncoder(LoadedModel[SparseModel]):
     """One sparse vector per text over the word pieces of the vocabulary (SparseEncoder)."""
 
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
+    def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
         from sentence_transformers import SparseEncoder
 
-        super().__init__(spec, device, precision, batch_tokens)
+        super().__init__(entry, runtime)
         saved.check_use(folder, "SparseEncoder", "dot")
         self.budget = min(self.budget, MOST_TOKENS)
-        self.sparta = spec.get("pooling") == "sparta"
+        self.sparta = entry.pooling == "sparta"
         self.model = load_checkpoint(
             sparta if self.sparta else SparseEncoder,
             folder,
-            device=self.device,
-            prompts={role: spec.get("prompts", {}).get(role, "") for role in ("query", "document")},
-            trust_remote_code=spec.get("trust_remote_code", False),
+            device=runtime.device,
+            prompts={"query": entry.prompts.query or "", "document": entry.prompts.document or ""},
+            trust_remote_code=entry.trust_remote_code,
         )
         self.model.eval()
         _refuse_random_layer(self.model, folder)
         if not hasattr(self.model[0], "auto_model"):
             kind = type(self.model[0]).__name__
             raise DataError(f"{folder} starts with a {kind}: a sparse model encodes queries as it does documents here")
-        if "max_length" in spec:
-            self.model.max_seq_length = spec["max_length"]
+        if entry.max_length is not None:
+            self.model.max_seq_length = entry.max_length
         _activate_maxima(self.model)
         self.set_precision()
         head = self.transformer.get_output_embeddings()
         if head is not None and self.precision != "float32":
-            head.forward = _to_float32(head.forward, self.device)
+            head.forward = _to_float32(head.forward, runtime.kind)
         self.check_length()
         # A model knows its dimension once it has seen a text.
         with self.autocast():
             self.dimension: int = self.model.encode_document([""], convert_to_sparse_tensor=False).shape[1]
 
-    def encode_documents(self, texts: list[str], progress: Progress | None = None) -> scipy.sparse.csr_matrix:
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> scipy.sparse.csr_matrix:
         """Return float32 [texts, vocabulary]: the weights of the terms that each text has or is about."""
         return self._encode(self.model.encode_document, "document", texts, progress)
 
-    def encode_queries(self, texts: list[str], progress: Progress | None = None) -> scipy.sparse.csr_matrix:
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> scipy.sparse.csr_matrix:
         """Return float32 [texts, vocabulary]; with SPARTA, how often the query has each word piece."""
         if self.sparta:
             return self._bag_of_pieces([self.model.prompts["query"] + text for text in texts])

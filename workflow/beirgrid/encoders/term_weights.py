@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ..config.entries import TermWeightsModel
+from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from .base import check_finite, token_batches
-from .headed import HeadedEncoder
+from .headed import HeadedModel
 
 # A weight of 1 is a term frequency of 100 (Dai and Callan, DeepCT).
 SCALE = 100
 
 
-class TermWeighter(HeadedEncoder):
+class TermWeighter(HeadedModel[TermWeightsModel]):
     """A term frequency per word of a text, from a model that gives each word piece one number.
 
     A word weighs what its first piece does. Options of the entry: ``smoothing`` (``sqrt``: of the weight,
     before it is scaled) and ``keep_terms`` (words whose frequency rounds to 0 stay, with 1).
     """
 
-    def __init__(
-        self, folder: Path, spec: dict[str, Any], device: str, precision: str, batch_tokens: dict[str, int]
-    ) -> None:
+    def __init__(self, folder: Path, entry: TermWeightsModel, runtime: Runtime) -> None:
         from transformers import AutoModelForTokenClassification
 
-        super().__init__(spec, device, precision, batch_tokens)
+        super().__init__(entry, runtime)
         self.open(AutoModelForTokenClassification, folder)
         if self.model.num_labels != 1:
             raise DataError(f"{folder} has {self.model.num_labels} labels; term weights are one number per word piece")
         self.keep_apart(self.model.classifier)
 
-    def weigh(self, texts: list[str], progress: Progress | None = None) -> list[dict[str, int]]:
+    def weigh(self, texts: list[str], *, progress: Progress | None = None) -> list[dict[str, int]]:
         """Return word to term frequency of each text, in the order of the text; a repeated word counts its highest."""
         found: list[dict[str, int]] = [{} for _ in texts]
         ids = self.token_ids(texts)
@@ -67,8 +66,8 @@ class TermWeighter(HeadedEncoder):
                 words.append((piece, max(float(weight), 0.0)))
         found: dict[str, int] = {}
         for word, weight in words:
-            smooth = weight**0.5 if self.spec.get("smoothing") == "sqrt" else weight
-            frequency = max(round(SCALE * smooth), int(self.spec.get("keep_terms", False)))
+            smooth = weight**0.5 if self.entry.smoothing == "sqrt" else weight
+            frequency = max(round(SCALE * smooth), int(self.entry.keep_terms))
             if frequency:
                 found[word] = max(frequency, found.get(word, 0))
         return found

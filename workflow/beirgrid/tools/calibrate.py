@@ -31,7 +31,7 @@ _VECTORS, _DIMENSIONS, _QUERIES = 200_000, 384, 500
 
 
 def calibrate(path: Path) -> None:
-    """Write ``rates`` (those of ``resources.RATES``), ``device``, ``machine`` and ``cpus`` to ``path``."""
+    """Write ``rates`` (those of ``costs.RATES``), ``device``, ``machine`` and ``cpus`` to ``path``."""
     from ..encoders import pick_device
 
     device = pick_device("auto")
@@ -96,7 +96,7 @@ def _search(folder: Path, device: str, texts: list[str]) -> float:
     import faiss
     import numpy as np
 
-    from ..stages.retrieve import search_shards
+    from ..search.flat import search_shards
 
     rng = np.random.default_rng(0)
     index = faiss.IndexFlatIP(_DIMENSIONS)
@@ -123,8 +123,8 @@ def _index(folder: Path, device: str, texts: list[str]) -> float:
 
 
 def _lucene(folder: Path, texts: list[str]) -> float:
-    """Return the postings per second of BM25, counted as ``resources`` does."""
-    from ..graph.resources import met_postings
+    """Return the postings per second of BM25, counted as ``units`` does."""
+    from ..graph.units import met_postings
     from ..search import lucene
 
     queries = {str(number): " ".join(text.split()[:12]) for number, text in enumerate(texts[:_QUERIES])}

@@ -18,9 +18,11 @@ import yaml
 
 from .. import config as configuration
 from ..core.errors import BeirgridError, ConfigError
-from ..graph import resources
+from ..graph.costs import CALIBRATION, Need
 from ..graph.grid import Grid
-from ..graph.resources import Need
+from ..graph.inputs import Inputs
+from ..graph.needs import Needs
+from ..graph.records import Records
 from .calibrate import calibrate
 
 _BASE = ("datasets", "systems", "config")
@@ -89,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
     args.directory.mkdir(parents=True, exist_ok=True)
     os.chdir(args.directory)
     if args.calibrate:
-        calibrate(Path(resources.CALIBRATION))
+        calibrate(Path(CALIBRATION))
     plan = make_plan(args.configfile, args.config, args.jobs)
     if args.format == "json":
         print(json.dumps(plan, indent=1, ensure_ascii=False))
@@ -99,24 +101,24 @@ def run(args: argparse.Namespace) -> None:
 
 def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) -> dict[str, Any]:
     """Return the plan of the grid in the working directory, sizes in MB, as JSON can hold it."""
-    grid = Grid(*_merged(configfiles, settings))
+    needs = Needs(grid := Grid(_merged(configfiles, settings)))
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]
-    jobs = list(_jobs(grid, options))
-    everything = list(_jobs(grid, [*options, "--forceall"])) if Path("results").is_dir() else jobs
+    jobs = list(_jobs(needs, options))
+    everything = list(_jobs(needs, [*options, "--forceall"])) if Path("results").is_dir() else jobs
     return {
-        "systems": list(grid.config.grid_systems),
-        "datasets": list(grid.config.grid_datasets),
+        "systems": list(grid.config.grid.systems),
+        "datasets": list(grid.config.grid.datasets),
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
-        "rates": _rates(grid),
-        "device": grid.needs.device,
+        "rates": _rates(needs),
+        "device": needs.device,
         "jobs_in_all": len(everything),
         "total": _sums(jobs),
         "peak_mb": _peak(jobs, at_once),
         "at_once": at_once,
         "rules": {rule: _sums(mine) | _largest(mine) for rule, mine in _by(jobs, lambda job: job.rule).items()},
         "largest": {key: _largest_job(jobs, key) for key in ("mem_mb", "runtime") if jobs},
-        "too_large": list(_too_large(grid, jobs)),
-        "cells": list(_cells(grid, jobs)),
+        "too_large": list(_too_large(needs, jobs)),
+        "cells": list(_cells(needs, jobs)),
         "actual": list(_actual(everything)),
     }
 
@@ -125,7 +127,7 @@ def _option(name: str, values: Iterable[Any]) -> list[str]:
     return [name, *map(str, values)] if values else []
 
 
-def _merged(configfiles: list[Path], settings: list[str]) -> tuple[configuration.Config, dict[str, Any]]:
+def _merged(configfiles: list[Path], settings: list[str]) -> configuration.Config:
     """Return the configuration as Snakemake merges it."""
     from snakemake.cli import parse_config
     from snakemake.common.configfile import load_configfile
@@ -146,7 +148,7 @@ def _merged(configfiles: list[Path], settings: list[str]) -> tuple[configuration
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from None
     configuration.refuse_duplicate_keys(configfiles)
-    return configuration.load(merged), merged
+    return configuration.load(merged)
 
 
 def _where_broken(path: Path) -> str:
@@ -158,7 +160,7 @@ def _where_broken(path: Path) -> str:
     return ""
 
 
-def _jobs(grid: Grid, options: list[str]) -> Iterator[Job]:
+def _jobs(needs: Needs, options: list[str]) -> Iterator[Job]:
     """Yield the jobs that Snakemake would run, as its dry run tells its log."""
     from snakemake import cli
     from snakemake.logging import logger
@@ -170,7 +172,7 @@ def _jobs(grid: Grid, options: list[str]) -> Iterator[Job]:
             records.append(record)
         return True
 
-    cores = str(grid.needs.measured.get("cpus", 1000))
+    cores = str(needs.measured.get("cpus", 1000))
     command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
     said = io.StringIO()
     # A filter, as Snakemake clears the handlers of its logger when it starts.
@@ -185,28 +187,28 @@ def _jobs(grid: Grid, options: list[str]) -> Iterator[Job]:
         logger.removeFilter(collect)
     for record in records:
         if (job := vars(record))["rule_name"] != "all":
-            yield _job(grid, job)
+            yield _job(needs, job)
 
 
-def _job(grid: Grid, told: dict[str, Any]) -> Job:
+def _job(needs: Needs, told: dict[str, Any]) -> Job:
     return Job(
         rule=told["rule_name"],
         wildcards=dict(told["wildcards"]),
-        need=grid.needs.of(told["rule_name"], **told["wildcards"]),
+        need=needs.of(told["rule_name"], **told["wildcards"]),
         outputs=tuple(str(path) for path in told["output"]),
         benchmark=str(told["benchmark"]),
         threads=told["threads"],
-        on_gpu=grid.needs.device == "cuda" and bool(told["resources"].get("gpu", 0)),
+        on_gpu=needs.device == "cuda" and bool(told["resources"].get("gpu", 0)),
         mem_mb=told["resources"].mem_mb,
         runtime=told["resources"].runtime,
     )
 
 
-def _rates(grid: Grid) -> str:
-    measured = grid.needs.measured
+def _rates(needs: Needs) -> str:
+    measured = needs.measured
     if measured:
-        models = "" if measured.get("device") == grid.needs.device else f", models on {grid.needs.device}"
-        return f"measured on {measured['machine']} ({resources.CALIBRATION}); downloads{models} assumed"
+        models = "" if measured.get("device") == needs.device else f", models on {needs.device}"
+        return f"measured on {measured['machine']} ({CALIBRATION}); downloads{models} assumed"
     return "assumed, and slow ones (plan --calibrate measures a machine)"
 
 
@@ -244,25 +246,28 @@ def _peak(jobs: list[Job], at_once: int) -> float:
     return sum(job.need.kept for job in jobs) + sum(held)
 
 
-def _too_large(grid: Grid, jobs: list[Job]) -> Iterator[str]:
+def _too_large(needs: Needs, jobs: list[Job]) -> Iterator[str]:
     """Yield what is expected to need more than a node has; margins are not counted."""
+    most_of = {"mem_mb": lambda *job: needs.limits(*job).mem_mb, "runtime": needs.most_minutes}
     for job in jobs:
-        node = grid.needs.node(job.rule, job.wildcards)
+        node = needs.nodes.kind(job.rule, job.wildcards)
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
-            if wanted > (most := grid.needs.most(what, job.rule, job.wildcards)):
+            if wanted > (most := most_of[what](job.rule, job.wildcards)):
                 yield (
                     f"{job.name}: {wanted:,.0f} {unit} expected, but it may ask for {most:,} (nodes.{node}.{what}); "
                     "raise that where nodes have more, or make encode.shard smaller (or small_corpus 0)"
                 )
 
 
-def _cells(grid: Grid, jobs: list[Job]) -> Iterator[dict[str, Any]]:
+def _cells(needs: Needs, jobs: list[Job]) -> Iterator[dict[str, Any]]:
     """Yield what each cell takes by itself: jobs that cells share are counted in each."""
     makers = {output: job for job in jobs for output in job.outputs}
-    for dataset in grid.config.grid_datasets:
-        for system in grid.config.grid_systems:
+    grid = needs.grid
+    records = Records(grid, Inputs(grid))
+    for dataset in grid.config.grid.datasets:
+        for system in grid.config.grid.systems:
             parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
-            files = [file for part in parts for file in grid.files_of(system, part)]
+            files = [file for part in parts for file in records.files_of(system, part)]
             mine = {id(makers[file]): makers[file] for file in files if file in makers}
             yield {"system": system, "dataset": dataset, "supplied": bool(parts), **_sums(mine.values())}
 

@@ -26,6 +26,8 @@ from typing import Any
 from ..config import load
 from ..core.errors import BeirgridError, ConfigError
 from ..graph.grid import Grid
+from ..graph.inputs import Inputs
+from ..graph.records import Records
 from . import cluster
 
 EVENTS = Path("results/status.jsonl")
@@ -382,19 +384,20 @@ def _left(current: Run) -> str:
 def _cells(current: Run, width: int) -> Iterator[str]:
     """Yield a matrix of datasets × systems."""
     try:
-        grid = Grid(load(current.facts["config"]), current.facts["config"])
+        grid = Grid(load(current.facts["config"]))
+        records = Records(grid, Inputs(grid))
     except ConfigError as error:  # a corpus folder that was there when the run began is gone, say
         yield f"The cells are not shown: {error}"
         return
     states = _states(current)
-    systems, datasets = grid.config.grid_systems, grid.config.grid_datasets
+    systems, datasets = grid.config.grid.systems, grid.config.grid.datasets
     first = max(map(len, datasets))
     names = list(systems)
     if first + sum(len(name) + 2 for name in names) > width:
         names = [str(number) for number in range(1, len(systems) + 1)]
     yield " " * first + "".join(f"  {name}" for name in names)
     for dataset in datasets:
-        marks = (_MARKS[_cell(grid, states, system, dataset)] for system in systems)
+        marks = (_MARKS[_cell(records, states, system, dataset)] for system in systems)
         yield (
             dataset.ljust(first) + "".join(f"  {m:^{len(name)}}" for m, name in zip(marks, names, strict=True)).rstrip()
         )
@@ -407,12 +410,13 @@ def _states(current: Run) -> dict[str, str]:
     return {file: job.state for job in current.jobs.values() for file in job.outputs}
 
 
-def _cell(grid: Grid, states: dict[str, str], system: str, dataset: str) -> str:
+def _cell(records: Records, states: dict[str, str], system: str, dataset: str) -> str:
     """Return the state of a cell: of what its files' jobs are doing, the first of ``_MARKS`` that one of them has."""
+    grid = records.grid
     parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
     if not parts:
         return "not supplied"
-    files = [file for part in parts for file in grid.files_of(system, part)]
+    files = [file for part in parts for file in records.files_of(system, part)]
     found = {states.get(file, "") for file in files}
     if "failed" in found or "running" in found:
         return "failed" if "failed" in found else "running"

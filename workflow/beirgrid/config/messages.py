@@ -1,0 +1,184 @@
+"""What a person is told of an entry that does not fit its class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ..core.errors import nearest
+from . import entries
+
+_TYPES = {
+    "int": "integer",
+    "string": "string",
+    "bool": "boolean",
+    "float": "number",
+    "tuple": "list",
+    "dict": "mapping",
+}
+_TYPES |= {"model": "mapping", "mapping": "mapping", "list": "list"}
+# Classes of which an entry is one, by the registry or key that holds it: a key of another one is named with its owner.
+_MODELS: tuple[type[entries.ModelEntry], ...] = get_args(get_args(entries.Model)[0])
+_CORPORA: tuple[type[entries.CorpusEntry], ...] = get_args(get_args(entries.Corpus)[0])
+_RECIPES: tuple[type[entries.Adaptive], ...] = get_args(get_args(entries.Adaptation)[0])
+_SYSTEMS: tuple[type[entries.SystemEntry], ...] = get_args(entries.System)
+# Why a late-interaction model has no such key.
+_NOT_LATE = {
+    "similarity": "tokens are compared by dot product, documents by MaxSim",
+    "prompts": "the checkpoint has its own markers for queries and documents",
+}
+_WHY_REVISION = " (40 hex digits), so that the numbers stay the same when the hub changes"
+
+
+def explain(error: ValidationError, where: str, kind: type[entries.Entry] | None) -> Iterator[str]:
+    """Yield one line per mistake: the key, what it was given, and what it may be."""
+    for details in error.errors():
+        yield _line(details, where, kind)
+
+
+def _line(details: ErrorDetails, where: str, kind: type[entries.Entry] | None) -> str:
+    path = [str(part) for part in details["loc"]]
+    tags = _tags(path)
+    place = ".".join([part for part in [where, *path] if part and part not in tags]) or "top level"
+    what, value, context = details["type"], details["input"], details.get("ctx", {})
+    if what in ("extra_forbidden", "missing"):
+        holder, _, key = place.rpartition(".")
+        holder = holder or "top level"
+        tell = _unknown_key if what == "extra_forbidden" else _missing_key
+        return tell(holder, key, where, tags, kind, path)
+    if what in ("literal_error", "union_tag_invalid"):
+        return _no_choice(place, details)
+    if what == "union_tag_not_found":
+        return _missing_key(place, str(context["discriminator"]).strip("'"), where, tags, kind, path)
+    if what == "string_pattern_mismatch":
+        return f"{place}: {value!r} does not fit. {entries.FORMS[context['pattern']]}"
+    if what == "value_error":
+        return f"{place}: {context['error']}"
+    if (name := what.removesuffix("_type")) in _TYPES:
+        actual = type(value).__name__
+        hint = " (put it in quotes)" if name == "string" and actual in ("int", "float", "bool", "date") else ""
+        return f"{place}: {value!r} should be of type {_TYPES[name]}, not {actual}{hint}"
+    return f"{place}: {_shortened(value)} {_BOUNDS[what].format(**context) if what in _BOUNDS else details['msg']}"
+
+
+_BOUNDS = {
+    "greater_than_equal": "is less than the minimum of {ge}",
+    "greater_than": "is less than or equal to the minimum of {gt}, which is excluded",
+    "less_than_equal": "is greater than the maximum of {le}",
+    "finite_number": "is not a finite number",
+    "too_short": "should not be empty",
+    "string_too_long": "is longer than {max_length} characters",
+}
+
+
+def _shortened(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 100 else f"{shown[:100]}…"
+
+
+def _tags(path: list[str]) -> set[str]:
+    """Return the parts of a path that are no keys but name the class that a union chose."""
+    known = {*_values(_MODELS, "family"), *_values(_CORPORA, "source"), *_values(_RECIPES, "recipe")}
+    return known & set(path)
+
+
+def _values(kinds: Iterable[type[entries.Entry]], key: str) -> list[str]:
+    return [get_args(kind.model_fields[key].annotation)[0] for kind in kinds]
+
+
+def _unknown_key(
+    holder: str, key: str, where: str, tags: set[str], kind: type[entries.Entry] | None, path: list[str]
+) -> str:
+    if where.startswith("models.") and holder == where:
+        (family,) = tags
+        if owners := [
+            name for name, model in zip(_values(_MODELS, "family"), _MODELS, strict=True) if key in _keys(model)
+        ]:
+            why = f" ({_NOT_LATE[key]})" if family == "late-interaction" and key in _NOT_LATE else ""
+            return f"{holder}: the key {key!r} goes with {listed(owners)} models, not with {family} ones{why}"
+        return f"{holder}: unknown key {key!r}{nearest(key, _keys(*_MODELS))}"
+    if where.startswith("models.") and "train" in path:
+        known = _keys(*_RECIPES, entries.CrossEncoderTraining)
+        recipe = next(iter(tags - set(_values(_MODELS, "family"))), "a cross-encoder")
+        if key in known:
+            return f"{holder}: the key {key!r} does not go with {recipe}"
+        return f"{holder}: unknown key {key!r}{nearest(key, known)}"
+    if where.startswith("corpora."):
+        (source,) = tags
+        known = _keys(*_CORPORA)
+        if key in known:
+            return f"{holder}: the key {key!r} does not go with source {source}"
+        return f"{holder}: unknown key {key!r}{nearest(key, known)}"
+    if where.startswith("systems.") and holder == where and kind:
+        known = _keys(*_SYSTEMS)
+        if kind in (entries.Rrf, entries.WeightedSum) and key in (fused := _keys(entries.Rrf, entries.WeightedSum)):
+            other = "wsum" if kind is entries.Rrf else "rrf"
+            return f"{holder}: {listed(sorted({key} & fused))} goes with {other}, not with {kind_name(kind)}"
+        if key in known:
+            return f"{holder}: the key {key!r} does not go with a {kind_name(kind)} system"
+        return f"{holder}: unknown key {key!r}{nearest(key, known)}"
+    return f"{holder}: unknown key {key!r}{nearest(key, _known_at(kind, path))}"
+
+
+def _missing_key(
+    holder: str, key: str, where: str, tags: set[str], kind: type[entries.Entry] | None, path: list[str]
+) -> str:
+    why = _WHY_REVISION if key == "revision" else ""
+    if key.isdigit():
+        return f"{holder}: {int(key) + 1} values are needed"
+    if kind is entries.Reranked:
+        return f"{holder}: " + (
+            "a reranker needs a first_stage, the system whose run it reorders"
+            if key == "first_stage"
+            else "first_stage needs a reranker, a cross-encoder model"
+        )
+    if where.startswith("corpora.") and tags:
+        return f"{holder}: source {next(iter(tags))} needs the key {key!r}{why}"
+    if holder.endswith(".train") and key == "recipe":
+        return f"{holder}: a dense model needs its recipe ({', '.join(_values(_RECIPES, 'recipe'))})"
+    if key == "teacher":
+        return f"{holder}: gpl needs a teacher, the cross-encoder whose margins are learnt"
+    if key == "similarity":
+        return f"{holder}: a dense model needs its similarity (cosine or dot)"
+    return f"{holder}: needs the key {key!r}{why}"
+
+
+def _no_choice(place: str, details: ErrorDetails) -> str:
+    context, value = details.get("ctx", {}), details["input"]
+    options = str(context.get("expected", context.get("expected_tags", "")))
+    known = [option.strip(" '") for option in options.replace(" or ", ", ").split(",")]
+    if details["type"] == "union_tag_invalid":
+        key = str(context["discriminator"]).strip("'")
+        place, value = f"{place}.{key}", context["tag"]
+    hint = nearest({"gpu": "cuda"}.get(value, value), known) if isinstance(value, str) else ""
+    if place.endswith(".similarity") and known == ["dot"]:
+        return f"{place.removesuffix('.similarity')}: sparse models compare by dot product"
+    return f"{place}: {value!r} is not one of {', '.join(known)}{hint}"
+
+
+def _keys(*kinds: type[entries.Entry]) -> set[str]:
+    return {field.alias or name for kind in kinds for name, field in kind.model_fields.items()}
+
+
+def _known_at(kind: type[entries.Entry] | None, path: list[str]) -> set[str]:
+    """Return the keys that the class at the end of a path has."""
+    for part in path[:-1]:
+        field = kind.model_fields.get(part) if kind else None
+        inner = field.annotation if field else None
+        kind = inner if isinstance(inner, type) and issubclass(inner, entries.Entry) else None
+    return _keys(kind) if kind else set()
+
+
+def kind_name(kind: type[entries.Entry]) -> str:
+    """Return what messages call a class of systems."""
+    fusions: dict[type[entries.Entry], str] = {entries.Rrf: "rrf", entries.WeightedSum: "wsum"}
+    return fusions.get(kind) or str(getattr(kind, "kind", kind.__name__))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a sentence lists them: a, b and c."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,31 @@
+"""Names of metrics: ``name@k``, as the field writes them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..core.errors import BeirgridError, nearest
+
+NAMES = ("ndcg", "ndcg_burges", "recall", "recall_cap", "mrr", "map", "p", "success", "hole", "hole_corpus")
+# The metrics of which less is better.
+LOWER_IS_BETTER = ("hole", "hole_corpus")
+
+
+class Metric(NamedTuple):
+    """A metric cut off at rank ``k``."""
+
+    name: str
+    k: int
+
+
+def parse_metric(text: str) -> Metric:
+    """Read ``name@k``; raise BeirgridError naming the nearest known metric if it is none."""
+    match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", text)
+    if not match:
+        base = text.split("@")[0].lower()
+        hint = nearest(base, NAMES).replace("'?", "@k'?")
+        raise BeirgridError(f"{text!r} is not a metric of the form name@k, such as ndcg@10{hint}")
+    if match[1] not in NAMES:
+        raise BeirgridError(f"there is no metric {match[1]!r}{nearest(match[1], NAMES)} (known: {', '.join(NAMES)})")
+    return Metric(match[1], int(match[2]))

@@ -1,0 +1,45 @@
+"""Where the checkout is, and how the configuration's paths are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[3]
+SCHEMA = CHECKOUT / "workflow" / "schemas" / "config.schema.yaml"
+
+
+def resolve_path(path: str) -> Path:
+    """Return an absolute path; a relative one starts at the working directory or, if nothing is there, the checkout."""
+    try:
+        here = Path(path).expanduser()
+    except RuntimeError:  # ~someone who does not exist
+        here = Path(path)
+    return here.absolute() if here.is_absolute() or is_folder(here) else CHECKOUT / here
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether a path is a folder; a path that cannot be looked up (a name of 300 characters) is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def local_forms(folder: Path, name: str) -> list[Path]:
+    """Return which of ``folder/name`` and its gzipped form exist."""
+    return [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+
+
+def find_local(folder: Path, name: str) -> Path | None:
+    """Return ``folder/name`` or its gzipped form, whichever exists."""
+    return next(iter(local_forms(folder, name)), None)
+
+
+def both_forms(folder: Path, name: str) -> str:
+    """Return the message about a folder that has a file and its gzipped form: they may differ."""
+    return f"{folder} has both {name} and {name}.gz: keep one of them"
+
+
+def is_url(place: str) -> bool:
+    """Tell whether a place is a URL and not a folder."""
+    return place.startswith(("http://", "https://"))

@@ -1,0 +1,124 @@
+"""Command lines that follow from functions: a parameter is an option, its annotation the type, its metadata the help.
+
+A stage is a function with keyword-only parameters::
+
+    def evaluate(*, run: Annotated[Path, "run, TREC format"], metrics: Annotated[list[str], "metrics, name@k"]) -> None:
+        \"""Compute the metrics of a run.\"""
+
+becomes ``evaluate --run RUN --metrics METRICS [METRICS ...]``. A parameter without a default is required; ``bool`` is
+a switch; a ``Literal`` lists its choices; a registry entry is JSON text; a dataclass spreads its fields over options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+
+class Option(NamedTuple):
+    """One option of a command: its name, how argparse reads it, and the parameter that takes it."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+# The parsed argument that runs the command: no option is called so.
+CALL = "call the command"
+
+
+def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
+    """Declare the parameters of a function as options, and the function as what the command runs."""
+    spread: dict[str, type] = {}
+    for name, annotation, default in _parameters(function):
+        kind = _plain(annotation)
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            spread[name] = kind
+            for field_name, field_annotation, field_default in _parameters(kind):
+                _add(parser, field_name, field_annotation, field_default)
+        else:
+            _add(parser, name, annotation, default)
+    parser.set_defaults(**{CALL: lambda args: function(**_arguments(function, spread, args))})
+
+
+def description(function: Callable[..., Any]) -> str:
+    """Return the first line of a function's docstring."""
+    return (inspect.getdoc(function) or "").partition("\n")[0]
+
+
+def _parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        yield name, hints[name], parameter.default
+
+
+def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: Any) -> None:
+    settings = _settings(annotation)
+    if default is inspect.Parameter.empty:
+        settings["required"] = True
+    elif settings.get("action") != "store_true":
+        settings["default"] = default
+        if default not in (None, (), ""):
+            settings["help"] = f"{settings.get('help', '')} (default: {_shown(default)})".strip()
+    parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **settings)
+
+
+def _shown(default: Any) -> str:
+    return json.dumps(default) if isinstance(default, dict) else str(default)
+
+
+def _settings(annotation: Any) -> dict[str, Any]:
+    """Return the arguments of ``add_argument`` for an annotation."""
+    kind, metadata = _plain(annotation), _metadata(annotation)
+    settings: dict[str, Any] = {}
+    if help_text := next((item for item in metadata if isinstance(item, str)), None):
+        settings["help"] = help_text.replace("%", "%%")
+    converter = next((item for item in metadata if callable(item)), None)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is bool:
+        return settings | {"action": "store_true"}
+    if origin in (list, tuple):
+        inner = _settings(arguments[0])
+        return {**inner, **settings, "nargs": "*", **({"type": converter} if converter else {})}
+    if origin is Literal:
+        return settings | {"choices": list(arguments)}
+    if converter is None and kind in (str, int, float, Path):
+        converter = kind
+    return settings | {"type": converter or json.loads}
+
+
+def _plain(annotation: Any) -> Any:
+    """Return an annotation without its metadata and without None."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        alternatives = [kind for kind in get_args(annotation) if kind is not type(None)]
+        if len(alternatives) == 1:
+            return _plain(alternatives[0])
+    return annotation
+
+
+def _metadata(annotation: Any) -> tuple[Any, ...]:
+    """Return the metadata of an annotation, the outer ones first."""
+    if get_origin(annotation) is Annotated:
+        inner, *outer = get_args(annotation)
+        return (*outer, *_metadata(inner))
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(item for kind in get_args(annotation) for item in _metadata(kind))
+    return ()
+
+
+def _arguments(function: Callable[..., Any], spread: dict[str, type], args: argparse.Namespace) -> dict[str, Any]:
+    """Return what the function is called with."""
+    values = {}
+    for name, _, _ in _parameters(function):
+        if kind := spread.get(name):
+            values[name] = kind(**{field: getattr(args, field) for field, _, _ in _parameters(kind)})
+        else:
+            values[name] = getattr(args, name)
+    return values

@@ -1,0 +1,96 @@
+"""Scores of (query, document) pairs on disk: parts in a store, and the manifest of what one job has in the store.
+
+A store is a folder results/pairs/{reranker}/{dataset}/{fingerprint} with one parquet file per few minutes of work. Jobs of
+several first stages fill the same store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..core import files
+from ..core.errors import DataError
+
+_SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
+Pair = tuple[str, str]
+PairScores = dict[Pair, float]
+
+
+class Manifest(BaseModel):
+    """What a scoring job has in the store.
+
+    Attributes:
+        store: folder of the store, relative to the manifest.
+        parts: names of the parts; None where the job did not list them (beirgrid 0.1.0).
+        settings: the reranker's entry, with its precision.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    store: str
+    parts: tuple[str, ...] | None = None
+    settings: dict[str, Any]
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest that a scoring job left.
+
+    Raises:
+        DataError: the file is missing, damaged, or no manifest.
+    """
+    with files.reading(path):
+        found = files.read_json(path)
+    if isinstance(found, dict) and "pairs" not in found:  # as 0.1.0 wrote manifests
+        found = {"pairs": {"store": found.get("facts", {}).get("store"), "settings": found.get("settings")}}
+    try:
+        return Manifest.model_validate(found["pairs"])
+    except (ValidationError, KeyError, TypeError):
+        raise DataError(f"{path} is no manifest of pair scores. {files.REMEDY}") from None
+
+
+def parts_of(path: Path, manifest: Manifest) -> list[Path]:
+    """Return the parts of a manifest that stands at ``path``."""
+    store = path.parent / manifest.store
+    return sorted(store.glob("*.parquet") if manifest.parts is None else (store / name for name in manifest.parts))
+
+
+def write_part(store: Path, part: list[Pair], scores: np.ndarray) -> None:
+    """Write the scores of some pairs, float32 [pairs], as a part of a store."""
+    columns = [[query for query, _ in part], [document for _, document in part], scores]
+    digest = hashlib.sha256(repr(part).encode()).hexdigest()[:16]
+    with files.atomic(store / f"{digest}.parquet") as temporary:
+        pq.write_table(pa.table(columns, schema=_SCHEMA), temporary, write_page_checksum=True)
+
+
+def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
+    """Return the scores that parts hold for some pairs. Damaged parts are deleted, with a warning.
+
+    Args:
+        parts: the files.
+        pairs: memory is taken for these pairs only.
+    """
+    scores: PairScores = {}
+    for part in sorted(parts):
+        try:
+            with files.reading(part):
+                table = pq.read_table(part, page_checksum_verification=True)
+                if table.schema != _SCHEMA or not np.isfinite(table["score"]).all():
+                    raise ValueError("its columns are not those of pair scores, or not all scores are finite")
+        except DataError as error:
+            print(f"warning: {error}: its pairs are scored anew", file=sys.stderr)
+            part.unlink(missing_ok=True)
+            continue
+        found = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
+        scores.update(
+            (pair, score) for pair, score in zip(found, table["score"].to_pylist(), strict=True) if pair in pairs
+        )
+    return scores

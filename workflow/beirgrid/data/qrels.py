@@ -1,0 +1,103 @@
+"""Qrels: graded judgements of documents per query, in BEIR's or TREC's layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ..core import files
+from ..core.errors import DataError, quoted
+from . import lines
+
+# Relevance grades are at most this far from 0.
+MAX_GRADE = 100
+# What the header line of a qrels file calls its columns, in lower case, hyphens in place of underscores and spaces.
+_HEADERS = {
+    "query": ("query-id", "query", "qid", "topic-id", "topic"),
+    "document": ("corpus-id", "doc-id", "docid", "document-id", "document", "doc", "docno", "did", "passage-id", "pid"),
+    "score": ("score", "relevance", "rel", "grade", "label", "judgement", "judgment"),
+}
+_COLUMNS = {name: column for column, names in _HEADERS.items() for name in names}
+_WHOLE = "[+-]?[0-9]+"
+
+
+class Judgement(NamedTuple):
+    """One line of qrels; grades above 0 are relevant. ``place`` is file and line."""
+
+    query: str
+    document: str
+    grade: int
+    place: str
+
+
+class _Layout(NamedTuple):
+    """How a qrels file is laid out: where query, document and score stand in a line of ``width`` fields."""
+
+    expected: str
+    separator: str | None
+    width: int
+    columns: tuple[int, int, int]
+
+
+_BEIR = _Layout("query-id, corpus-id and score with tabs between", "\t", 3, (0, 1, 2))
+_TREC = _Layout("the four columns of TREC (query, 0, document, grade)", None, 4, (0, 2, 3))
+
+
+def judgements(path: Path) -> Iterator[Judgement]:
+    """Yield the judgements of a qrels file, plain or gzipped, in BEIR's or TREC's layout.
+
+    Raises:
+        DataError: naming file and line, for a line that does not fit the layout, or a grade that is none.
+    """
+    layout = None
+    for line, place in lines.read(path):
+        if layout is None:
+            layout = _header(line, place)
+            if layout:
+                continue
+            layout = _BEIR if line.count("\t") == 2 or len(line.split()) != 4 else _TREC
+        fields = line.split(layout.separator)
+        if len(fields) != layout.width:
+            raise DataError(f"{place}: expected {layout.expected}, got {quoted(line)}")
+        query, document, score = (fields[at] for at in layout.columns)
+        yield Judgement(query, document, _grade(score, place), place)
+
+
+def read(path: str | Path) -> dict[str, dict[str, int]]:
+    """Return query id to document id to grade. Of several grades of one pair the last counts, as in fetched qrels.
+
+    Raises:
+        DataError: the file is missing, damaged or empty, or a line cannot be read.
+    """
+    found: dict[str, dict[str, int]] = {}
+    with files.reading(path):
+        for query, document, grade, _ in judgements(Path(path)):
+            found.setdefault(query, {})[document] = grade
+    if not found:
+        raise DataError(f"{path} has no judgements. {files.REMEDY}")
+    return found
+
+
+def _header(line: str, place: str) -> _Layout | None:
+    """Return the layout that the first line of a qrels file names, or None if that line is a judgement."""
+    separator = "\t" if "\t" in line else None
+    names = [re.sub("[ _]", "-", name.strip().lower()) for name in line.split(separator)]
+    found = [_COLUMNS.get(name, "") for name in names]
+    if all(found.count(column) == 1 for column in _HEADERS):
+        query, document, score = (found.index(column) for column in _HEADERS)
+        expected = f"the columns of the header ({', '.join(names)})"
+        return _Layout(expected, separator, len(names), (query, document, score))
+    if any(found) and not re.fullmatch(_WHOLE, names[-1]):
+        known = "; ".join(f"{column}: {', '.join(names)}" for column, names in _HEADERS.items())
+        raise DataError(f"{place}: the header {quoted(line)} does not name each column once ({known})")
+    return None
+
+
+def _grade(text: str, place: str) -> int:
+    if not re.fullmatch(_WHOLE, text):
+        raise DataError(f"{place}: the score {quoted(text)} is not a whole number")
+    if len(text.lstrip("+-0")) > len(str(MAX_GRADE)):  # before int(), which refuses thousands of digits
+        raise DataError(f"{place}: {quoted(text)} is no relevance grade (at most {MAX_GRADE})")
+    return int(text)

@@ -1,0 +1,69 @@
+"""What the tables and the report of a grid are made from: its rows and columns, and the files of every cell.
+
+The job graph writes a summary (``graph.summary``), the stages aggregate and report read it: they open the files that it
+names and no others.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ..config.entries import LIST, Entry, Statistics
+
+Texts = Annotated[tuple[str, ...], LIST]
+
+
+class DatasetSummary(Entry):
+    """A dataset of the grid, a mean of datasets, or a part of a mean."""
+
+    task: str = Field("", description="Task, as in the BEIR paper.")
+    domain: str = Field("", description="Domain, as in the BEIR paper.")
+    relevance: str = Field("", description="Grades of the qrels.")
+    statistics: Statistics = Field(Statistics(), description="Known figures.")
+    source: str = Field("", description="Where the dataset comes from. A mean has none.")
+    licence: str = Field("", description="Licence of its corpus.")
+    corpus: str = Field("", description="Name of its corpus. A mean has none.")
+    mean_of: Texts = Field((), description="The datasets that it is the mean of.")
+    not_supplied: Texts = Field((), description="Absent folders that its user supplies: then it has no scores.")
+    corpus_record: str = Field("", description="Record of its corpus. A mean, or what is not supplied, has none.")
+    dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether runs are evaluated on the dataset itself."""
+        return not self.mean_of and not self.not_supplied
+
+
+class Cell(Entry):
+    """One system on one dataset with queries of its own, and the files behind its numbers."""
+
+    system: str = Field(description="The system.")
+    dataset: str = Field(description="The dataset.")
+    scores: str = Field(description="Means of the metrics, as evaluate writes them (.json).")
+    per_query: str = Field(description="Values per query (.parquet).")
+    records: Texts = Field((), description="Records of all steps before the evaluation, in their order.")
+
+
+class ModelNote(Entry):
+    """What a model's registry entry says to readers of its numbers."""
+
+    model: str = Field(description="The model.")
+    systems: Texts = Field(description="Systems of the grid that are made with it.")
+    note: str = Field(description="The note.")
+
+
+class GridSummary(Entry):
+    """A grid: everything that its tables and its report show, and the files that hold the numbers."""
+
+    systems: Texts = Field(description="Columns, in order.")
+    rows: Texts = Field(description="Rows, in order: datasets and means.")
+    datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of means.")
+    metrics: Texts = Field(description="Metrics, name@k.")
+    tolerances: dict[str, float] = Field({}, description="Tolerance by class of published values.")
+    notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
+    cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
+    settings: dict[str, str] = Field(
+        {}, description="Digest of the settings that the grid asks for, by the path of the record or of the scores."
+    )

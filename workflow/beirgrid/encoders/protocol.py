@@ -1,0 +1,103 @@
+"""What the stages expect of a model: encoders of documents and queries, scorers of pairs.
+
+Both protocols are met by the classes of this package, one per model family; ``open_encoder`` and ``open_scorer`` return
+them. ``Vectors`` is what a family gives for texts:
+
+- dense: ``np.ndarray``, float32 [texts, dimension]
+- sparse: ``scipy.sparse.csr_matrix``, float32 [texts, vocabulary]
+- late interaction: ``search.maxsim.TokenVectors``, float32 [tokens, dimension] with the tokens of each text
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from ..core.progress import Progress
+from .cutting import Beginning
+
+Vectors = TypeVar("Vectors", covariant=True)
+
+
+class Reader(Protocol):
+    """A model that can tell which tokens it reads of a text."""
+
+    precision: str
+
+    def read(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of the tokens that the model reads of each text."""
+        ...
+
+    def facts(self) -> dict[str, str]:
+        """Return ``device`` and ``precision``, for the record of an artifact."""
+        ...
+
+
+class Encoder(Reader, Protocol[Vectors]):
+    """A model that encodes documents and queries.
+
+    Attributes:
+        dimension: dimensions of a vector (terms of the vocabulary for sparse models).
+        precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
+    """
+
+    dimension: int
+
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
+        """Return the vectors of documents, in the order of the texts.
+
+        Args:
+            texts: title and text of each document, joined.
+            progress: counts each text as one.
+        """
+        ...
+
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
+        """Return the vectors of queries, in the order of the texts.
+
+        Args:
+            texts: the queries.
+            progress: counts each text as one.
+        """
+        ...
+
+
+class Scorer(Reader, Protocol):
+    """A model that scores pairs of query and document. A higher score is a better match.
+
+    Long texts are cut before a tokenizer sees them: ``begin`` cuts each text once, ``score_beginnings`` scores pairs of
+    what is left.
+    """
+
+    def begin(self, text: str, *, counted: bool = True) -> Beginning:
+        """Return the part of a query or document that the model can read.
+
+        Args:
+            text: the whole text.
+            counted: whether to count the tokens of the whole text. Documents need it unless no query of their pairs has
+                a ``shorter`` beginning.
+        """
+        ...
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs].
+
+        Args:
+            queries: one beginning per pair.
+            documents: one beginning per pair.
+            progress: counts each pair as one.
+        """
+        ...
+
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs].
+
+        Args:
+            queries: one text per pair.
+            documents: one text per pair.
+            progress: counts each pair as one.
+        """
+        ...

@@ -1,0 +1,83 @@
+"""The commands of the rules: how a job starts a stage, what its record is held against, and arguments in files.
+
+What a job is started with but what changes no output (device, batch size, this checkout's folder) is computed from
+``output``, too: Snakemake then leaves it out of the reasons to rerun a job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..config import CHECKOUT
+from ..core import files, provenance
+from ..core.provenance import STAGE_VERSIONS
+from .grid import Grid
+
+# Files of arguments, in the working directory, beside what Snakemake keeps there.
+ARGUMENTS = Path(".snakemake/beirgrid")
+
+
+def in_file(*arguments: str) -> str:
+    """Write arguments to a file, one per line, and return ``@`` and its path; return "" for no arguments.
+
+    The content gives the file its name, so other arguments are another value of a rule's param.
+    """
+    if not arguments:
+        return ""
+    text = "".join(f"{argument}\n" for argument in arguments)
+    assert text.splitlines() == list(arguments), "an argument with a line break does not fit on a line"
+    path = ARGUMENTS / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.args"
+    if not path.exists():
+        with files.atomic(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return f"@{path}"
+
+
+class Commands:
+    """The params that every rule has, and the settings of each rule's jobs."""
+
+    def __init__(self, grid: Grid, own_python: bool) -> None:
+        """Take the grid, and whether jobs run with this Python: those in conda environments have their own."""
+        self.grid = grid
+        self.python = sys.executable if own_python else "python"
+        self.values: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
+        """Return the params of a rule, as Snakemake's directive takes them.
+
+        Args:
+            rule: name of the rule.
+            stage: the stage that it runs, if that is called otherwise.
+            values: what its output depends on beside its inputs: constants, or functions of the wildcards.
+        """
+        values = {"version": STAGE_VERSIONS[stage or rule], **values}
+        self.values[rule] = values
+        return {**values, "beirgrid": lambda wildcards, output: self.start(rule, wildcards)}
+
+    def neural(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
+        """Return the params of a rule that runs a model: its precision, and where the model runs."""
+        config = self.grid.config
+        options = ["--device", config.device, "--batch-tokens", config.encode.batch_tokens.model_dump_json()]
+        params = self(rule, stage, **values, precision=config.encode.precision)
+        return params | {"compute": lambda wildcards, output: options}
+
+    def fetch(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
+        """Return the params of a rule that fetches a collection: the mirror that it may take files from."""
+        mirror = self.grid.config.mirror
+        options = ["--mirror", mirror] if mirror else []
+        return self(rule, stage, **values) | {"mirror": lambda wildcards, output: options}
+
+    def start(self, rule: str, wildcards: Any) -> str:
+        """Return how a job starts: this checkout's package, and no modules from the working directory."""
+        folder = shlex.quote(str(CHECKOUT / "workflow"))
+        python = f"PYTHONSAFEPATH=1 PYTHONPATH={folder} {shlex.quote(self.python)}"
+        return f"{python} -m beirgrid --settings {self.digest(rule, wildcards)}"
+
+    def digest(self, rule: str, wildcards: Any) -> str:
+        """Return the digest of a job's params. Its record keeps the digest, and aggregate compares it."""
+        values = {name: value(wildcards) if callable(value) else value for name, value in self.values[rule].items()}
+        return provenance.digest(values)

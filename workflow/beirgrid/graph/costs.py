@@ -1,0 +1,101 @@
+"""The cost model: ``costs.csv`` says what each rule takes per unit of work; here it is read and applied.
+
+A row is ``rule, resource, amount, unit, origin``: a job takes ``amount`` of the resource for each unit, and ``units``
+counts units. Seconds of a unit that ``RATES`` names are divided by what a machine does of it per second. The rows
+``plain`` and ``neural`` hold for every rule, by whether the job runs a model. ``written`` is kept or temporary, as
+``encode.keep`` says.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..core.errors import ConfigError
+
+TABLE = Path(__file__).with_name("costs.csv")
+CALIBRATION = "results/calibration.json"
+
+# What a machine does per second where nobody has measured it: deliberately slow ones.
+RATES: dict[str, dict[str, float]] = {
+    # Multiplications and additions of a model. GPU: a sixth of the 312e12 that NVIDIA's data sheet gives an A100 in
+    # bfloat16. CPU: half of what two cores of 2023 do in bfloat16.
+    "model_flops": {"cpu": 2e11, "cuda": 5e13},
+    # Multiplications and additions of an exact search, on a CPU in both cases.
+    "search_flops": {"cpu": 1e11, "cuda": 1e11},
+    # MB of text that Lucene indexes, and postings that it adds to BM25 scores.
+    "index_mb": {"cpu": 10, "cuda": 10},
+    "lucene_postings": {"cpu": 5e7, "cuda": 5e7},
+    # MB that arrive from a dataset host or a hub.
+    "download_mb": {"cpu": 20, "cuda": 20},
+    "model_download_mb": {"cpu": 20, "cuda": 20},
+}
+
+
+class Row(NamedTuple):
+    """One row of the table."""
+
+    rule: str
+    resource: str
+    amount: float
+    unit: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a job is expected to take: seconds; MB of peak memory, of files (kept, or until used), downloaded."""
+
+    seconds: float = 0.0
+    memory: float = 0.0
+    kept: float = 0.0
+    temporary: float = 0.0
+    download: float = 0.0
+
+
+@cache
+def table() -> dict[str, list[Row]]:
+    """Return the rows of ``costs.csv`` by rule."""
+    rows: dict[str, list[Row]] = {}
+    with TABLE.open(encoding="utf-8", newline="") as stream:
+        for rule, resource, amount, unit, origin in list(csv.reader(stream))[1:]:
+            rows.setdefault(rule, []).append(Row(rule, resource, float(amount), unit, origin))
+    return rows
+
+
+def need(rule: str, units: Mapping[str, float], rates: Mapping[str, float], runs_model: bool, keep: bool) -> Need:
+    """Return what a job takes.
+
+    Args:
+        rule: the job's rule.
+        units: how much of each unit the job has; a unit that is absent is 0, ``job`` is 1.
+        rates: units per second, for the units of ``RATES``.
+        runs_model: whether the job starts PyTorch and opens a model.
+        keep: whether vectors are kept after they are indexed.
+    """
+    taken = dict.fromkeys(("seconds", "memory", "kept", "temporary", "download"), 0.0)
+    for row in [*table()["neural" if runs_model else "plain"], *table()[rule]]:
+        amount = row.amount * (1.0 if row.unit == "job" else units.get(row.unit, 0.0))
+        if row.resource == "seconds":
+            amount /= rates.get(row.unit, 1.0)
+        resource = ("kept" if keep else "temporary") if row.resource == "written" else row.resource
+        taken[resource] += amount
+    return Need(**taken)
+
+
+def read_calibration(path: Path) -> dict[str, Any]:
+    """Return what a calibration measured, or nothing if there was none."""
+    if not path.is_file():
+        return {}
+    try:
+        measured: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not set(measured["rates"]) <= set(RATES) or min(measured["rates"].values()) <= 0:
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path} is not what plan --calibrate writes: delete it, or calibrate again") from None
+    return measured

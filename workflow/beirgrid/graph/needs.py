@@ -1,0 +1,104 @@
+"""What each job asks for: memory, time, disk, a GPU, a partition. The rules take all of it with ``**needs("rule")``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from ..config.entries import NodeLimits
+from . import costs
+from .costs import CALIBRATION, RATES, Need
+from .grid import Grid
+from .nodes import Nodes
+from .sizes import Sizes
+from .units import Units
+
+# A job of a cluster is a Snakemake that starts the stage: 180 + 333 MB were measured.
+SNAKEMAKE_MB = 600
+# Memory of Python and of Java outside its heap, in a job that runs Lucene.
+OUTSIDE_HEAP_MB = 400
+# What is asked for, as a multiple of what is expected; minutes that every job gets beside.
+MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
+
+
+class Needs:
+    """The needs of a grid's jobs, each named by its rule and wildcards."""
+
+    def __init__(self, grid: Grid, calibration: Path | None = None) -> None:
+        """Take the grid, and the rates that ``plan --calibrate`` measured, if there are some."""
+        self.grid = grid
+        self.config = grid.config
+        self.measured = costs.read_calibration(calibration or Path(CALIBRATION))
+        self.nodes = Nodes(grid)
+        self.sizes = Sizes(grid.config, grid.datasets)
+        self.units = Units(grid, self.sizes, self.device)
+        self.of: Callable[..., Need] = cache(self._of)
+
+    def __call__(self, rule: str) -> dict[str, Any]:
+        """Return the resources of a rule's jobs, as Snakemake's directive takes them."""
+        resources: dict[str, Any] = {
+            "mem_mb": lambda wildcards, attempt: self.mem_mb(rule, wildcards, attempt),
+            "runtime": lambda wildcards, attempt: self.runtime(rule, wildcards, attempt),
+            "disk_mb": lambda wildcards: self.disk_mb(rule, wildcards),
+        }
+        if self.nodes.may_use_gpu(rule):
+            resources["gpu"] = lambda wildcards: int(self.nodes.kind(rule, wildcards) == "gpu")
+        limits = self.config.nodes
+        if limits.cpu.partition or limits.gpu.partition:
+            resources["slurm_partition"] = lambda wildcards: self.limits(rule, wildcards).partition
+        if limits.gpu.gpu_model and self.nodes.may_use_gpu(rule):
+            resources["gpu_model"] = lambda wildcards: self.limits(rule, wildcards).gpu_model
+        return resources
+
+    @cached_property
+    def device(self) -> str:
+        """Where models are expected to run, cpu or cuda: ``auto`` is a GPU unless a calibration found none."""
+        return str(self.measured.get("device", "cuda")) if self.config.device == "auto" else self.config.device
+
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """What is done per second: as measured (models on the same device), or as assumed."""
+        measured = dict(self.measured.get("rates", {}))
+        if self.measured.get("device") != self.device:
+            measured.pop("model_flops", None)
+        return {name: float(measured.get(name, assumed[self.device])) for name, assumed in RATES.items()}
+
+    def _of(self, rule: str, **wildcards: str) -> Need:
+        """Return what a job is expected to take."""
+        keep = self.config.encode.keep
+        runs_model = self.nodes.runs_model(rule, wildcards)
+        return costs.need(rule, self.units.of(rule, **wildcards), self.rates, runs_model, keep)
+
+    def mem_mb(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
+        """Return the memory to ask for, in MB: doubled at each further attempt, never more than a node has."""
+        wanted = (self._need(rule, wildcards).memory * MEMORY_MARGIN + SNAKEMAKE_MB) * (1 << attempt - 1)
+        return min(math.ceil(wanted / 100) * 100, self.limits(rule, wildcards).mem_mb)
+
+    def runtime(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
+        """Return the time to ask for, in minutes: growing with the attempt, never more than a node gives."""
+        wanted = (LEAST_MINUTES + self._need(rule, wildcards).seconds / 60 * TIME_MARGIN) * attempt
+        return min(math.ceil(wanted), self.most_minutes(rule, wildcards))
+
+    def disk_mb(self, rule: str, wildcards: Mapping[str, str]) -> int:
+        """Return the disk that a job writes to, in MB: what it keeps, and what goes when it or the next one ends."""
+        need = self._need(rule, wildcards)
+        return math.ceil((need.kept + need.temporary) * DISK_MARGIN / 100 + 1) * 100
+
+    def heap_mb(self, mem_mb: int) -> int:
+        """Return the Java heap, in MB, of a job with so much memory."""
+        return max(500, mem_mb - SNAKEMAKE_MB - OUTSIDE_HEAP_MB)
+
+    def limits(self, rule: str, wildcards: Mapping[str, str]) -> NodeLimits:
+        """Return what the node has that a job runs on."""
+        node: NodeLimits = getattr(self.config.nodes, self.nodes.kind(rule, wildcards))
+        return node
+
+    def most_minutes(self, rule: str, wildcards: Mapping[str, str]) -> int:
+        """Return the longest time that a job may ask for: its part of a node's, if it shares a cluster job."""
+        return max(1, self.limits(rule, wildcards).runtime // self.nodes.stages_in_turn(rule, wildcards))
+
+    def _need(self, rule: str, wildcards: Mapping[str, str]) -> Need:
+        return self.of(rule, **dict(wildcards.items()))

@@ -1,0 +1,92 @@
+"""Which kind of node each job runs on, and which short jobs share one cluster job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..config.entries import Gpl
+from ..config.families import RETRIEVERS
+from .grid import Grid
+
+Wildcards = Mapping[str, str]
+
+_ENCODE = {f"encode_{family.rule}" for family in RETRIEVERS.values()}
+_INDEX = {f"index_{family.rule}" for family in RETRIEVERS.values()}
+_RETRIEVE = {f"retrieve_{family.rule}" for family in RETRIEVERS.values()}
+# Rules whose jobs run a model; those of generate run one if a generator writes the queries.
+MODEL_RULES = {*_ENCODE, *_RETRIEVE, "expand", "score", "train", "generate", "mine", "label", "adapt"}
+# At most so many of the stages that share a cluster job run one after another (four encoded, then indexed).
+STAGES_IN_TURN = 8
+
+
+class Nodes:
+    """The kind of node of each job, ``cpu`` or ``gpu``, and its group."""
+
+    def __init__(self, grid: Grid) -> None:
+        """Take the grid."""
+        self.grid = grid
+
+    def may_use_gpu(self, rule: str) -> bool:
+        """Tell whether some jobs of a rule ask for a GPU."""
+        return rule in MODEL_RULES and self.grid.config.device != "cpu"
+
+    def runs_model(self, rule: str, wildcards: Wildcards) -> bool:
+        """Tell whether a job starts PyTorch."""
+        if rule == "generate":
+            train = self.grid.training(wildcards["model"])
+            return "generator" in train.models
+        return rule in MODEL_RULES
+
+    def kind(self, rule: str, wildcards: Wildcards) -> str:
+        """Return the kind of node that a job runs on."""
+        if not self.may_use_gpu(rule) or not self.runs_model(rule, wildcards):
+            return "cpu"
+        if rule == "mine":  # BM25 alone runs no model
+            train = self.grid.training(wildcards["model"])
+            return "gpu" if isinstance(train, Gpl) and train.dense_miners else "cpu"
+        return "gpu"
+
+    def group(self, rule: str) -> Callable[[Wildcards], str | None]:
+        """Return the function that names the group of a rule's job: such jobs of small corpora share a cluster job.
+
+        Jobs that run on GPU nodes share none: they would hold the GPU while another stage of the group runs.
+        """
+        return lambda wildcards: self.group_of(rule, dict(wildcards.items()))
+
+    def group_of(self, rule: str, wildcards: Wildcards) -> str | None:
+        """Return the name of a job's group, or None if it has a cluster job of its own.
+
+        No member of a group may depend on another one through a job outside the group, so names include how many
+        rounds of training, or of reranking and fusion, come first.
+        """
+        if not self.grid.config.small_corpus or self.kind(rule, wildcards) == "gpu":
+            return None
+        if rule in _ENCODE | _INDEX:
+            if self.grid.config.device != "cpu" or not self.grid.is_small(wildcards["corpus"]):
+                return None
+            return f"encode-{self._rounds(wildcards['model'])}"
+        if rule in _RETRIEVE | {"retrieve_lexical", "rerank", "fuse", "evaluate"}:
+            return self._cell_group(rule, wildcards["system"], wildcards["dataset"])
+        return None
+
+    def _cell_group(self, rule: str, system: str, dataset: str) -> str | None:
+        entry, small = self.grid.system(system), self.grid.is_small(self.grid.corpus(dataset))
+        if entry.parts:  # short, however large the corpus is
+            return f"combine-{self.grid.layers[system]}" if small else f"combine-{dataset}-{system}"
+        if not small:
+            return None
+        if entry.kind == "lexical":
+            return "retrieve-bm25"
+        return "retrieve-model" if self.grid.config.device == "cpu" else "evaluate"
+
+    def _rounds(self, model: str) -> int:
+        """Return how many trainings in the workflow come before a model's encoding."""
+        train = self.grid.model(model).training
+        if not train:
+            return 0
+        others = train.dense_miners if isinstance(train, Gpl) else ()
+        return 1 + max(self._rounds(name) for name in (train.base, *others))
+
+    def stages_in_turn(self, rule: str, wildcards: Wildcards) -> int:
+        """Return how many stages may run one after another in the cluster job of a job."""
+        return STAGES_IN_TURN if self.group_of(rule, wildcards) else 1

@@ -1,0 +1,176 @@
+"""What each stage is told: registry entries cut down to the keys that change its output, and options.
+
+A params value decides what is made again, so it holds no more than what the stage reads: not a model's note, and of
+its prompts only those of the side that is encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..config import resolve_path
+from ..config.entries import (
+    Bm25,
+    CrossEncoderTraining,
+    Gpl,
+    LateInteractionModel,
+    LateInteractionRetriever,
+    LocalCorpus,
+    ModelEntry,
+    Rrf,
+    WeightedSum,
+)
+from .commands import in_file
+from .grid import Grid
+from .inputs import Inputs
+
+_CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
+_DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
+_FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
+# Of these, keys without a meaning where the entry names a folder.
+_HUB_KEYS = ("checkpoint", "revision")
+_MODEL_KEYS = (
+    *("family", "similarity", "pooling", "separator", "brackets", "max_length", "precision", "trust_remote_code"),
+    *("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms"),
+)
+# Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.
+_STAGE_KEYS = {
+    "generate": ("derive", "documents", "queries", "queries_per_document", "seed"),
+    "mine": ("negative_depth",),
+    "label": ("steps", "batch", "seed"),
+    "adapt": ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed"),
+}
+# Keys of its own entry that a model is trained with.
+_TRAINED_KEYS = ("similarity", "max_length", "prompts", "precision")
+
+
+def _json(entry: dict[str, Any]) -> str:
+    """Return an entry as one line of ASCII, whatever a prompt holds."""
+    return json.dumps(entry)
+
+
+class Params:
+    """Entries as JSON and options as words of a command line: a method per argument."""
+
+    def __init__(self, grid: Grid, inputs: Inputs) -> None:
+        """Take the grid, and what names its files."""
+        self.grid = grid
+        self.inputs = inputs
+
+    # Entries
+
+    def corpus(self, corpus: str) -> str:
+        """Return the entry of a corpus that the fetch command receives."""
+        entry = self.grid.config.corpora[corpus]
+        given = entry.given(*_CORPUS_KEYS)
+        return _json(given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalCorpus) else given)
+
+    def dataset(self, dataset: str) -> str:
+        """Return the entry of a dataset that the fetch command receives."""
+        return _json(self.grid.config.datasets[dataset].given(*_DATASET_KEYS))
+
+    def checkpoint(self, model: str) -> str:
+        """Return the entry of a model that the fetch command receives: of prompts, which roles have one."""
+        entry = self.grid.model(model)
+        given = entry.given(*_FETCH_KEYS)
+        if entry.path is not None:
+            given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
+            given["path"] = str(resolve_path(entry.path))
+        roles = [role for role in ("query", "document") if getattr(entry.prefixes, role) is not None]
+        return _json(given | ({"prompts": roles} if roles else {}))
+
+    def model(self, model: str) -> str:
+        """Return the entry of a model that encodes or expands documents, or scores pairs."""
+        return _json(self._model(model))
+
+    def _model(self, model: str) -> dict[str, Any]:
+        return _with_prompts(self.grid.model(model), document=self.grid.model(model).prefixes.document)
+
+    def query_model(self, system: str, dataset: str) -> str:
+        """Return the entry of the model with which a system encodes the queries of a dataset."""
+        model = self.grid.model(self.grid.query_model(system))
+        own = self._of_dataset(model.prefixes.datasets, dataset)
+        entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
+        if isinstance(model, LateInteractionModel):
+            length = self._of_dataset(model.query_lengths, dataset) or model.query_length
+            entry |= {"query_length": length} if length else {}
+        return _json(entry)
+
+    def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
+        """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
+        means = [name for name, entry in self.grid.config.datasets.items() if dataset in entry.mean_of]
+        return next((values[name] for name in (dataset, *means) if name in values), None)
+
+    def training(self, model: str) -> str:
+        """Return a reranker's training recipe, with its max_length, its language and its teacher's entry."""
+        train = self.grid.training(model)
+        assert isinstance(train, CrossEncoderTraining)
+        entry = {**train.given(), "language": self.language(train.corpus)}
+        entry["max_length"] = self.grid.model(model).max_length
+        if train.teacher:
+            entry["teacher"] = self.grid.model(train.teacher).given(*_MODEL_KEYS, "prompts")
+        return _json(entry)
+
+    def recipe(self, model: str, stage: str) -> str:
+        """Return what one stage of an adaptation needs of its recipe, defaults filled in."""
+        entry, train = self.grid.model(model), self.grid.training(model)
+        values = train.model_dump(mode="json", by_alias=True)
+        if values.get("queries_per_document"):
+            values.pop("queries", None)
+        wanted = {key: values[key] for key in _STAGE_KEYS[stage] if values.get(key) is not None}
+        if stage == "adapt":
+            wanted |= entry.given(*_TRAINED_KEYS)
+        if isinstance(train, Gpl) and stage == "mine":
+            dense = {name: self.grid.model(name) for name in train.dense_miners}
+            wanted["language"] = self.language(self.grid.adapted_to(model))
+            wanted["dense"] = [_with_prompts(entry, query=entry.prefixes.query) for entry in dense.values()]
+        for key, user in (("generator", "generate"), ("teacher", "label"), ("base", "adapt")):
+            if stage == user and key in train.models:
+                wanted[key] = self._model(train.models[key])
+        return _json(wanted)
+
+    def language(self, corpus: str) -> str:
+        """Return the language of a corpus."""
+        return self.grid.config.corpora[corpus].language
+
+    # Options
+
+    def bm25(self, system: str) -> list[str]:
+        """Return the options of a BM25 search."""
+        entry = self.grid.system(system)
+        assert isinstance(entry, Bm25)
+        return ["--k1", str(entry.k1), "--b", str(entry.b)]
+
+    def search(self, system: str, dataset: str) -> list[str]:
+        """Return the options that a neural retriever's search has beside its index."""
+        entry = self.grid.system(system)
+        if not isinstance(entry, LateInteractionRetriever):
+            return []
+        candidates = [] if entry.exhaustive else ["--candidates", str(entry.candidates)]
+        return [*candidates, "--tokens", *self.inputs.vectors(system, dataset)]
+
+    def fusion(self, system: str) -> list[str]:
+        """Return the options of the fuse command."""
+        entry = self.grid.system(system)
+        if isinstance(entry, Rrf):
+            return ["--method", "rrf", "--k", str(entry.k)]
+        assert isinstance(entry, WeightedSum)
+        weights = ["--weights", json.dumps(list(entry.weights))] if entry.weights is not None else []
+        return ["--method", "wsum", "--norm", entry.norm, *weights]
+
+    def training_step(self, stage: str) -> Callable[[Any], str]:
+        """Return the function of the wildcards that names the file with one training step's recipe."""
+        entry = self.training if stage == "train" else partial(self.recipe, stage=stage)
+        return lambda wildcards: in_file(entry(wildcards.model))
+
+
+def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
+    """Return a model's entry with prompt and brackets of one side only: those of the other must rerun nothing."""
+    given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
+    entry = model.given(*_MODEL_KEYS)
+    if "brackets" in entry:
+        entry["brackets"] = {role: entry["brackets"][role] for role in prompts}
+    return entry | ({"prompts": given} if given else {})

@@ -1,0 +1,75 @@
+"""The records behind each cell: what every step that led to its numbers left beside its artifact."""
+
+from __future__ import annotations
+
+from ..config.entries import Bm25, GenQ, Gpl, LateInteractionRetriever, Reranked, Retriever
+from ..core import paths
+from .grid import Grid, fill
+from .inputs import Inputs
+
+
+class Records:
+    """Paths of records, in the order in which the steps run."""
+
+    def __init__(self, grid: Grid, inputs: Inputs) -> None:
+        """Take the grid, and what names its indexes."""
+        self.grid = grid
+        self.inputs = inputs
+
+    def everything(self) -> list[str]:
+        """Return the records of every step behind the grid's cells, each once."""
+        return list(dict.fromkeys(record for cell in self.grid.cells for record in self.of_cell(*cell)))
+
+    def of_cell(self, system: str, dataset: str) -> list[str]:
+        """Return the records of every step behind one cell; that of its evaluation is its metrics."""
+        corpus = self.grid.corpus(dataset)
+        filled = [fill(pattern, dataset=dataset, corpus=corpus) for pattern in self.patterns(system)]
+        shards = self.grid.shards(corpus)
+        return [
+            record for pattern in filled for record in dict.fromkeys(fill(pattern, shard=shard) for shard in shards)
+        ]
+
+    def files_of(self, system: str, dataset: str) -> list[str]:
+        """Return the records of every step behind one cell, and its scores."""
+        return [*self.of_cell(system, dataset), paths.METRICS.format(system=system, dataset=dataset)]
+
+    def patterns(self, name: str) -> list[str]:
+        """Return the patterns of the records behind a system, with wildcards dataset, corpus and shard."""
+        system = self.grid.system(name)
+        found = [paths.CORPUS_RECORD, paths.DATASET_RECORD]
+        for part in system.parts:
+            found += self.patterns(part)
+        if isinstance(system, Bm25):
+            if system.expansion:
+                steps = (paths.MODEL_RECORD, paths.EXPANSIONS_RECORD)
+                found += [fill(step, model=system.expansion) for step in steps]
+            found.append(fill(paths.LUCENE_RECORD, index=self.inputs.lucene_name(name)))
+        elif isinstance(system, Retriever):
+            found += self._retriever(name, system)
+        elif isinstance(system, Reranked):
+            found.append(fill(paths.MODEL_RECORD, model=system.reranker))
+            found.append(fill(paths.PAIRS_RECORD, reranker=system.reranker, first=system.first_stage))
+        found.append(fill(paths.RUN_RECORD, system=name))
+        return list(dict.fromkeys(found))
+
+    def _retriever(self, name: str, system: Retriever) -> list[str]:
+        indexed = not (isinstance(system, LateInteractionRetriever) and system.exhaustive)
+        steps = [paths.MODEL_RECORD, paths.EMBEDDINGS_RECORD, *([paths.SHARD_RECORD] if indexed else [])]
+        return [
+            *self._training(system.retriever),
+            *(fill(step, model=self.grid.artifacts_of(system.retriever)) for step in steps),
+            fill(paths.MODEL_RECORD, model=self.grid.artifacts_of(self.grid.query_model(name))),
+        ]
+
+    def _training(self, name: str) -> list[str]:
+        """Return the patterns of the records behind the adaptation of a dense model, its own left out."""
+        train = self.grid.model(name).training
+        if train is None:
+            return []
+        found = self._training(train.base)
+        if self.grid.model(train.base).training:
+            found.append(fill(paths.MODEL_RECORD, model=self.grid.artifacts_of(train.base)))
+        steps = [paths.TRAINING_QUERIES_RECORD] if isinstance(train, GenQ | Gpl) else []
+        steps += [paths.NEGATIVES_RECORD, paths.MARGINS_RECORD] if isinstance(train, Gpl) else []
+        found += [fill(step, model=self.grid.artifacts_of(name)) for step in steps]
+        return [fill(pattern, corpus=train.corpus) if train.corpus else pattern for pattern in found]

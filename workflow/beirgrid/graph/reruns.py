@@ -1,0 +1,51 @@
+"""What makes a job run again beside Snakemake's own reasons: replaced local files, and records that do not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..core import provenance
+from .commands import Commands
+
+
+def state(local: Iterable[str]) -> str:
+    """Return a digest of the sizes, times and places of local files, which are not read.
+
+    As a param it tells a file that was replaced by an older one (``cp -a``, ``mv``, a link that points elsewhere).
+    """
+    found = []
+    for path in local:
+        with contextlib.suppress(OSError):  # Snakemake names an input that is missing
+            status = Path(path).stat()
+            found.append([os.path.realpath(path), status.st_size, status.st_mtime_ns])
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16] if found else ""
+
+
+def watch_records(workflow: Any, settings: Commands) -> None:
+    """Run a job again whose record does not fit its artifacts or, without Snakemake's metadata, its settings.
+
+    Snakemake forgets params with ``.snakemake`` (a copied or cleaned folder). It asks ``has_metadata`` of each job that
+    nothing else makes it run again, before it compares params. ``--rerun-triggers mtime`` switches this off.
+    """
+    from snakemake.persistence import PersistenceBase
+    from snakemake.settings.types import RerunTrigger
+
+    known = PersistenceBase.has_metadata
+
+    def has_metadata(persistence: Any, job: Any) -> bool:
+        found = bool(known(persistence, job))
+        if job.rule.name in settings.values and RerunTrigger.PARAMS in workflow.rerun_triggers:
+            record = job.output.get("record") or job.output.scores
+            key = None if found else settings.digest(job.rule.name, job.wildcards)
+            if reason := provenance.mismatch(record, key, job.output):
+                workflow.logger_manager.logger.info(f"To be made again: {reason}.")
+                persistence.dag.reason(job).forced = True
+        return found
+
+    PersistenceBase.has_metadata = has_metadata

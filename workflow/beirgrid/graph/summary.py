@@ -1,0 +1,99 @@
+"""What tables and report are made from: the rows and columns of a grid, and the files of each cell."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from ..config import CHECKOUT, models_behind, resolve_path
+from ..config.entries import LocalCorpus
+from ..core import paths
+from ..data.summary import Cell, DatasetSummary, GridSummary, ModelNote
+from .commands import Commands
+from .grid import Grid
+from .records import Records
+
+DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
+
+
+class Summary:
+    """Descriptions of a grid: for the tables' command, and for the person who starts the grid."""
+
+    def __init__(self, grid: Grid, records: Records) -> None:
+        """Take the grid, and what names its records."""
+        self.grid = grid
+        self.records = records
+
+    def notice(self) -> str:
+        """Return what a person should know before the grid starts, or an empty string."""
+        missing = self.grid.not_supplied
+        if not missing:
+            return ""
+        return (
+            'Some datasets are not supplied. Their cells will read "not supplied"; everything else runs. To supply '
+            f"them, fill their folders as {DATASETS_PAGE} says, and run again:\n"
+            + "\n".join(f"  {name}: {folder}" for name, folder in missing.items())
+        )
+
+    def as_json(self, settings: dict[str, str]) -> str:
+        """Return the summary as one line of JSON; ``settings`` are the digests by record or scores path."""
+        config = self.grid.config
+        parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
+        shown = dict.fromkeys([*config.grid.datasets, *parts])
+        summary = GridSummary(
+            systems=config.grid.systems,
+            rows=config.grid.datasets,
+            datasets={name: self._dataset(name) for name in shown},
+            metrics=config.metrics,
+            tolerances=config.tolerances,
+            notes=tuple(self._notes()),
+            cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
+            settings=settings,
+        )
+        return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
+
+    def _dataset(self, name: str) -> DatasetSummary:
+        entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
+        described: dict[str, Any] = {key: getattr(entry, key) for key in ("task", "domain", "relevance", "statistics")}
+        described["not_supplied"] = tuple(str(missing[part]) for part in self.grid.parts(name) if part in missing)
+        if entry.mean_of:
+            return DatasetSummary(**described, mean_of=entry.mean_of)
+        corpus = self.grid.corpus(name)
+        source = self.grid.config.corpora[corpus]
+        place = str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id
+        described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
+        if not described["not_supplied"]:
+            described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)
+            described["dataset_record"] = paths.DATASET_RECORD.format(dataset=name)
+        return DatasetSummary(**described)
+
+    def _cell(self, system: str, dataset: str) -> Cell:
+        return Cell(
+            system=system,
+            dataset=dataset,
+            scores=paths.METRICS.format(system=system, dataset=dataset),
+            per_query=paths.PER_QUERY.format(system=system, dataset=dataset),
+            records=tuple(self.records.of_cell(system, dataset)),
+        )
+
+    def _notes(self) -> list[ModelNote]:
+        """Return the notes on all models that the grid's systems are made with, each with those systems."""
+        config = self.grid.config
+        using: dict[str, list[str]] = {}
+        for system in config.grid.systems:
+            for model in models_behind(config, [system]):
+                if config.models[model].note:
+                    using.setdefault(model, []).append(system)
+        return [
+            ModelNote(model=model, systems=tuple(systems), note=config.models[model].note)
+            for model, systems in using.items()
+        ]
+
+
+def settings_of(workflow: Any, commands: Commands, records: list[str]) -> dict[str, str]:
+    """Return for each record (or file of scores) the digest of the settings that the grid asks for."""
+    digests = {}
+    for path in records:
+        rule = next(rule for rule in workflow.rules if rule.is_producer(path))
+        digests[path] = commands.digest(rule.name, SimpleNamespace(**rule.get_wildcards(path)))
+    return digests

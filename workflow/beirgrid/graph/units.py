@@ -1,0 +1,283 @@
+"""How much work each job has, in the units of ``costs.csv``: a method per rule, named after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..config.entries import (
+    Config,
+    CrossEncoderTraining,
+    GenQ,
+    Gpl,
+    LateInteractionRetriever,
+    Mlm,
+    QueryGenerator,
+    Reranked,
+    SparseModel,
+    Training,
+    Tsdae,
+    WithQueries,
+)
+from .grid import Grid
+from .sizes import QUERY_WORDS, WORD_BYTES, WORD_PIECES, Sizes
+
+# Term weights of a document, by how a sparse model makes them: SPARTA's are capped, SPLADE's assumed.
+SPARSE_TERMS = {"sparta": 2000, "splade": 300}
+# Sampling a word piece does as much arithmetic as reading one, but one piece at a time.
+SAMPLING_COST, SAMPLED_PIECES = 10.0, 16
+# Documents that an encoding reads at a time, and the bytes in memory per byte of their text.
+BLOCK, BLOCK_BYTES = 32_768, 4
+# Training does thrice the arithmetic of reading, in float32, which takes twice as long as bfloat16.
+TRAINING_COST = 6.0
+
+Amounts = dict[str, float]
+
+
+def met_postings(queries: float, words: float, documents: float) -> float:
+    """Return the postings that BM25 goes through: a word is in a 50th of the documents; 1,000 hits cost 500,000."""
+    return queries * (words * documents / 50 + 5e5)
+
+
+class Units:
+    """The work of each job of a grid. Amounts of data are in MB, of arithmetic in multiplications and additions."""
+
+    def __init__(self, grid: Grid, sizes: Sizes, device: str) -> None:
+        """Take the grid, the sizes of what is in it, and where models are expected to run (cpu or cuda)."""
+        self.grid = grid
+        self.config: Config = grid.config
+        self.sizes = sizes
+        self.device = device
+
+    def of(self, rule: str, **wildcards: str) -> Amounts:
+        """Return the work of a job, and how its model's process is sized."""
+        count: Callable[..., Amounts] = getattr(self, rule)
+        on_cpu = self.device == "cpu"
+        return {"cuda_job": float(not on_cpu), "cpu_batch": float(on_cpu), **count(**wildcards)}
+
+    def fetch_corpus(self, corpus: str) -> Amounts:
+        sizes = self.sizes
+        counted = {"documents": sizes.documents(corpus), "text_mb": sizes.text_mb(corpus)}
+        return {**counted, "download_mb": sizes.download_mb(corpus)}
+
+    def fetch_dataset(self, dataset: str) -> Amounts:
+        return {"documents": self.sizes.documents(self._corpus(dataset)), "queries": self.sizes.queries(dataset)}
+
+    def fetch_model(self, model: str) -> Amounts:
+        weights = self.sizes.weights_mb(model)
+        entry = self.config.models[model]
+        downloaded = weights if entry.origin == "checkpoint" else 0.0
+        converted = {"converted_job": 1.0, "converted_mb": weights} if entry.pickled else {}
+        return {"weights_mb": weights, "model_download_mb": downloaded, **converted}
+
+    def encode_dense(self, model: str, corpus: str, shard: str) -> Amounts:
+        return self._encoding(model, corpus, shard) | {"vectors_mb": self._vectors_mb(model, corpus, shard)}
+
+    def encode_sparse(self, model: str, corpus: str, shard: str) -> Amounts:
+        return self._encoding(model, corpus, shard) | {"postings_mb": self._postings_mb(model, corpus, shard)}
+
+    def encode_late_interaction(self, model: str, corpus: str, shard: str) -> Amounts:
+        dimensions = self._tokens(model, corpus, shard) * self.sizes.model(model)["dimensions"]
+        return self._encoding(model, corpus, shard) | {"token_dimensions_mb": dimensions / 1e6}
+
+    def _encoding(self, model: str, corpus: str, shard: str) -> Amounts:
+        documents, words = self.sizes.documents(corpus, int(shard)), self.sizes.words[corpus]
+        return {
+            "block_mb": min(documents, BLOCK) * words * WORD_BYTES * BLOCK_BYTES / 1e6,
+            "weights_mb": self.sizes.weights_mb(model),
+            "model_flops": self.sizes.read_flops(model, documents, words),
+        }
+
+    def _corpus(self, dataset: str) -> str:
+        return self.grid.corpus(dataset)
+
+    def _vectors_mb(self, model: str, corpus: str, shard: str = "0") -> float:
+        return self.sizes.documents(corpus, int(shard)) * self.sizes.model(model)["dimensions"] * 4 / 1e6
+
+    def _postings_mb(self, model: str, corpus: str, shard: str = "0") -> float:
+        entry = self.config.models[model]
+        terms = SPARSE_TERMS[entry.pooling if isinstance(entry, SparseModel) else "splade"]
+        return self.sizes.documents(corpus, int(shard)) * terms * 8 / 1e6
+
+    def _tokens(self, model: str, corpus: str, shard: str = "0") -> float:
+        return self.sizes.documents(corpus, int(shard)) * self.sizes.pieces(model, self.sizes.words[corpus])
+
+    def expand(self, model: str, corpus: str, shard: str) -> Amounts:
+        documents, entry = self.sizes.documents(corpus, int(shard)), self.config.models[model]
+        queries = documents * entry.queries_per_document if isinstance(entry, QueryGenerator) else 0
+        flops = self.sizes.read_flops(model, documents, self.sizes.words[corpus]) + self._sampling(model, queries)
+        work = {"weights_mb": self.sizes.weights_mb(model), "model_flops": flops}
+        return {**work, "text_mb": self.sizes.text_mb(corpus, int(shard)), "sampled_queries": queries}
+
+    def _sampling(self, model: str, queries: float) -> float:
+        """Return the arithmetic with which a query generator samples so many queries."""
+        return SAMPLING_COST * self.sizes.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
+
+    def index_lexical(self, fields: str, expansion: str, corpus: str) -> Amounts:
+        text = self.sizes.text_mb(corpus)
+        for shard in self.grid.shards(corpus) if expansion else ():
+            expanded = self.expand(expansion.removeprefix("@"), corpus, str(shard))
+            text += 2 * (0.2 * expanded["text_mb"] + SAMPLED_PIECES * 2e-6 * expanded["sampled_queries"])
+        return {"text_mb": text, "index_mb": text, "documents": self.sizes.documents(corpus)}
+
+    def index_dense(self, model: str, corpus: str, shard: str) -> Amounts:
+        return {"vectors_mb": self._vectors_mb(model, corpus, shard)}
+
+    def index_sparse(self, model: str, corpus: str, shard: str) -> Amounts:
+        return {"postings_mb": self._postings_mb(model, corpus, shard)}
+
+    def index_late_interaction(self, model: str, corpus: str, shard: str) -> Amounts:
+        return {"tokens": self._tokens(model, corpus, shard)}
+
+    def retrieve_lexical(self, system: str, dataset: str) -> Amounts:
+        documents = self.sizes.documents(self._corpus(dataset))
+        postings = met_postings(self.sizes.queries(dataset), self.sizes.query_words[dataset], documents)
+        return {"lucene_postings": postings, "documents": documents, "hits": self._hits(dataset)}
+
+    def _hits(self, dataset: str) -> float:
+        return self.sizes.queries(dataset) * self.config.retrieve.depth
+
+    def retrieve_dense(self, system: str, dataset: str) -> Amounts:
+        model, corpus, queries = self.grid.query_model(system), self._corpus(dataset), self.sizes.queries(dataset)
+        flops = 2.0 * queries * self.sizes.documents(corpus) * self.sizes.model(model)["dimensions"]
+        search = {"search_flops": flops, "vectors_mb": self._vectors_mb(model, corpus)}
+        return self._retrieving(system, dataset) | search
+
+    def retrieve_sparse(self, system: str, dataset: str) -> Amounts:
+        corpus, queries = self._corpus(dataset), self.sizes.queries(dataset)
+        shard = self._postings_mb(self.grid.query_model(system), corpus)
+        # A query's terms have about a hundredth of all postings.
+        scored = queries * len(self.grid.shards(corpus)) * shard * 1e6 / 8 / 100
+        return self._retrieving(system, dataset) | {"postings_mb": shard, "scored_postings": scored}
+
+    def retrieve_late_interaction(self, system: str, dataset: str) -> Amounts:
+        model, corpus, queries = self.grid.query_model(system), self._corpus(dataset), self.sizes.queries(dataset)
+        shards, tokens = len(self.grid.shards(corpus)), self._tokens(model, corpus)
+        entry = self.config.systems[system]
+        if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
+            # A product per token of the query, of which there are about 64.
+            flops = queries * shards * tokens * self.sizes.model(model)["dimensions"] * 64
+            return self._retrieving(system, dataset) | {"search_flops": flops}
+        search = {"candidate_queries": queries, "candidate_searches": queries * shards, "tokens": tokens}
+        return self._retrieving(system, dataset) | search
+
+    def _retrieving(self, system: str, dataset: str) -> Amounts:
+        model, queries = self.grid.query_model(system), self.sizes.queries(dataset)
+        flops = self.sizes.read_flops(model, queries, self.sizes.query_words[dataset])
+        work = {"model_flops": flops, "weights_mb": self.sizes.weights_mb(model)}
+        return {**work, "queries": queries, "hits": self._hits(dataset)}
+
+    def score(self, reranker: str, dataset: str, first: str) -> Amounts:
+        pairs = self.sizes.queries(dataset) * self.grid.score_depth(reranker, first)
+        words = self.sizes.query_words[dataset] + self.sizes.words[self._corpus(dataset)]
+        work = {"model_flops": self.sizes.read_flops(reranker, pairs, words), "pairs": pairs, "words": words}
+        return {**work, "weights_mb": self.sizes.weights_mb(reranker), "hits": self._hits(dataset)}
+
+    def rerank(self, system: str, dataset: str) -> Amounts:
+        entry, queries = self.config.systems[system], self.sizes.queries(dataset)
+        assert isinstance(entry, Reranked)
+        return {"queries": queries, "hits": self._hits(dataset), "pairs": queries * self.grid.depth(entry)}
+
+    def fuse(self, system: str, dataset: str) -> Amounts:
+        parts, queries = len(self.config.systems[system].parts), self.sizes.queries(dataset)
+        at_once = min(queries, 500) * parts * self.config.retrieve.depth
+        fused = {"fused_queries": parts * queries, "fused_hits": (parts + 1) * self._hits(dataset)}
+        return {**fused, "hits": self._hits(dataset), "hits_at_once": at_once}
+
+    def evaluate(self, system: str, dataset: str) -> Amounts:
+        return {"queries": self.sizes.queries(dataset), "hits": self._hits(dataset)}
+
+    def aggregate(self) -> Amounts:
+        return {}
+
+    def report(self) -> Amounts:
+        return {}
+
+    def train(self, model: str) -> Amounts:
+        train = self._training(model)
+        assert isinstance(train, CrossEncoderTraining)
+        corpus, group = train.corpus, 1 + train.hard_negatives + train.random_negatives
+        documents, words = self.sizes.documents(corpus), self.sizes.words[corpus]
+        pairs = documents * len(train.derive) + (self.sizes.judged(train.dataset) if train.dataset else 0)
+        pairs = min(pairs, train.queries or pairs) * group * train.epochs
+        work = self._learning(model, pairs, min(words + QUERY_WORDS, words * 2), train.batch * group)
+        return work | {"text_mb": self.sizes.text_mb(corpus), "documents": documents}
+
+    def _training(self, model: str) -> Training:
+        train = self.config.models[model].training
+        assert train is not None
+        return train
+
+    def _learning(self, model: str, texts: float, words: float, batch: float) -> Amounts:
+        """Return the work of training on so many texts."""
+        activations = batch * self.sizes.pieces(model, words) * self.sizes.model(model)["dimensions"]
+        return {
+            "model_flops": TRAINING_COST * self.sizes.read_flops(model, texts, words),
+            "weights_mb": self.sizes.weights_mb(model),
+            "activations": activations if self.device == "cpu" else 0.0,
+        }
+
+    def generate(self, model: str) -> Amounts:
+        train = self._training(model)
+        assert isinstance(train, GenQ | Gpl)
+        documents = min(train.documents, self.sizes.documents(train.corpus or ""))
+        queries = documents * train.queries_for_each(documents)
+        work: Amounts = {"sampled_documents": documents, "queries": queries}
+        if train.generator is None:
+            return work | {"derived_documents": documents}
+        flops = self.sizes.read_flops(train.generator, documents, self.sizes.words[train.corpus or ""])
+        flops += self._sampling(train.generator, queries)
+        return work | {"written_job": 1, "model_flops": flops, "weights_mb": self.sizes.weights_mb(train.generator)}
+
+    def _training_queries(self, train: WithQueries) -> int:
+        assert isinstance(train, GenQ | Gpl)
+        documents = min(train.documents, self.sizes.documents(train.corpus or ""))
+        return documents * train.queries_for_each(documents)
+
+    def mine(self, model: str) -> Amounts:
+        train = self._training(model)
+        assert isinstance(train, Gpl)
+        corpus, queries = train.corpus or "", self._training_queries(train)
+        documents, dense = self.sizes.documents(corpus), train.dense_miners
+        dimensions = [self.sizes.model(name)["dimensions"] for name in dense]
+        # The search of BM25 is as shallow as negatives are drawn: about a tenth of the work for 1,000 hits.
+        postings = met_postings(queries, QUERY_WORDS, documents) / 10 if "bm25" in train.miners else 0.0
+        return {
+            "model_flops": sum(self.sizes.read_flops(name, queries, QUERY_WORDS) for name in dense),
+            "search_flops": 2.0 * queries * documents * sum(dimensions),
+            "lucene_postings": postings,
+            "weights_mb": max((self.sizes.weights_mb(name) for name in dense), default=0.0),
+            "vectors_mb": max((self._vectors_mb(name, corpus) for name in dense), default=0.0),
+            "query_vectors_mb": queries * sum(dimensions) * 4 / 1e6,
+            "hits": queries * train.negative_depth * len(train.miners),
+            "queries": queries,
+        }
+
+    def label(self, model: str) -> Amounts:
+        train = self._training(model)
+        assert isinstance(train, Gpl)
+        queries = self._training_queries(train)
+        pairs = min(train.steps * train.batch, queries * 100) + queries
+        words = QUERY_WORDS + self.sizes.words[train.corpus or ""]
+        flops = self.sizes.read_flops(train.teacher, pairs, words)
+        return {"model_flops": flops, "weights_mb": self.sizes.weights_mb(train.teacher), "pair_words": pairs * words}
+
+    def adapt(self, model: str) -> Amounts:
+        train = self._training(model)
+        assert isinstance(train, GenQ | Gpl | Tsdae | Mlm)
+        words = self.sizes.words[train.corpus or ""]
+        if isinstance(train, Gpl):
+            return self._learning(model, 3 * train.steps * train.batch, words, 3 * train.batch)
+        documents = min(train.documents, self.sizes.documents(train.corpus or "")) * train.epochs
+        if isinstance(train, Mlm):
+            return self._masked_language_model(model, documents, words, train.batch)
+        per_document = 2 * train.queries_per_document if isinstance(train, GenQ) else 2
+        return self._learning(model, documents * per_document, words, 2 * train.batch)
+
+    def _masked_language_model(self, model: str, documents: float, words: float, batch: float) -> Amounts:
+        """Return the work of training a language model, whose head has a logit for each word of the vocabulary."""
+        size, work = self.sizes.model(model), self._learning(model, documents, words, batch)
+        pieces = self.sizes.pieces(model, words)
+        work["model_flops"] += 3 * 2 * 2e6 * size["embeddings"] * pieces * documents
+        vocabulary = size["embeddings"] * 1e6 / size["dimensions"]
+        # Logits, their softmax and its gradient, four bytes each.
+        return work | {"logits_mb": 3 * 4 * batch * pieces * vocabulary / 1e6 if self.device == "cpu" else 0.0}
