@@ -28,7 +28,7 @@ def rng() -> np.random.Generator:
 
 
 def skewed(queries: int, systems: int, *, better: Sequence[float] = (0,)) -> np.ndarray:
-    """Scores as nDCG has them, many 0, some 1, and queries that are hard for all; ``better`` is added to the systems."""
+    """Scores as nDCG has them, many 0 and some 1, of queries that are hard or easy for all systems."""
     numbers = np.random.default_rng(queries * 100 + systems)
     difficulty = numbers.normal(size=(queries, 1))
     return np.clip(0.3 + 0.4 * difficulty + 0.3 * numbers.normal(size=(queries, systems)), 0, 1) + np.array(better)
@@ -293,7 +293,7 @@ def test_tests_over_datasets():
         assert found.p_sign[system] == pytest.approx(min(1, 2 * tail))
         assert found.p_student[system] == pytest.approx(scipy.stats.ttest_rel(means[:, system], means[:, 0]).pvalue)
     assert found.warning == ""
-    assert "9 datasets" in across.against(means[:9], 0).warning
+    assert "datasets here: 9" in across.against(means[:9], 0).warning
 
 
 def test_the_papers_own_table_2():

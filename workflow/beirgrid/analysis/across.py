@@ -43,8 +43,8 @@ def mean_intervals(
     """Return bootstrap intervals of each column's unweighted mean over the datasets.
 
     Resampling queries alone asks what other queries of the same datasets would give. Resampling datasets, and then the
-    queries of each dataset that was drawn, asks what other datasets of the same kind would give. A single dataset has no
-    such interval (NaN). Both are percentile intervals.
+    queries of each dataset that was drawn, asks what other datasets of the same kind would give. A single dataset has
+    no such interval (NaN). Both are percentile intervals.
 
     Args:
         datasets: the scores of each dataset; all have the same columns.
@@ -118,7 +118,7 @@ def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) 
     overall = means.mean(axis=0)
     reference = overall[baseline]
     p_sign = [binomtest(int(w), int(w + k)).pvalue if w + k else 1.0 for w, k in zip(wins, losses, strict=True)]
-    few = f"{len(means)} datasets: a test over fewer than {FEW_DATASETS} datasets finds only large differences"
+    few = f"a test over fewer than {FEW_DATASETS} datasets finds only large differences (datasets here: {len(means)})"
     return Against(
         change=overall / reference - 1 if reference else np.full(len(overall), np.nan),
         wins=wins,

@@ -83,11 +83,11 @@ def delta_relative_improvement(
 
 
 class Seeds(NamedTuple):
-    """Mean of repeated runs, their standard deviation (denominator count - 1; NaN of one run), and their number."""
+    """Mean of repeated runs, their standard deviation (denominator runs - 1; NaN of one run), and their number."""
 
     mean: float
     deviation: float
-    count: int
+    runs: int
 
 
 def over_seeds(values: Sequence[float]) -> Seeds:

@@ -135,7 +135,8 @@ def mean_intervals(
 def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarray:
     """Return what each query takes from the mean of its part, weighted."""
     centred = [rows - rows.mean(axis=0) for rows in np.split(values, np.cumsum(parts or [len(values)])[:-1])]
-    return query_weights(len(values), parts)[:, None] * np.concatenate(centred)
+    influence: np.ndarray = query_weights(len(values), parts)[:, None] * np.concatenate(centred)
+    return influence
 
 
 class Effects(NamedTuple):
@@ -366,7 +367,8 @@ def tukey(
         ranges = np.sort(_permuted_ranges(weighted, rng, size), axis=0)
         for metric in range(metrics):
             extreme[:, metric] += size - np.searchsorted(ranges[:, metric], least[:, metric])
-    return (extreme + 1) / (permutations + 1)
+    p: np.ndarray = (extreme + 1) / (permutations + 1)
+    return p
 
 
 def _permuted_ranges(weighted: np.ndarray, rng: np.random.Generator, size: int) -> np.ndarray:
@@ -380,7 +382,8 @@ def _permuted_ranges(weighted: np.ndarray, rng: np.random.Generator, size: int) 
         shuffled[:] = row
         rng.permuted(items, axis=1, out=items)
         sums += shuffled
-    return np.ptp(sums, axis=1)
+    ranges: np.ndarray = np.ptp(sums, axis=1)
+    return ranges
 
 
 def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False, alpha: float = ALPHA) -> np.ndarray:
