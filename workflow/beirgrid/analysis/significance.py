@@ -397,7 +397,7 @@ def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = Fals
     """
     best = int(np.argmin(means) if lower_is_better else np.argmax(means))
     first, second = pairs_of(len(means))
-    group = np.abs(means - means[best]) <= ROUNDING
+    group: np.ndarray = np.abs(means - means[best]) <= ROUNDING
     for i, j, value in zip(first, second, p, strict=True):
         if best in (i, j) and value > alpha:
             group[[i, j]] = True
