@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -30,9 +35,19 @@ def write_collection(folder: Path, documents: list[dict], queries: list[dict], q
     return folder
 
 
+@cache
+def python() -> str:
+    """Return the Python that commands are started with: one that forks, where no GPU's driver forbids that."""
+    if Path("/dev/nvidiactl").exists():
+        return sys.executable
+    folder = tempfile.mkdtemp(prefix="beirgrid-forks-")
+    atexit.register(shutil.rmtree, folder)
+    return str(forkserver.install(Path(folder)))
+
+
 def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     """Run Snakemake as a user does; standard output and error come back together."""
-    command = [sys.executable, "-m", "snakemake", *map(str, arguments)]
+    command = [python(), "-m", "snakemake", *map(str, arguments)]
     return subprocess.run(
         command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False
     )
@@ -41,7 +56,7 @@ def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> s
 def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run one stage as a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-m", "beirgrid", *map(str, arguments)]
+    command = [python(), "-m", "beirgrid", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
 
 
