@@ -37,10 +37,10 @@ picture: demo ## take docs/report.png from the demo's report (needs Chromium; CH
 plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
 	@$(BIN)/python -m beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
-test: .venv/ready ## run the tests
-	$(BIN)/pytest -m "not environments and not thorough" --ignore tests/slurm
+test: .venv/ready ## run the quick tests
+	$(BIN)/pytest -m "not environments and not slow" --ignore tests/slurm
 
-test-all: .venv/ready ## run the tests, the slow ones too, with ten thousand examples for each property
+test-all: .venv/ready ## run all tests, with ten thousand examples for each property
 	HYPOTHESIS_PROFILE=all $(BIN)/pytest -m "not environments" --ignore tests/slurm
 
 test-environments: .venv/ready ## install the pip section of each conda environment afresh, and use it

@@ -74,7 +74,7 @@ def main(folder: str, owner: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda number, _: connection.send(bytes([number])))
     mask = os.umask(0)
-    request = {"arguments": sys.argv[2:], "environment": dict(os.environ), "folder": os.getcwd(), "mask": mask}
+    request = {"arguments": sys.argv[2:], "environment": dict(os.environ), "folder": str(Path.cwd()), "mask": mask}
     os.umask(mask)
     text = json.dumps(request).encode()
     socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])

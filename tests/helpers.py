@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import forkserver
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +35,15 @@ def write_collection(folder: Path, documents: list[dict], queries: list[dict], q
         lines = ["query-id\tcorpus-id\tscore\n", *("\t".join(map(str, row)) + "\n" for row in judgements)]
         (folder / "qrels" / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
     return folder
+
+
+def quick_first(cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a test, of which all but the first are slow."""
+    quick, *others = cases
+    return [
+        quick,
+        *(pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow) for case in others),
+    ]
 
 
 @cache
