@@ -36,10 +36,10 @@ picture: demo ## take docs/report.png from the demo's report (needs Chromium; CH
 plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
-test: .venv/ready-dev ## run the tests
-	$(RUN) pytest -m "not environments and not thorough" --ignore tests/slurm
+test: .venv/ready-dev ## run the quick tests
+	$(RUN) pytest -m "not environments and not slow" --ignore tests/slurm
 
-test-all: .venv/ready-dev ## run the tests, the slow ones too, with ten thousand examples for each property
+test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each property
 	HYPOTHESIS_PROFILE=all $(RUN) pytest -m "not environments" --ignore tests/slurm
 
 test-environments: .venv/ready-dev ## install the pip section of each conda environment afresh, and use it
