@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
-import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import forkserver
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
+from snakemake.api import SnakemakeApi
+from snakemake.rules import Rule
+from snakemake.settings.enums import Quietness
+from snakemake.settings.types import OutputSettings, ResourceSettings, WorkflowSettings
+from snakemake_interface_executor_plugins.settings import ExecMode
 
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
@@ -30,9 +43,28 @@ def write_collection(folder: Path, documents: list[dict], queries: list[dict], q
     return folder
 
 
+def quick_first(cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a test, of which all but the first are slow."""
+    quick, *others = cases
+    return [
+        quick,
+        *(pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow) for case in others),
+    ]
+
+
+@cache
+def python() -> str:
+    """Return the Python that commands are started with: one that forks, where no GPU's driver forbids that."""
+    if Path("/dev/nvidiactl").exists():
+        return sys.executable
+    folder = tempfile.mkdtemp(prefix="beirgrid-forks-")
+    atexit.register(shutil.rmtree, folder)
+    return str(forkserver.install(Path(folder)))
+
+
 def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     """Run Snakemake as a user does; standard output and error come back together."""
-    command = [sys.executable, "-m", "snakemake", *map(str, arguments)]
+    command = [python(), "-m", "snakemake", *map(str, arguments)]
     return subprocess.run(
         command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False
     )
@@ -41,18 +73,18 @@ def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> s
 def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run one stage as a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-m", "beirgrid", *map(str, arguments)]
+    command = [python(), "-m", "beirgrid", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
 
 
-def rules() -> dict[str, str]:
-    """Return the text of each rule by name; of one that uses another, the other's text comes first."""
-    text = "\n".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
-    found: dict[str, str] = {}
-    one = re.compile(r"^(?:use rule (\w+) as|rule) (\w+)(?: with)?:\n((?: .*\n|\n)+)", re.MULTILINE)
-    for base, name, body in one.findall(text):
-        found[name] = found.get(base, "") + body
-    return found
+@cache
+def rules() -> dict[str, Rule]:
+    """Return Snakemake's rules of the tracked configuration by name, as a job of a cluster reads them."""
+    quiet = OutputSettings(quiet={Quietness.ALL})
+    mode = WorkflowSettings(exec_mode=ExecMode.SUBPROCESS)  # which starts no recorder
+    with TemporaryDirectory() as folder, contextlib.chdir(folder), SnakemakeApi(quiet) as api:
+        workflow = api.workflow(ResourceSettings(cores=1), workflow_settings=mode, snakefile=ROOT / "Snakefile")
+        return {rule.name: rule for rule in workflow._workflow.rules if rule.name != "all"}
 
 
 def hub(folder: Path, configurations: dict[str, dict[str, Rows]], suffix: str = "parquet") -> str:

@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
 from beirgrid.graph.grid import Grid
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.records import Records
+from beirgrid.graph.summary import Summary
 
 KEPT = {
     "corpora": ["demo", "scifact", "miracl-sw", "bright-leetcode", "nano-scifact", "cqadupstack-gis", "robust04"],
@@ -108,8 +111,10 @@ def _mutate(raw: dict[str, Any], path: tuple[Any, ...], how: str, value: Any, ke
 def _load(raw: dict[str, Any]) -> str | None:
     """Load a configuration and plan its grid; return the message if it is refused."""
     try:
-        loaded = config.load(raw)
-        Grid(loaded, raw).notice()
+        grid = Grid(config.load(raw))
+        records = Records(grid, Inputs(grid))
+        Summary(grid, records).notice()
+        assert records.everything()
     except ConfigError as error:
         return str(error)
     return None

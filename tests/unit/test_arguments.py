@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.graph.arguments import in_file
+from beirgrid.graph.commands import in_file
 
 
 def test_the_content_gives_the_file_its_name(monkeypatch, tmp_path):
@@ -27,12 +27,12 @@ def test_a_stage_reads_them_and_its_record_has_the_command_as_given(monkeypatch,
     monkeypatch.chdir(tmp_path)
     entry = {"source": "local", "path": str(root / "workflow/resources/demo")}
     given = in_file(json.dumps(entry))
-    command = ["fetch", "corpus", "--name", "x", "--corpus", given, "--output", "x.parquet", "--made", "x.json"]
+    command = ["fetch", "corpus", "--name", "x", "--entry", given, "--output", "x.parquet", "--record", "x.json"]
     monkeypatch.setattr(sys, "argv", ["beirgrid", *command])
     assert main() == 0
-    made = json.loads((tmp_path / "x.json").read_text())
-    assert made["settings"] == entry
-    assert made["command"] == " ".join(["python", "-m", "beirgrid", *command])
+    record = json.loads((tmp_path / "x.json").read_text())
+    assert record["settings"] == entry
+    assert record["command"] == " ".join(["python", "-m", "beirgrid", *command])
 
 
 def test_a_file_that_is_gone_is_named(capsys, tmp_path):

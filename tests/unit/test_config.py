@@ -17,7 +17,12 @@ from helpers import write_collection
 from beirgrid import config
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.data import metrics
-from beirgrid.graph.grid import Grid
+from beirgrid.graph.grid import Grid, metric_files
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.nodes import Nodes
+from beirgrid.graph.params import Params
+from beirgrid.graph.records import Records
+from beirgrid.graph.summary import Summary
 from beirgrid.search import lucene
 
 
@@ -77,7 +82,10 @@ MISTAKES = {
     "fusion of one": ({"systems/x": {"fusion": "rrf", "of": ["bm25"]}}, "at least two different systems, not 1"),
     "fusion of one, twice": ({"systems/x": {"fusion": "rrf", "of": ["bm25", "bm25"]}}, "two different systems, not 1"),
     "weights": ({"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1]}}, "1 weights for 2 systems"),
-    "weights of rrf": ({"systems/x": {"fusion": "rrf", "of": ["bm25", "minilm"], "weights": [1, 1]}}, "go with wsum"),
+    "weights of rrf": (
+        {"systems/x": {"fusion": "rrf", "of": ["bm25", "minilm"], "weights": [1, 1]}},
+        "systems.x: weights goes with wsum, not with rrf",
+    ),
     "no first stage": ({"systems/x": {"reranker": "ms-marco-minilm"}}, "systems.x: a reranker needs a first_stage"),
     "no reranker": ({"systems/x": {"first_stage": "bm25"}}, "systems.x: first_stage needs a reranker"),
     "reranker of the wrong family": (
@@ -151,11 +159,11 @@ MISTAKES = {
     "unknown pooling": ({"models/minilm/pooling": "mena"}, "'mena' is not one of cls, mean, weightedmean, lasttoken"),
     "a bracket without its other": (
         {"models/minilm/brackets": {"query": ["["], "document": ["{", "}"]}},
-        "models.minilm.brackets.query: ['['] is too short",
+        "models.minilm.brackets.query: 2 values are needed",
     ),
     "brackets of queries alone": (
         {"models/minilm/brackets": {"query": ["[", "]"]}},
-        "models.minilm.brackets: 'document' is a required property",
+        "models.minilm.brackets: queries and documents both need their two tokens",
     ),
     "prompt for an unknown dataset": (
         {"models/minilm/prompts": {"datasets": {"scifct": {"query": "q: "}}}},
@@ -190,7 +198,8 @@ MISTAKES = {
     ),
     "prompts of a late-interaction model": (
         {"models/colbertv2/prompts": {"query": "query: "}},
-        "models, not with late-interaction ones (the markers",
+        "models.colbertv2: the key 'prompts' goes with dense, sparse and query-generator models, not with "
+        "late-interaction ones (the checkpoint has its own markers",
     ),
     "query length of a dense model": (
         {"models/minilm/query_length": 32},
@@ -296,7 +305,7 @@ MISTAKES = {
     "keys that are no text": ({"retrieve": {1: 2, "depht": 3}}, "unknown key 'depht'; did you mean 'depth'?"),
     "weights that are no numbers": (
         {"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1, float("nan")]}},
-        "systems.x.weights.1: nan should be of type number, not float that is not finite",
+        "systems.x.weights.1: nan is not a finite number",
     ),
     "trained and fetched": (
         {"models/demo-reranker/path": "/x"},
@@ -374,7 +383,7 @@ def test_a_model_per_corpus_stands_for_one_of_each_corpus_of_the_grid(raw):
     adapted = {name for name in loaded.models if name.startswith("x@")}
     assert {"x@scifact", "x@cqadupstack-tex", "x@demo"} <= adapted
     assert "x@fiqa" not in adapted
-    assert loaded.models["x@scifact"].train["corpus"] == "scifact"
+    assert loaded.models["x@scifact"].training.corpus == "scifact"
     assert not any(name.startswith("y@") for name in loaded.models)
     raw["models"]["x@fiqa"] = raw["models"]["minilm"]
     with pytest.raises(ConfigError, match=r"models\.x@fiqa: names of this form are those of models\.x"):
@@ -406,7 +415,7 @@ def _with(raw: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preset", sorted((config.CHECKOUT / "config" / "grids").glob("*.yaml")), ids=lambda p: p.stem)
 def test_presets_are_valid(raw, preset):
-    assert config.load(_with(raw, yaml.safe_load(preset.read_text()))).grid_systems
+    assert config.load(_with(raw, yaml.safe_load(preset.read_text()))).grid.systems
 
 
 def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
@@ -421,7 +430,7 @@ def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
         for name in {"miracl-sw", "nano-scifact"} & set(example["corpora"]):  # registered, with more said of them
             assert example["corpora"][name].items() <= raw["corpora"][name].items()
             assert example["datasets"][name].items() <= raw["datasets"][name].items()
-        assert config.load(_with(copy.deepcopy(raw), example)).grid_datasets
+        assert config.load(_with(copy.deepcopy(raw), example)).grid.datasets
 
 
 @pytest.mark.parametrize(("changes", "message"), MISTAKES.values(), ids=MISTAKES)
@@ -476,9 +485,9 @@ def test_a_key_that_a_family_does_not_read_is_refused(raw, family):
 def test_a_query_length_for_a_dataset_reruns_its_retrieval_alone(raw):
     def entries(lengths: dict[str, int]) -> list[str]:
         raw["models"]["colbertv2"]["query_lengths"] = lengths
-        plan = Grid(config.load(raw), raw)
-        encoding = [plan.model_entry("colbertv2")]
-        return encoding + [plan.query_entry("colbertv2", name) for name in ("arguana", "scifact", "cqadupstack-gis")]
+        params = _params(raw)
+        encoding = [params.model("colbertv2")]
+        return encoding + [params.query_model("colbertv2", name) for name in ("arguana", "scifact", "cqadupstack-gis")]
 
     before = entries({})
     after = entries({"arguana": 300, "cqadupstack": 48})
@@ -548,16 +557,15 @@ def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, roo
     for dataset in ("bioasq", "signal1m", "trec-news", "robust04"):
         raw["corpora"][raw["datasets"][dataset]["corpus"]]["path"] = "/nowhere"
     loaded = config.load(raw)
-    plan = Grid(loaded, raw)
-    asked = {model for name in plan.systems for model in config.models_of(loaded, loaded.systems[name].spec)}
-    models = set().union(*(config.made_with(loaded, model) for model in asked))
-    assert {"ance", "dpr", "dpr-question", "sparta", "tas-b", "genq-queries"} <= models
+    plan = Grid(loaded)
+    models = config.models_behind(loaded, plan.systems)
+    assert {"ance", "dpr", "dpr-question", "sparta", "tas-b", "genq-queries"} <= set(models)
     for name in models:
-        entry = loaded.models[name].spec
-        assert "train" in entry or {"checkpoint", "revision"} <= set(entry), name
-        assert "path" not in entry, name
+        entry = loaded.models[name]
+        assert entry.training or {"checkpoint", "revision"} <= entry.model_fields_set, name
+        assert entry.path is None, name
     assert set(plan.not_supplied) == {"bioasq", "signal1m", "trec-news", "robust04"}
-    assert plan.notice().count("\n  ") == 4
+    assert _summary(plan).notice().count("\n  ") == 4
 
 
 def test_the_folder_of_a_model_that_another_is_trained_from_must_be_there(raw):
@@ -571,12 +579,13 @@ def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):
     """A folder that is there must be whole, though."""
     raw["corpora"]["bioasq"]["path"] = str(tmp_path / "bioasq")
     raw["grid"]["datasets"] = ["scifact", "bioasq"]
-    plan = Grid(config.load(raw), raw)
+    plan = Grid(config.load(raw))
     assert plan.datasets == ["scifact"]
     assert plan.not_supplied == {"bioasq": tmp_path / "bioasq"}
-    assert not any("bioasq" in target for target in [*plan.metric_files(), *plan.made_files()])
-    assert "docs/datasets.md" in plan.notice()
-    assert f"\n  bioasq: {tmp_path / 'bioasq'}" in plan.notice()
+    assert not any("bioasq" in target for target in [*metric_files(plan), *_records(plan).everything()])
+    notice = _summary(plan).notice()
+    assert "docs/datasets.md" in notice
+    assert f"\n  bioasq: {tmp_path / 'bioasq'}" in notice
     (tmp_path / "bioasq").mkdir()
     with pytest.raises(ConfigError, match=r"datasets.bioasq: .*/bioasq has no corpus.jsonl"):
         config.load(raw)
@@ -595,7 +604,7 @@ def test_the_papers_nineteen_datasets_are_described(raw):
         assert dataset.task
         assert dataset.domain
         assert dataset.relevance
-        assert set(dataset.statistics) == {"relevant", "query_words", "document_words"}
+        assert dataset.statistics.model_fields_set == {"relevant", "query_words", "document_words"}
         for part in dataset.mean_of or (name,):
             corpus = loaded.corpora[loaded.datasets[part].corpus]
             assert corpus.documents
@@ -611,26 +620,24 @@ def test_ids_and_counts_are_those_of_ir_datasets(raw, tmp_path, monkeypatch):
     import ir_datasets
 
     loaded = config.load(raw)
-    for corpus in loaded.corpora.values():
+    for name, corpus in loaded.corpora.items():
         if corpus.source == "ir_datasets":
             known = ir_datasets.load(corpus.id)
-            assert known.docs_metadata()["count"] == corpus.documents, corpus.name
-            assert known.docs_lang() == corpus.language, corpus.name
-    for dataset in loaded.datasets.values():
+            assert known.docs_metadata()["count"] == corpus.documents, name
+            assert known.docs_lang() == corpus.language, name
+    for name, dataset in loaded.datasets.items():
         if dataset.id and loaded.corpora[dataset.corpus].source == "ir_datasets":
             known = ir_datasets.load(dataset.id)
-            assert known.has_queries(), dataset.name
-            assert known.has_qrels(), dataset.name
-            assert known.docs_metadata()["count"] == loaded.corpora[dataset.corpus].documents, dataset.name
-            assert known.queries_metadata()["count"] == dataset.queries, dataset.name
+            assert known.has_queries(), name
+            assert known.has_qrels(), name
+            assert known.docs_metadata()["count"] == loaded.corpora[dataset.corpus].documents, name
+            assert known.queries_metadata()["count"] == dataset.queries, name
             grades = known.qrels_metadata()["fields"]["relevance"]["counts_by_value"]
             levels = 2 if dataset.relevance == "binary" else int(dataset.relevance[0])
-            assert max(map(int, grades)) == levels - 1, dataset.name
+            assert max(map(int, grades)) == levels - 1, name
             relevant = sum(count for grade, count in grades.items() if int(grade) > 0)
-            if "relevant" in dataset.statistics:
-                assert relevant / dataset.queries == pytest.approx(dataset.statistics["relevant"], abs=0.06), (
-                    dataset.name
-                )
+            if dataset.statistics.relevant:
+                assert relevant / dataset.queries == pytest.approx(dataset.statistics.relevant, abs=0.06), name
 
 
 def test_metrics_are_read():
@@ -640,42 +647,37 @@ def test_metrics_are_read():
             metrics.parse_metric(wrong)
 
 
-def test_every_object_of_the_schema_says_what_else_it_may_hold():
-    schema = yaml.safe_load(config.SCHEMA.read_text())
-    assert json.dumps(schema)  # plain data
-
-    def walk(node: dict[str, Any], path: str) -> list[str]:
-        missing = []
-        for key, value in node.get("properties", {}).items():
-            missing += walk(value, f"{path}.{key}")
-        return missing + ([path] if node.get("type") == "object" and node.get("additionalProperties") is None else [])
-
-    assert walk(schema, "top") == []  # every object says what else it may hold
-
-
 def test_short_stages_of_a_small_corpus_share_a_job(raw):
     raw["grid"] = {"systems": ["bm25", "minilm", "bm25+minilm"], "datasets": ["scifact", "trec-covid"]}
-    plan = Grid(config.load(raw), raw)
 
-    def shard(corpus):
-        return plan.shard_job(SimpleNamespace(model="minilm", corpus=corpus, shard="0"))
+    def groups(**settings):
+        nodes = Nodes(Grid(config.load(raw | settings)))
 
-    def cell(system, dataset):
-        return plan.cell_job(SimpleNamespace(system=system, dataset=dataset))
+        def shard(rule, corpus):
+            return nodes.group_of(rule, {"model": "minilm", "corpus": corpus, "shard": "0"})
 
-    assert cell("bm25+minilm", "scifact") == "combine-1"
-    assert (shard("scifact"), shard("trec-covid")) == ("encode-0", None)
-    assert (cell("minilm", "scifact"), cell("minilm", "trec-covid")) == ("retrieve-model", None)
-    assert cell("bm25+minilm", "trec-covid") == "combine-trec-covid-bm25+minilm"  # fusing is short anywhere
-    beside = set(plan.on_gpu().split())
-    assert {"models", "corpus/scifact", "dataset/scifact", "system/minilm"} < beside
-    assert not {"corpus/trec-covid", "dataset/trec-covid", "dataset/cqadupstack"} & beside
-    assert not {"system/bm25", "system/bm25+minilm"} & beside
-    raw["device"] = "cpu"
-    assert Grid(config.load(raw), raw).on_gpu() == ""
-    raw["small_corpus"] = 0
-    plan = Grid(config.load(raw), raw)
-    assert (shard("scifact"), cell("bm25+minilm", "scifact"), cell("minilm", "scifact")) == (None, None, None)
+        def cell(rule, system, dataset):
+            return nodes.group_of(rule, {"system": system, "dataset": dataset})
+
+        return shard, cell
+
+    shard, cell = groups(device="cpu")
+    assert cell("fuse", "bm25+minilm", "scifact") == "combine-1"
+    assert (shard("encode_dense", "scifact"), shard("encode_dense", "trec-covid")) == ("encode-0", None)
+    retrieved = [cell("retrieve_dense", "minilm", dataset) for dataset in ("scifact", "trec-covid")]
+    assert retrieved == ["retrieve-model", None]
+    assert cell("fuse", "bm25+minilm", "trec-covid") == "combine-trec-covid-bm25+minilm"  # fusing is short anywhere
+    shard, cell = groups()
+    # What runs on a GPU holds it alone; what follows it on plain nodes shares jobs there.
+    assert (shard("encode_dense", "scifact"), shard("index_dense", "scifact")) == (None, None)
+    assert (cell("retrieve_dense", "minilm", "scifact"), cell("evaluate", "minilm", "scifact")) == (None, "evaluate")
+    assert cell("evaluate", "minilm", "trec-covid") is None
+    assert {cell(rule, "bm25", "scifact") for rule in ("retrieve_lexical", "evaluate")} == {"retrieve-bm25"}
+    assert {cell(rule, "bm25+minilm", "scifact") for rule in ("fuse", "evaluate")} == {"combine-1"}
+    for settings in ({"small_corpus": 0}, {"small_corpus": 0, "device": "cpu"}):
+        shard, cell = groups(**settings)
+        assert shard("encode_dense", "scifact") is None
+        assert (cell("fuse", "bm25+minilm", "scifact"), cell("evaluate", "minilm", "scifact")) == (None, None)
 
 
 def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
@@ -684,68 +686,85 @@ def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
         "mixed": {"fusion": "rrf", "of": ["bm25+ce", "rr", "minilm"]},
     }
     raw["grid"] = {"systems": ["mixed", "minilm-tsdae-genq", "minilm-gpl"], "datasets": ["demo"]}
-    plan = Grid(config.load(raw), raw)
+    nodes = Nodes(Grid(config.load(raw | {"device": "cpu"})))
 
     def group(system):
-        return plan.cell_job(SimpleNamespace(system=system, dataset="demo"))
+        return nodes.group_of("evaluate", {"system": system, "dataset": "demo"})
 
     systems = ("bm25", "minilm", "bm25+ce", "rr", "mixed")
     assert list(map(group, systems)) == ["retrieve-bm25", "retrieve-model", "combine-1", "combine-2", "combine-3"]
     models = ("minilm", "minilm-gpl@demo", "minilm-tsdae@demo", "minilm-tsdae-genq@demo")
-    jobs = [plan.shard_job(SimpleNamespace(model=model, corpus="demo", shard="0")) for model in models]
+    jobs = [nodes.group_of("index_dense", {"model": model, "corpus": "demo", "shard": "0"}) for model in models]
     assert jobs == ["encode-0", "encode-1", "encode-1", "encode-2"]
     profile = yaml.safe_load((root / "profiles/slurm/config.yaml").read_text())
     together = {name.partition("=")[0] for name in profile["group-components"]}
-    assert {*jobs, *map(group, systems[:4])} == together
+    on_gpus = Nodes(Grid(config.load(raw | {"device": "cuda"}))).group_of(
+        "evaluate", {"system": "minilm", "dataset": "demo"}
+    )
+    assert {*jobs, *map(group, systems[:4]), on_gpus} == together
 
 
 @pytest.mark.parametrize(("documents", "queries"), [(1, 250_000), (5183, 49), (83_333, 4), (83_334, 3)])
 def test_gpl_writes_as_many_queries_per_document_as_its_own_code(raw, documents, queries):
     """``queries_per_passage = -1`` and ``new_size = -1`` there: ceil(250e3 / documents) of at most 83,334."""
-    recipe = config.RECIPES["gpl"]
-    assert recipe["documents"] == 83_334
-    assert config.queries_per_document(recipe, documents) == queries
-    assert config.queries_per_document({**recipe, "queries_per_document": 5}, documents) == 5
+    raw["models"]["x"] = {**_ADAPTED, "train": _GPL}
+    recipe = config.load(raw).models["x"].training
+    assert recipe.documents == 83_334
+    assert recipe.queries_for_each(documents) == queries
+    raw["models"]["x"]["train"] = {**_GPL, "queries_per_document": 5}
+    assert config.load(raw).models["x"].training.queries_for_each(documents) == 5
 
 
 def _planned(raw: dict[str, Any], *systems: str, dataset: str = "demo") -> Grid:
     raw["grid"] = {"systems": list(systems), "datasets": [dataset]}
-    return Grid(config.load(raw), raw)
+    return Grid(config.load(raw))
+
+
+def _params(raw: dict[str, Any]) -> Params:
+    grid = Grid(config.load(raw))
+    return Params(grid, Inputs(grid))
+
+
+def _records(grid: Grid) -> Records:
+    return Records(grid, Inputs(grid))
+
+
+def _summary(grid: Grid) -> Summary:
+    return Summary(grid, _records(grid))
 
 
 def test_gpl_and_genq_are_registered_as_published(raw):
     plan = _planned(raw, "genq", "gpl", "gpl-distilbert", "minilm-gpl")
-    recipes = {
-        name: json.loads(plan.recipe_entry(f"{name}@demo", "generate")) for name in ("genq", "gpl", "minilm-gpl")
-    }
+    params = Params(plan, Inputs(plan))
+    recipes = {name: json.loads(params.recipe(f"{name}@demo", "generate")) for name in ("genq", "gpl", "minilm-gpl")}
     wanted = ("documents", "queries", "queries_per_document")
     assert {name: {key: recipe.get(key) for key in wanted} for name, recipe in recipes.items()} == {
         "genq": {"documents": 100_000, "queries": None, "queries_per_document": 5},
         "gpl": {"documents": 83_334, "queries": 250_000, "queries_per_document": None},
         "minilm-gpl": {"documents": 83_334, "queries": None, "queries_per_document": 3},
     }
-    assert plan.retrievers("gpl@demo") == ["tas-b"]
-    miners = plan.retrievers("gpl-distilbert@demo")
+    assert plan.training("gpl@demo").miners == ("tas-b",)
+    miners = plan.training("gpl-distilbert@demo").miners
     assert [raw["models"][name]["checkpoint"].rpartition("/")[2] for name in miners] == [
         "msmarco-distilbert-base-v3",
         "msmarco-MiniLM-L6-v3",
     ]
-    inputs = plan.mining_inputs("gpl-distilbert@demo")
+    inputs = Inputs(plan).training_step("mine")(SimpleNamespace(model="gpl-distilbert@demo"))
     assert "index" not in inputs
-    assert len(inputs["checkpoints"]) == len(inputs["shards"]) == 2
+    assert len(inputs["checkpoints"]) == len(inputs["indexes"]) == 2
 
 
 def test_negatives_come_from_the_base_unless_an_entry_says_otherwise(raw):
     raw["models"]["x"] = {**_ADAPTED, "train": _GPL}
     raw["systems"]["x"] = {"retriever": "x"}
     plan = _planned(raw, "x")
-    assert plan.retrievers("x@demo") == ["minilm"]
+    assert plan.training("x@demo").miners == ("minilm",)
 
 
 def test_notes_reach_every_system_that_a_model_is_behind(raw):
     """The generator's note stands beside GenQ and GPL, the reranker's beside a fusion of what it reranks."""
     raw["systems"]["fused"] = {"fusion": "rrf", "of": ["bm25+demo-ce", "minilm"]}
-    summary = json.loads(_planned(raw, "genq", "gpl", "minilm", "fused").summary())
+    summary = json.loads(_summary(_planned(raw, "genq", "gpl", "minilm", "fused")).as_json({}))
     told = {note["model"]: note for note in summary["notes"]}
     assert told["genq-queries"]["systems"] == ["genq", "gpl"]
     assert told["genq-queries"]["note"] == raw["models"]["genq-queries"]["note"]
@@ -757,9 +776,9 @@ def test_notes_reach_every_system_that_a_model_is_behind(raw):
 def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
     """As pyserini's faiss form does, whose values are judged."""
     prefix = raw["models"]["bge-base-en-v1.5"]["prompts"]["query"]
-    plan = _planned(raw, "bge-base-en-v1.5")
+    params = _params(raw)
     prompts = {
-        dataset: json.loads(plan.query_entry("bge-base-en-v1.5", dataset))["prompts"]["query"]
+        dataset: json.loads(params.query_model("bge-base-en-v1.5", dataset))["prompts"]["query"]
         for dataset in ("scifact", "arguana", "quora")
     }
     assert prompts == {"scifact": prefix, "arguana": "", "quora": ""}
@@ -767,9 +786,9 @@ def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
 
 def test_the_brackets_of_queries_rerun_no_encoding(raw):
     raw["grid"] = {"systems": ["sgpt-125m"], "datasets": ["scifact"]}
-    plan = Grid(config.load(raw), raw)
-    document = json.loads(plan.model_entry("sgpt-125m"))
-    query = json.loads(plan.query_entry("sgpt-125m", "scifact"))
+    params = _params(raw)
+    document = json.loads(params.model("sgpt-125m"))
+    query = json.loads(params.query_model("sgpt-125m", "scifact"))
     assert document.pop("brackets") == {"document": ["{", "}"]}
     assert query.pop("brackets") == {"query": ["[", "]"]}
     assert document == query

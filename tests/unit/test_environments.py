@@ -100,9 +100,9 @@ _LAZY = {
 def _jobs() -> set[tuple[str, str]]:
     """Return the pairs (environment, stage) that the rules have."""
     pairs = set()
-    for body in rules().values():
-        environment = re.search(r"conda:\n +([A-Z]+)\n", body)
-        pairs.add((environment[1].lower(), re.search(r"python -m beirgrid (\w+)", body)[1]))
+    for rule in rules().values():
+        environment = Path(rule.conda_env).stem.removesuffix("-cpu")
+        pairs.add((environment, re.match(r"\{params.beirgrid\} (\S+)", rule.shellcmd)[1].format(rule=rule.name)))
     return pairs
 
 

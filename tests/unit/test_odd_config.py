@@ -13,7 +13,11 @@ import yaml
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
-from beirgrid.graph.grid import Grid
+from beirgrid.graph.grid import Grid, metric_files
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.params import Params
+from beirgrid.graph.records import Records
+from beirgrid.graph.summary import Summary
 
 # What a configfile says over the tracked configuration, and what of the message must be there.
 REFUSED: dict[str, tuple[str, str]] = {
@@ -26,35 +30,35 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no depth": ("retrieve: {depth: null}", "retrieve.depth: None should be of type integer, not NoneType"),
     "a depth with underscores as text": ("retrieve: {depth: '1_000'}", "retrieve.depth: '1_000' should be of type"),
     "NaN as a depth": ("retrieve: {depth: .nan}", "retrieve.depth: nan should be of type integer"),
-    "a list as a map": ("retrieve: [100]", "retrieve: [100] should be of type object, not list"),
-    "text as a map": ("retrieve: deep", "retrieve: 'deep' should be of type object, not str"),
-    "null as a map": ("retrieve:", "retrieve: None should be of type object, not NoneType"),
-    "a map as a list": ("grid: {systems: {bm25: 1}}", "grid.systems: {'bm25': 1} should be of type array, not dict"),
-    "text as a list": ("grid: {systems: bm25}", "grid.systems: 'bm25' should be of type array, not str"),
-    "an empty list": ("grid: {systems: []}", "grid.systems: [] should be non-empty"),
+    "a list as a map": ("retrieve: [100]", "retrieve: [100] should be of type mapping, not list"),
+    "text as a map": ("retrieve: deep", "retrieve: 'deep' should be of type mapping, not str"),
+    "null as a map": ("retrieve:", "retrieve: None should be of type mapping, not NoneType"),
+    "a map as a list": ("grid: {systems: {bm25: 1}}", "grid.systems: {'bm25': 1} should be of type list, not dict"),
+    "text as a list": ("grid: {systems: bm25}", "grid.systems: 'bm25' should be of type list, not str"),
+    "an empty list": ("grid: {systems: []}", "grid.systems: [] should not be empty"),
     "a list of nothing": ("grid: {systems: [null]}", "grid.systems.0: None should be of type string"),
     "a list of lists": ("grid: {systems: [[bm25]]}", "grid.systems.0: ['bm25'] should be of type string, not list"),
-    "a system twice": ("grid: {systems: [bm25, bm25]}", "grid.systems: ['bm25', 'bm25'] has non-unique elements"),
+    "a system twice": ("grid: {systems: [bm25, bm25]}", "grid.systems: 'bm25' is listed twice"),
     "a number as a system": ("grid: {systems: [25]}", "grid.systems.0: 25 should be of type string, not int"),
     "a list that holds itself": ("grid: {systems: &a [*a]}", "grid.systems.0: [[...]] should be of type string"),
-    "no grid": ("grid:", "grid: None should be of type object"),
-    "no models": ("models:", "models: None should be of type object"),
-    "an entry of nothing": ("models: {x: }", "models.x: None should be of type object"),
+    "no grid": ("grid:", "grid: None should be of type mapping"),
+    "no models": ("models:", "models: None should be a mapping of names to entries"),
+    "an entry of nothing": ("models: {x: }", "models.x: None should be of type mapping, not NoneType"),
     "a float as k": ("systems: {x: {fusion: rrf, of: [bm25, minilm], k: 60.0}}", "systems.x.k: 60.0 should be of type"),
     "k of 2³¹ - 1": ("systems: {x: {fusion: rrf, of: [bm25, minilm], k: 2147483647}}", "systems.x.k: 2147483647 is gr"),
-    "NaN as k1": ("systems: {x: {retriever: bm25, k1: .nan}}", "systems.x.k1: nan should be of type number, not float"),
-    "infinity as k1": ("systems: {x: {retriever: bm25, k1: .inf}}", "systems.x.k1: inf should be of type number"),
+    "NaN as k1": ("systems: {x: {retriever: bm25, k1: .nan}}", "systems.x.k1: nan is not a finite number"),
+    "infinity as k1": ("systems: {x: {retriever: bm25, k1: .inf}}", "systems.x.k1: inf is not a finite number"),
     "a truth value as k1": ("systems: {x: {retriever: bm25, k1: yes}}", "systems.x.k1: True should be of type number"),
-    "minus infinity as b": ("systems: {x: {retriever: bm25, b: -.inf}}", "systems.x.b: -inf should be of type number"),
+    "minus infinity as b": ("systems: {x: {retriever: bm25, b: -.inf}}", "systems.x.b: -inf is not a finite number"),
     "an infinite weight": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1, .inf]}}",
-        "systems.x.weights.1: inf should be of type number",
+        "systems.x.weights.1: inf is not a finite number",
     ),
     "text as weights": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}",
-        "systems.x.weights: '1,1' should be of type array",
+        "systems.x.weights: '1,1' should be of type list, not str",
     ),
-    "NaN as a tolerance": ("tolerances: {exact: .nan}", "tolerances.exact: nan should be of type number"),
+    "NaN as a tolerance": ("tolerances: {exact: .nan}", "tolerances.exact: nan is not a finite number"),
     "candidates of 2³¹ - 1": (
         "systems: {x: {retriever: colbertv2, candidates: 2147483647}}",
         "systems.x.candidates: 2147483647 is greater than the maximum",
@@ -172,18 +176,18 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a size below 0": ("models: {minilm: {size: {parameters: -1}}}", "models.minilm.size.parameters: -1 is less than"),
     "NaN as a size": (
         "models: {minilm: {size: {parameters: .nan}}}",
-        "models.minilm.size.parameters: nan should be of",
+        "models.minilm.size.parameters: nan is not a finite number",
     ),
     "NaN as a learning rate": (
         "models: {x: {family: dense, similarity: cosine, train: {recipe: tsdae, base: minilm, learning_rate: .nan}}}",
-        "models.x.train.learning_rate: nan should be of type number",
+        "models.x.train.learning_rate: nan is not a finite number",
     ),
     "a hash in capitals": (
         f"models: {{x: {{family: cross-encoder, package: p, files: {{a: {'A' * 64}}}}}}}",
-        "models.x.files.a: '" + "A" * 64 + "' does not match",
+        "models.x.files.a: '" + "A" * 64 + "' does not fit. A SHA-256 has 64 hex digits",
     ),
     "a mean of itself": ("datasets: {x: {mean_of: [x]}}", "datasets.x.mean_of: 'x' is itself a mean"),
-    "a mean of nothing": ("datasets: {x: {mean_of: []}}", "datasets.x.mean_of: [] should be non-empty"),
+    "a mean of nothing": ("datasets: {x: {mean_of: []}}", "datasets.x.mean_of: [] should not be empty"),
     "a system made from itself": (
         "systems: {x: {fusion: rrf, of: [bm25, x]}}",
         "systems x → x are made from each other",
@@ -243,12 +247,14 @@ def test_it_works(tracked, tmp_path, monkeypatch, texts):
     (tmp_path / "model {x} <y> $(z)").mkdir()
     (tmp_path / "model {x} <y> $(z)/config.json").write_text("{}")
     merged = _merged(tracked, *texts)
-    grid = Grid(config.load(merged), merged)
-    assert grid.metric_files()
-    assert json.loads(grid.summary())["rows"] == ["demo"]
-    assert json.loads(grid.query_entry("minilm", "demo"))["family"] == "dense"
-    assert "\n" not in grid.query_entry("minilm", "demo")
-    assert not grid.model_files("minilm")  # Snakemake would fill in {x} and <y> in the path of an input
+    grid = Grid(config.load(merged))
+    inputs = Inputs(grid)
+    entry = Params(grid, inputs).query_model("minilm", "demo")
+    assert metric_files(grid)
+    assert json.loads(Summary(grid, Records(grid, inputs)).as_json({}))["rows"] == ["demo"]
+    assert json.loads(entry)["family"] == "dense"
+    assert "\n" not in entry
+    assert not inputs.model_files("minilm")  # Snakemake would fill in {x} and <y> in the path of an input
 
 
 def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
@@ -266,9 +272,9 @@ def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
     merged["systems"] |= {"a0": {"retriever": "bm25"}, "b0": {"retriever": "bm25", "k1": 1.2}, **net}
     merged["grid"]["systems"] = ["a19"]
     started = time.monotonic()
-    grid = Grid(config.load(merged), merged)
+    grid = Grid(config.load(merged))
     assert len(grid.systems) == 39
-    assert len(grid.made_files()) == 2 + 39 + 1  # corpus, queries; a run each; one index
+    assert len(Records(grid, Inputs(grid)).everything()) == 2 + 39 + 1  # corpus, queries; a run each; one index
     assert time.monotonic() - started < 20
 
 

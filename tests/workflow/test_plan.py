@@ -72,7 +72,7 @@ def test_a_job_that_no_node_takes_is_named(tmp_path):
     small.write_text("nodes: {cpu: {mem_mb: 2000}}\n")
     done = beirgrid("plan", "--configfile", ROOT / "config/grids/paper.yaml", small, "--directory", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Too large: index_impact sparta msmarco 0:" in done.stdout
+    assert "Too large: index_sparse sparta msmarco 0:" in done.stdout
     assert "but it may ask for 2,000 (nodes.cpu.mem_mb)" in done.stdout
 
 

@@ -11,6 +11,8 @@ import yaml
 from helpers import ROOT, rules, snakemake
 from small import SYSTEMS, run
 
+from beirgrid.graph.nodes import MODEL_RULES
+
 
 @pytest.mark.parametrize(
     "arguments",
@@ -29,11 +31,11 @@ from small import SYSTEMS, run
 def test_a_dry_run_schedules_the_grid(arguments, tmp_path):
     done = snakemake("-n", *arguments, "--directory", tmp_path, "--quiet", "rules")
     assert done.returncode == 0, done.stdout
-    assert int(re.search(r"^encode +(\d+)$", done.stdout, re.MULTILINE)[1]) > 0
+    assert int(re.search(r"^encode_dense +(\d+)$", done.stdout, re.MULTILINE)[1]) > 0
     assert not (tmp_path / "results").exists()
 
 
-def test_the_slurm_profile_says_what_the_plugin_knows():
+def test_the_slurm_profile_has_options_that_snakemake_knows():
     settings = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
     helped = subprocess.run(
         [sys.executable, "-m", "snakemake", "--help"], text=True, capture_output=True, check=True
@@ -41,33 +43,74 @@ def test_the_slurm_profile_says_what_the_plugin_knows():
     options = set(re.findall(r"--([a-z][a-z-]+)", helped))
     assert {name for name in settings if name not in options} == set()
     assert settings["slurm-status-command"] == "squeue"  # sacct hangs where accounting is off
-    assert set(settings["set-resources"]) <= set(rules())
-    models = {rule for rule, body in rules().items() if " gpu=" in body}
-    grouped = {rule for rule, body in rules().items() if "    group:" in body}
-    alone = {"retrieve_lucene", "rerank", "fuse"}  # in jobs that run no model
-    assert set(settings["set-resources"]) == models | (grouped - alone)
+    assert "set-resources" not in settings  # partitions come from the configuration
+
+
+NODES = {
+    "cpu": {"mem_mb": 32_000, "runtime": 600, "partition": "short"},
+    "gpu": {"mem_mb": 90_000, "runtime": 900, "partition": "accelerated", "gpu_model": "h200"},
+}
+
+
+def test_partitions_and_the_type_of_gpu_come_from_the_configuration(tmp_path):
+    """Rules that run models ask for the nodes with GPUs, all others for the nodes without."""
+    for device, on_gpus in (("cuda", MODEL_RULES), ("cpu", set())):
+        (tmp_path / "nodes.yaml").write_text(
+            yaml.safe_dump(
+                {"nodes": NODES, "device": device, "grid": {"systems": ["minilm", "bm25+ce"], "datasets": ["demo"]}}
+            )
+        )
+        done = snakemake("-n", "--configfile", tmp_path / "nodes.yaml", "--directory", tmp_path)
+        jobs = dict(re.findall(r"^rule (\w+):\n.*?^    resources: (.*?)$", done.stdout, re.MULTILINE | re.DOTALL))
+        assert len(jobs) > 8
+        for rule, resources in jobs.items():
+            node = "gpu" if rule in on_gpus else "cpu"
+            asked = dict(word.split("=") for word in resources.split(", ") if "=" in word)
+            assert asked.get("slurm_partition") == NODES[node]["partition"], (rule, resources)
+            assert asked.get("gpu", "0") == str(int(node == "gpu")), (rule, resources)
+            assert asked.get("gpu_model", "") == NODES[node].get("gpu_model", ""), (rule, resources)
 
 
 def test_only_one_kind_of_gpu_request_is_made():
     """gres and gpu together conflict in the plugin."""
-    assert not any("gres" in body for body in rules().values())
+    assert not any("gres" in rule.resources for rule in rules().values())
+    assert {name for name, rule in rules().items() if "gpu" in rule.resources} == MODEL_RULES
 
 
-@pytest.mark.parametrize("rule", sorted(rules()))
-def test_rules_have_all_directives_in_one_order(rule):
+@pytest.mark.parametrize("file", sorted((ROOT / "workflow" / "rules").glob("*.smk")), ids=lambda file: file.stem)
+def test_rules_have_all_directives_in_one_order(file):
     order = ["message", "input", "output", "params", "log", "benchmark", "wildcard_constraints"]
-    order += ["conda", "threads", "resources", "group", "shell"]
-    optional = {"input", "wildcard_constraints", "group"}
-    found = list(dict.fromkeys(re.findall(r"^    (\w+):", rules()[rule], re.MULTILINE)))
-    assert found == [name for name in order if name in found]
-    assert set(order) - optional <= set(found)
+    order += ["conda", "threads", "resources", "name", "group", "shell"]
+    optional = {"input", "wildcard_constraints", "name", "group"}
+    for indent, body in re.findall(r"^( *)rule\b[^\n]*:\n((?:\1    .*\n|\n)+)", file.read_text(), re.MULTILINE):
+        found = re.findall(rf"^{indent}    (\w+):", body, re.MULTILINE)
+        assert found == [name for name in order if name in found]
+        assert set(order) - optional <= set(found)
+
+
+def test_every_rule_is_whole():
+    """Rules are written in loops, too: what each one has in the end."""
+    assert len(rules()) == 26
+    for name, rule in rules().items():
+        assert rule.message, name
+        assert rule.shellcmd.startswith("{params.beirgrid} "), name
+        assert rule.shellcmd.endswith(" > {log:q} 2>&1"), name
+        assert rule.log, name
+        assert rule.benchmark, name
+        assert rule.conda_env, name
+        record = "scores" if name == "evaluate" else "record"
+        assert hasattr(rule.output, record), name
 
 
 def test_parsing_imports_nothing_heavy(tmp_path):
     code = (
         "import sys, yaml; sys.path.insert(0, 'workflow');"
-        "from beirgrid import config, environment, grid, paths, provenance;"
-        "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'ranx', 'numpy', 'pandas', 'ir_datasets'};"
+        "from beirgrid import config;"
+        "from beirgrid.core import environment, paths, provenance;"
+        "from beirgrid.graph import commands, inputs, needs, params, records, reruns, summary;"
+        "from beirgrid.tools import cluster, status;"
+        "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'ranx', 'numpy', 'pandas', 'pyarrow',"
+        " 'ir_datasets', 'snakemake'};"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=False)
@@ -90,8 +133,8 @@ def test_the_slurm_profile_extends_a_grid_of_small_corpora(small_grid, tmp_path)
     )
     planned = snakemake(
         *("-n", "--profile", "slurm", "--configfile", more, "--directory", tmp_path),
-        *("--forcerun", "index_faiss"),  # of the one model alone, of the other after its encoding
+        *("--forcerun", "index_dense"),  # of the one model alone, of the other after its encoding
     )
     assert planned.returncode == 0, planned.stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", planned.stdout, re.MULTILINE))
-    assert (counts["evaluate"], counts["encode"], counts["index_faiss"]) == ("6", "1", "2")
+    assert (counts["evaluate"], counts["encode_dense"], counts["index_dense"]) == ("6", "1", "2")

@@ -17,8 +17,8 @@ rule aggregate:
         **settings(
             "aggregate",
             grid=lambda w: in_file(summary.as_json(cell_settings())),
-            # No inputs, in whose paths Snakemake fills in {x} and <x>: the checkout may be in such a folder.
-            published=list(map(str, PUBLISHED)),
+            # No inputs, and a function: Snakemake fills in {x}, which the checkout's path may hold, in both.
+            published=lambda w: list(map(str, PUBLISHED)),
             contents=list(map(files.sha256, PUBLISHED)),
         ),
         folder=lambda w, output: Path(output.scores).parent,

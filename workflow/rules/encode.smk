@@ -24,7 +24,7 @@ for family in RETRIEVERS.values():
                 stage="encode",
                 entry=lambda w: in_file(entries.model(w.model)),
                 size=grid.config.encode.shard,
-                last=lambda w: ["--last"] if grid.is_last(w.corpus, int(w.shard)) else [],
+                last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",
             ),
         log:
             "logs/encode/{model}/{corpus}/{shard}.log",

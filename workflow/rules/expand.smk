@@ -12,7 +12,7 @@ rule expand:
             "expand",
             entry=lambda w: in_file(entries.model(w.model)),
             size=grid.config.encode.shard,
-            last=lambda w: ["--last"] if grid.is_last(w.corpus, int(w.shard)) else [],
+            last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",
         ),
     log:
         "logs/expand/{model}/{corpus}/{shard}.log",

@@ -7,7 +7,12 @@ rule fuse:
         run=paths.RUN,
         record=paths.RUN_RECORD,
     params:
-        **settings("fuse", fusion=lambda w: entries.fusion(w.system), depth=DEPTH),
+        **settings(
+            "fuse",
+            runs=lambda w: in_file(*inputs.part_runs(w.system, w.dataset)),
+            fusion=lambda w: entries.fusion(w.system),
+            depth=DEPTH,
+        ),
     log:
         "logs/fuse/{system}/{dataset}.log",
     benchmark:
@@ -22,6 +27,6 @@ rule fuse:
     group:
         nodes.group("fuse")
     shell:
-        "{params.beirgrid} fuse --system {wildcards.system:q} --runs {input.runs:q}"
+        "{params.beirgrid} fuse --system {wildcards.system:q} --runs {params.runs:q}"
         " {params.fusion:q} --depth {params.depth:q}"
         " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"

@@ -1,6 +1,6 @@
 """Model families: one row per family says how its models are stored, indexed and used.
 
-Another family needs its entry class (``entries``), its encoder (``encoders``), its search (``search``) and a row here.
+Another family needs its entry class (``models``), its encoder (``encoders``), its search (``search``) and a row here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Family:
         folder: whether a shard of vectors is a folder. The search reads such a shard too, so it is kept.
         index_folder: whether the index of a shard is a folder.
         index_threads: threads of a job that indexes a shard.
+        costs: family whose work and costs its jobs have. Without it, ``units`` and ``costs.csv`` have its own.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Family:
     folder: bool = False
     index_folder: bool = False
     index_threads: int = 1
+    costs: str = ""
 
     @property
     def rule(self) -> str:
@@ -50,6 +52,13 @@ FAMILIES = {
     )
 }
 RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role == "retriever"}
+
+
+def costed(rule: str) -> str:
+    """Return the rule whose costs a rule has: that of another family, if its family says so."""
+    stage, _, name = rule.partition("_")
+    others = [FAMILIES[family.costs].rule for family in RETRIEVERS.values() if family.rule == name and family.costs]
+    return f"{stage}_{others[0]}" if others else rule
 
 
 def named(role: str) -> list[str]:

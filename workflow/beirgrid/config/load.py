@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..core.errors import ConfigError
 from . import checks, entries
 from .entries import Config
-from .families import FAMILIES
+from .families import FAMILIES, RETRIEVERS
 from .messages import explain
 from .places import is_url, resolve_path
 
@@ -27,8 +27,11 @@ def load(raw: Mapping[str, Any]) -> Config:
         ConfigError: one message that lists everything that is wrong.
     """
     problems: list[str] = []
-    if wrong := [key for key in REGISTRIES if not isinstance(raw.get(key), Mapping)]:
-        refuse([f"top level: needs the key {key!r}, a mapping of names to entries" for key in wrong])
+    refuse(
+        f"{key}: {raw.get(key)!r} should be a mapping of names to entries, not {type(raw.get(key)).__name__}"
+        for key in REGISTRIES
+        if not isinstance(raw.get(key), Mapping)
+    )
     settings = _validated(
         entries.Settings, {key: value for key, value in raw.items() if key not in REGISTRIES}, "", problems
     )
@@ -46,26 +49,32 @@ def load(raw: Mapping[str, Any]) -> Config:
 def refuse(problems: Iterable[str]) -> None:
     """Raise ConfigError if there are problems."""
     if problems := list(problems):
-        lines = (problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}" for problem in problems)
-        raise ConfigError("the configuration cannot be run:\n" + "\n".join(f"  - {line}" for line in lines))
+        raise ConfigError("the configuration cannot be run:\n" + "\n".join(map(_line, problems)))
+
+
+def _line(problem: str) -> str:
+    """Return a problem as one line of the message, whatever it quotes."""
+    shown = problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}"
+    return "  - " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 
 
 def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield the valid entries of a registry by name; add what is wrong with the others to ``problems``."""
     for name, value in raw[registry].items():
-        _validated(TypeAdapter(entries.Name), name, registry, problems)
+        _validated(_NAME, name, registry, problems)
         where = f"{registry}.{name}"
         kind = _KINDS[registry]
         if registry == "systems" and isinstance(value, Mapping):
             try:
                 kind = _system_class(value, raw["models"])
             except ConfigError as error:
-                problems.append(f"{where}: {error}")
+                problems.append(f"{where}{error}")
                 continue
         if (entry := _validated(kind, value, where, problems)) is not None:
             yield name, entry
 
 
+_NAME = TypeAdapter(entries.Name)
 _KINDS: dict[str, Any] = {
     "corpora": TypeAdapter(entries.Corpus),
     "datasets": entries.Dataset,
@@ -85,28 +94,23 @@ def _validated(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
         return None
 
 
-_RETRIEVERS: dict[str, type[entries.Retriever]] = {
-    "dense": entries.DenseRetriever,
-    "sparse": entries.SparseRetriever,
-    "late-interaction": entries.LateInteractionRetriever,
-}
-
-
 def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[entries.SystemEntry]:
-    """Return the class of a system by its keys, or raise ConfigError where they fit none."""
+    """Return the class of a system by its keys, or raise ConfigError with what follows the system's name."""
     if "fusion" in entry or "of" in entry:
         return entries.WeightedSum if entry.get("fusion") == "wsum" else entries.Rrf
     if "reranker" in entry or "first_stage" in entry:
         return entries.Reranked
     if "retriever" not in entry:
-        raise ConfigError("needs one of the keys retriever, reranker, fusion")
+        raise ConfigError(": needs one of the keys retriever, reranker, fusion")
     if entry["retriever"] == "bm25":
         return entries.Bm25
     model = models.get(entry["retriever"]) if isinstance(entry["retriever"], str) else None
     family = model.get("family") if isinstance(model, Mapping) else "dense"
-    if family in FAMILIES and family not in _RETRIEVERS:
-        raise ConfigError(f"retriever: {entry['retriever']!r} is a {family} model; a retriever is needed here")
-    return _RETRIEVERS.get(family, entries.DenseRetriever) if isinstance(family, str) else entries.DenseRetriever
+    if str(family) not in FAMILIES:  # which the model's own check says
+        return entries.Retriever
+    if family not in RETRIEVERS:
+        raise ConfigError(f".retriever: {entry['retriever']!r} is a {family} model; a retriever is needed here")
+    return entries.retriever_of(str(family))
 
 
 def _mirror(mirror: str) -> str:

@@ -19,7 +19,7 @@ _TYPES = {
     "tuple": "list",
     "dict": "mapping",
 }
-_TYPES |= {"model": "mapping", "mapping": "mapping", "list": "list"}
+_TYPES |= dict.fromkeys(("model", "model_attributes", "mapping"), "mapping") | {"list": "list"}
 # Classes of which an entry is one, by the registry or key that holds it: a key of another one is named with its owner.
 _MODELS: tuple[type[entries.ModelEntry], ...] = get_args(get_args(entries.Model)[0])
 _CORPORA: tuple[type[entries.CorpusEntry], ...] = get_args(get_args(entries.Corpus)[0])
@@ -114,9 +114,9 @@ def _unknown_key(
         return f"{holder}: unknown key {key!r}{nearest(key, known)}"
     if where.startswith("systems.") and holder == where and kind:
         known = _keys(*_SYSTEMS)
-        if kind in (entries.Rrf, entries.WeightedSum) and key in (fused := _keys(entries.Rrf, entries.WeightedSum)):
+        if kind in (entries.Rrf, entries.WeightedSum) and key in _keys(entries.Rrf, entries.WeightedSum):
             other = "wsum" if kind is entries.Rrf else "rrf"
-            return f"{holder}: {listed(sorted({key} & fused))} goes with {other}, not with {kind_name(kind)}"
+            return f"{holder}: the key {key!r} goes with {other}, not with {kind_name(kind)}"
         if key in known:
             return f"{holder}: the key {key!r} does not go with a {kind_name(kind)} system"
         return f"{holder}: unknown key {key!r}{nearest(key, known)}"

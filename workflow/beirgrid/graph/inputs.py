@@ -126,9 +126,9 @@ class Inputs:
         step: Callable[[str], dict[str, Files]] = getattr(self, f"_{stage}")
         return lambda wildcards: step(wildcards.model)
 
-    def training_options(self, stage: str) -> Callable[[Any, Any], list[str]]:
-        """Return the function of wildcards and input that names the inputs of a step as options."""
-        return lambda wildcards, input: [
+    def training_options(self, stage: str) -> Callable[[Any], list[str]]:
+        """Return the function of the wildcards that names the inputs of a step as options."""
+        return lambda wildcards: [
             word for name, files in self.training_step(stage)(wildcards).items() for word in _option(name, files)
         ]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.entries import NodeLimits
+from ..config.families import costed
 from . import costs
 from .costs import CALIBRATION, RATES, Need
 from .grid import Grid
@@ -70,6 +71,7 @@ class Needs:
         """Return what a job is expected to take."""
         keep = self.config.encode.keep
         runs_model = self.nodes.runs_model(rule, wildcards)
+        rule = costed(rule)
         return costs.need(rule, self.units.of(rule, **wildcards), self.rates, runs_model, keep)
 
     def mem_mb(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:

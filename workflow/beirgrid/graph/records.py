@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..config import with_parts
 from ..config.entries import Bm25, GenQ, Gpl, LateInteractionRetriever, Reranked, Retriever
 from ..core import paths
 from .grid import Grid, fill
@@ -35,10 +36,14 @@ class Records:
 
     def patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, with wildcards dataset, corpus and shard."""
-        system = self.grid.system(name)
         found = [paths.CORPUS_RECORD, paths.DATASET_RECORD]
-        for part in system.parts:
-            found += self.patterns(part)
+        for part in with_parts(self.grid.config.systems, [name]):
+            found += self._own(part)
+        return list(dict.fromkeys(found))
+
+    def _own(self, name: str) -> list[str]:
+        """Return the patterns of the records behind a system's own steps, those of its parts left out."""
+        system, found = self.grid.system(name), []
         if isinstance(system, Bm25):
             if system.expansion:
                 steps = (paths.MODEL_RECORD, paths.EXPANSIONS_RECORD)
@@ -49,8 +54,7 @@ class Records:
         elif isinstance(system, Reranked):
             found.append(fill(paths.MODEL_RECORD, model=system.reranker))
             found.append(fill(paths.PAIRS_RECORD, reranker=system.reranker, first=system.first_stage))
-        found.append(fill(paths.RUN_RECORD, system=name))
-        return list(dict.fromkeys(found))
+        return [*found, fill(paths.RUN_RECORD, system=name)]
 
     def _retriever(self, name: str, system: Retriever) -> list[str]:
         indexed = not (isinstance(system, LateInteractionRetriever) and system.exhaustive)

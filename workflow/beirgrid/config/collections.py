@@ -1,0 +1,98 @@
+"""Corpora, and the datasets over them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .values import LIST, Count, Entry, Folder, Language, Name, Names, Positive, Revision
+
+
+class CorpusEntry(Entry):
+    """Keys that corpora of every source have."""
+
+    documents: Count | None = Field(
+        None, description="Number of documents. fetch checks it; it decides the number of shards."
+    )
+    titles: bool = Field(True, description="Whether the documents have titles.")
+    language: Language = Field("en", description="Language of the documents, an ISO 639-1 code.")
+    licence: str = Field("", description="Licence as the publishers or the BEIR paper state it.")
+    allow: Annotated[tuple[Literal["duplicate-documents", "duplicate-queries", "empty-queries"], ...], LIST] = Field(
+        (), description="Flaws of the collection to accept. Of duplicates the first is kept."
+    )
+
+
+class LocalCorpus(CorpusEntry):
+    """A folder in BEIR layout. An entry that replaces a registered corpus keeps that corpus's other keys, unused."""
+
+    source: Literal["local"] = Field(description="Where the corpus comes from.")
+    path: Folder = Field(
+        description="Folder in BEIR layout (corpus.jsonl, queries.jsonl, qrels/*.tsv, each may be .gz). A relative "
+        "path starts at the working directory or, if nothing is there, at this checkout."
+    )
+    supplied: Literal["user"] | None = Field(
+        None, description="user: the collection needs a licence. Without its folder, its cells read “not supplied”."
+    )
+    id: str | None = Field(None, description="Identifier of the registered corpus that the folder replaces. Unused.")
+    revision: Revision | None = Field(None, description="Commit of the corpus that the folder replaces. Unused.")
+    split: Name | None = Field(None, description="Split of the corpus that the folder replaces. Unused.")
+
+
+class IrDatasetsCorpus(CorpusEntry):
+    """A collection of the ir_datasets catalogue."""
+
+    source: Literal["ir_datasets"] = Field(description="Where the corpus comes from.")
+    id: str = Field(description="ir_datasets id, or dataset on the Hugging Face hub, with the documents.")
+
+
+class HubCorpus(CorpusEntry):
+    """A dataset on the Hugging Face hub at a pinned commit."""
+
+    source: Literal["huggingface"] = Field(description="Where the corpus comes from.")
+    id: str = Field(description="ir_datasets id, or dataset on the Hugging Face hub, with the documents.")
+    revision: Revision = Field(description="Commit of the Hugging Face dataset, 40 hex digits.")
+    split: Name | None = Field(None, description="Split of the documents, where the dataset has several (BRIGHT).")
+
+
+Corpus = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus, Field(discriminator="source")]
+
+
+class Statistics(Entry):
+    """Known figures of a dataset: job sizes follow from them."""
+
+    relevant: Positive | None = Field(None, description="Relevant documents per query.")
+    query_words: Positive | None = Field(None, description="Words per query.")
+    document_words: Positive | None = Field(None, description="Words per document.")
+
+
+class Dataset(Entry):
+    """Queries and qrels over one corpus, or the mean of several such datasets (``mean_of``)."""
+
+    corpus: str | None = Field(None, description="The corpus that is searched.")
+    id: str | None = Field(
+        None,
+        description="ir_datasets id that holds queries and qrels, or Hugging Face dataset with the qrels (by default "
+        "the corpus's own).",
+    )
+    revision: Revision | None = Field(None, description="Commit of the Hugging Face dataset with the qrels.")
+    split: Name = Field(
+        "test",
+        description="Local corpora: the qrels file is qrels/{split}.tsv. Hugging Face: the split of the qrels.",
+    )
+    queries: Count | None = Field(None, description="Number of queries with qrels. fetch checks it.")
+    queries_are_documents: bool | Literal["auto"] = Field(
+        "auto",
+        description="Whether the document with a query's id is that query, so that it is not ranked for the query. "
+        "auto: only where their texts are equal too.",
+    )
+    task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
+    domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")
+    relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(
+        "", description="Grades of the qrels. Tables show them."
+    )
+    group: str = Field("", description="Benchmark that the dataset belongs to.")
+    statistics: Statistics = Field(
+        Statistics(), description="Known figures (for BEIR, the paper's Table 1). Job sizes follow from them."
+    )
+    mean_of: Names = Field((), description="The dataset is the unweighted mean of these datasets, one row in tables.")

@@ -1,0 +1,184 @@
+"""Models: one class per family."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .training import Adaptation, CrossEncoderTraining, Training
+from .values import Digest, Entry, Folder, Length, NotNegative, Pair, Positive, Precision, Resolvable, Seed, Size
+
+
+class ModelSize(Entry):
+    """How large a model is: job sizes follow from it."""
+
+    parameters: Positive | None = Field(None, description="Parameters in millions.")
+    embeddings: NotNegative | None = Field(
+        None, description="Millions of these that are word embeddings, which cost no arithmetic."
+    )
+    dimensions: Size | None = Field(None, description="Dimensions of the model's vectors.")
+
+
+class DatasetPrompts(Entry):
+    """The prompts of one dataset."""
+
+    query: str = Field(description="Text put before each query.")
+
+
+class Prompts(Entry):
+    """Text put before queries and documents."""
+
+    query: str | None = Field(None, description="Text put before each query.")
+    document: str | None = Field(None, description="Text put before each document.")
+    datasets: dict[str, DatasetPrompts] = Field(
+        {}, description="Query prompts of single datasets. Documents have none: datasets share a corpus's vectors."
+    )
+
+
+class Brackets(Entry):
+    """The opening and the closing token of each side. They count towards max_length and survive truncation."""
+
+    query: Pair | None = Field(None, description="Tokens around a query, as the checkpoint's vocabulary spells them.")
+    document: Pair | None = Field(None, description="Tokens around a document.")
+
+
+class ModelEntry(Entry):
+    """Keys that models of every family have."""
+
+    checkpoint: str | None = Field(None, description="Model id on the Hugging Face hub.")
+    revision: Resolvable | None = Field(
+        None, description="Commit of the checkpoint, 40 hex digits. resolve: the hub is asked once, see docs/models.md."
+    )
+    path: Folder | None = Field(None, description="Folder with the checkpoint. It is found as a corpus path is.")
+    package: str | None = Field(
+        None, description="Installed Python package with the checkpoint. Its files are read, its code is not run."
+    )
+    files: dict[str, Digest] = Field({}, description="Files of the checkpoint and their SHA-256, which fetch verifies.")
+    pickled: bool = Field(
+        False, description="Fetch weights in pickle form where there are no safetensors, and convert them to these."
+    )
+    trust_remote_code: bool = Field(False, description="Run code that comes with the checkpoint. Read that code first.")
+    max_length: Length | None = Field(
+        None, description="Word pieces kept of a text (rerankers: of query and document together)."
+    )
+    precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
+    size: ModelSize = Field(
+        ModelSize(), description="How large the model is. Without it, the files or BERT-base are assumed."
+    )
+    note: str = Field("", description="Note that the report shows beside every number made with the model.")
+    family: str
+
+    @property
+    def per_corpus(self) -> bool:
+        """Whether the entry is a template: the workflow trains one model per corpus."""
+        return self.training is not None and self.training.corpus is None
+
+    @property
+    def training(self) -> Training | None:
+        """How the workflow trains the model, or None if it fetches the model."""
+        return getattr(self, "train", None)
+
+    @property
+    def query_tower(self) -> str | None:
+        """The model that encodes queries in place of this one, if there is one (DPR)."""
+        return getattr(self, "query_model", None)
+
+    @property
+    def prefixes(self) -> Prompts:
+        """The prompts of the model: none in a family without that key."""
+        return getattr(self, "prompts", Prompts())
+
+    @property
+    def origin(self) -> str:
+        """The key that says where the weights come from: train, path, package or checkpoint."""
+        origins = {"train": self.training, "path": self.path, "package": self.package, "checkpoint": self.checkpoint}
+        return next((key for key, value in origins.items() if value is not None), "")
+
+
+class DenseModel(ModelEntry):
+    """One vector per text."""
+
+    family: Literal["dense"] = Field(description="Decides how the checkpoint is opened and searched.")
+    similarity: Literal["cosine", "dot"] = Field(description="How vectors are compared. cosine normalises them.")
+    pooling: Literal["cls", "mean", "weightedmean", "lasttoken", "pooler"] | None = Field(
+        None,
+        description="How token vectors become one vector, for a checkpoint without a modules.json that says so. "
+        "weightedmean weights tokens by position (SGPT); pooler is the model's own output (DPR).",
+    )
+    separator: str = Field(" ", description="Text between a document's title and its text.")
+    query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
+    prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
+    brackets: Brackets | None = Field(None, description="Two tokens around each query and each document (SGPT).")
+    train: Adaptation | None = Field(None, description="How the workflow adapts the model to a corpus.")
+
+
+class SparseModel(ModelEntry):
+    """One weight per term."""
+
+    family: Literal["sparse"] = Field(description="Decides how the checkpoint is opened and searched.")
+    similarity: Literal["dot"] = Field("dot", description="How vectors are compared.")
+    pooling: Literal["splade", "sparta"] = Field(
+        "splade", description="Where term weights come from: a language model's head, or input embeddings (sparta)."
+    )
+    query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
+    prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
+
+
+class LateInteractionModel(ModelEntry):
+    """One vector per token."""
+
+    family: Literal["late-interaction"] = Field(description="Decides how the checkpoint is opened and searched.")
+    query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
+    query_length: Length | None = Field(
+        None, description="Word pieces of a query, its marker and expansion included (max_length is for documents)."
+    )
+    query_lengths: dict[str, Length] = Field(
+        {}, description="Query lengths of single datasets (or of all parts of a mean), in place of query_length."
+    )
+
+
+class CrossEncoder(ModelEntry):
+    """A sequence classifier that scores pairs of query and document."""
+
+    family: Literal["cross-encoder"] = Field(description="Decides how the checkpoint is opened and searched.")
+    train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
+
+
+class Seq2SeqReranker(ModelEntry):
+    """A T5 trained as monoT5."""
+
+    family: Literal["seq2seq-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
+
+
+class QueryGenerator(ModelEntry):
+    """A T5 that writes queries for a document (docT5query)."""
+
+    family: Literal["query-generator"] = Field(description="Decides how the checkpoint is opened and searched.")
+    queries_per_document: Size = Field(40, description="Queries that are sampled per document.")
+    seed: Seed = Field(0, description="Seed of the sampling.")
+    top_k: Size = Field(10, description="Each word piece is drawn from the k most likely ones.")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="Of the top_k word pieces, the most likely that together reach this probability are kept."
+    )
+    prompts: Prompts = Field(Prompts(), description="Text put before documents.")
+
+
+class TermWeightsModel(ModelEntry):
+    """A model that weights the words of a document (DeepCT)."""
+
+    family: Literal["term-weights"] = Field(description="Decides how the checkpoint is opened and searched.")
+    smoothing: Literal["sqrt"] | None = Field(None, description="Applied to weights before they become frequencies.")
+    keep_terms: bool = Field(False, description="Index a word whose weight rounds to 0 once, instead of dropping it.")
+
+
+Model = Annotated[
+    DenseModel
+    | SparseModel
+    | LateInteractionModel
+    | CrossEncoder
+    | Seq2SeqReranker
+    | QueryGenerator
+    | TermWeightsModel,
+    Field(discriminator="family"),
+]

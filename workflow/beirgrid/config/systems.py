@@ -1,0 +1,107 @@
+"""Systems, the columns of a grid: one class per kind."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, ClassVar, Literal, get_args
+
+from pydantic import Field
+
+from .values import LIST, Entry, NotNegative, Size
+
+
+class SystemEntry(Entry):
+    """A column of the grid."""
+
+    kind: ClassVar[str]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the systems whose runs this system is made from."""
+        return ()
+
+
+class Bm25(SystemEntry):
+    """BM25 through Lucene."""
+
+    kind: ClassVar[str] = "lexical"
+    retriever: Literal["bm25"] = Field(description="bm25, or a dense, sparse or late-interaction model.")
+    expansion: str | None = Field(
+        None, description="Query generator or term-weights model whose expansions are indexed instead of the documents."
+    )
+    fields_: Literal["multifield", "flat"] = Field(
+        "multifield", alias="fields", description="Title and text as two fields, as in the BEIR paper, or as one."
+    )
+    k1: NotNegative = Field(0.9, description="Saturation of term frequencies.")
+    b: Annotated[float, Field(ge=0, le=1)] = Field(0.4, description="Normalisation by document length.")
+
+
+class Retriever(SystemEntry):
+    """A model that retrieves. A search without keys of its own has no class of its own either."""
+
+    kind: ClassVar[str] = "neural"
+    retriever: str = Field(description="bm25, or a dense, sparse or late-interaction model.")
+
+
+class LateInteractionRetriever(Retriever):
+    """A late-interaction model: candidates by their nearest tokens, then MaxSim."""
+
+    kind: ClassVar[str] = "late-interaction"
+    candidates: Size = Field(100, description="Nearest tokens per query token whose documents are scored.")
+    exhaustive: bool = Field(False, description="Score every document, without an index: the slow reference.")
+
+
+class Reranked(SystemEntry):
+    """A system whose top documents a reranker reorders."""
+
+    kind: ClassVar[str] = "rerank"
+    first_stage: str = Field(description="System whose run is reranked.")
+    reranker: str = Field(description="Cross-encoder or seq2seq-reranker model.")
+    depth: Size | None = Field(None, description="Documents per query that are reranked. 100, or all of shorter runs.")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The first stage."""
+        return (self.first_stage,)
+
+
+class Fused(SystemEntry):
+    """Keys of every fusion."""
+
+    kind: ClassVar[str] = "fusion"
+    of: Annotated[tuple[str, ...], LIST] = Field(description="Systems whose runs are fused.")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The fused systems."""
+        return self.of
+
+
+class Rrf(Fused):
+    """Reciprocal rank fusion."""
+
+    fusion: Literal["rrf"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
+    k: Size = Field(60, description="Constant of reciprocal rank fusion.")
+
+
+class WeightedSum(Fused):
+    """A weighted sum of normalised scores."""
+
+    fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
+    norm: Literal["min-max", "max", "sum", "zmuv", "rank", "borda"] = Field(
+        "min-max", description="Normalisation of scores before the sum."
+    )
+    weights: Annotated[tuple[float, ...], LIST] | None = Field(
+        None, description="Weights, one per fused system. Equal ones unless given."
+    )
+
+
+@cache
+def retriever_of(family: str) -> type[Retriever]:
+    """Return the class of the systems that retrieve with models of a family."""
+    own: dict[str, type[Retriever]] = {kind.kind: kind for kind in Retriever.__subclasses__() if kind in _SYSTEMS}
+    return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
+
+
+System = Bm25 | LateInteractionRetriever | Retriever | Reranked | Rrf | WeightedSum
+_SYSTEMS = get_args(System)

@@ -1,0 +1,138 @@
+"""How the workflow trains a model: the keys of each recipe."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .values import Count, Derive, Entry, Names, NotNegative, Positive, Seed, Size, SizeOrZero
+
+
+class Training(Entry):
+    """Keys that all recipes have."""
+
+    base: str = Field(description="Model whose weights training starts from.")
+    corpus: str | None = Field(None, description="Corpus whose documents are the training documents.")
+    seed: Seed = Field(0, description="Seed of samples, queries, negatives and the order of training.")
+    batch: Size = Field(16, description="Queries (or documents, or lists) per step.")
+    learning_rate: Positive = Field(5e-5, description="Highest learning rate.")
+
+    @property
+    def name(self) -> str:
+        """The recipe: cross-encoder, genq, gpl, …"""
+        return getattr(self, "recipe", "cross-encoder")
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The models that training needs, by the key that names them."""
+        keys = ("base", "generator", "teacher")
+        return {key: value for key in keys if (value := getattr(self, key, None))}
+
+
+class CrossEncoderTraining(Training):
+    """A reranker is distilled from a dense teacher, or learns from qrels."""
+
+    corpus: str = Field(description="Corpus whose documents are the training documents.")
+    dataset: str | None = Field(None, description="Dataset whose queries and qrels are training pairs.")
+    teacher: str | None = Field(None, description="Dense model whose similarities are the labels.")
+    derive: Derive = Field((), description="Queries that are derived from documents.")
+    queries: Count | None = Field(None, description="Largest number of training queries. Without it, all.")
+    hard_negatives: SizeOrZero = Field(4, description="BM25 negatives per positive pair.")
+    random_negatives: SizeOrZero = Field(0, description="Random negatives per positive pair.")
+    negative_depth: Size = Field(50, description="Depth of the ranking that negatives are drawn from.")
+    epochs: Size = Field(1, description="Passes over the pairs.")
+
+
+class Adaptive(Training):
+    """Keys of the recipes that adapt a dense model to a corpus."""
+
+    corpus: str | None = Field(
+        None, description="Corpus to adapt to. Without it, one model per corpus of the grid: {model}@{corpus}."
+    )
+    learning_rate: Positive = Field(2e-5, description="Highest learning rate.")
+
+
+class WithQueries(Adaptive):
+    """Keys of the recipes that need training queries."""
+
+    generator: str | None = Field(None, description="Query generator that writes the training queries.")
+    derive: Derive = Field((), description="Queries that are derived from documents, in place of a generator.")
+
+
+class GenQ(WithQueries):
+    """Each query tells its document from the others of the batch, as in the BEIR paper."""
+
+    recipe: Literal["genq"] = Field(description="How a dense model is adapted.")
+    documents: Count = Field(100_000, description="Largest number of documents, sampled with the seed.")
+    queries_per_document: Size = Field(5, description="Queries per document.")
+    epochs: Size = Field(1, description="Passes over the queries.")
+    batch: Size = Field(75, description="Queries per step.")
+    warmup: NotNegative = Field(0.1, description="Steps of rising learning rate; below 1, the share of all steps.")
+
+    def queries_for_each(self, documents: int) -> int:
+        """Return how many queries are written for each of so many documents."""
+        return self.queries_per_document
+
+
+class Gpl(WithQueries):
+    """The margins of a cross-encoder over mined negatives are learnt, as its authors' code does."""
+
+    recipe: Literal["gpl"] = Field(description="How a dense model is adapted.")
+    documents: Count = Field(83_334, description="Largest number of documents, sampled with the seed.")
+    queries: Count = Field(250_000, description="Queries in all, if queries_per_document does not say how many.")
+    queries_per_document: Size | None = Field(None, description="Queries per document, in place of queries.")
+    teacher: str = Field(description="Cross-encoder whose margins are learnt.")
+    retrievers: Names | None = Field(
+        None, description="Sources of negatives: bm25, dense models. The base unless given."
+    )
+    negative_depth: Size = Field(50, description="Depth of the rankings that negatives are drawn from.")
+
+    def queries_for_each(self, documents: int) -> int:
+        """Return how many queries are written for each of so many documents, as GPL's own code decides."""
+        return self.queries_per_document or math.ceil(self.queries / documents)
+
+    @property
+    def miners(self) -> tuple[str, ...]:
+        """What mines the negatives: bm25, and dense models."""
+        return self.retrievers or (self.base,)
+
+    @property
+    def dense_miners(self) -> list[str]:
+        """The dense models that mine negatives."""
+        return [name for name in self.miners if name != "bm25"]
+
+    steps: Count = Field(140_000, description="Training steps.")
+    batch: Size = Field(32, description="Queries per step.")
+    warmup: NotNegative = Field(1000, description="Steps of rising learning rate; below 1, the share of all steps.")
+
+
+class Pretraining(Adaptive):
+    """Keys of the recipes that read documents alone. A genq or gpl model can go on from such a model."""
+
+    documents: Count = Field(100_000, description="Largest number of documents, sampled with the seed.")
+    warmup: NotNegative = Field(0, description="Steps of rising learning rate; below 1, the share of all steps.")
+
+
+class Tsdae(Pretraining):
+    """Documents are restored from the vector of what is left of them without 60 % of their words."""
+
+    recipe: Literal["tsdae"] = Field(description="How a dense model is adapted.")
+    epochs: Size = Field(1, description="Passes over the documents.")
+    batch: Size = Field(8, description="Documents per step.")
+    learning_rate: Positive = Field(3e-5, description="Highest learning rate.")
+
+
+class Mlm(Pretraining):
+    """Masked language modelling: 15 % of the tokens are restored (sentence-transformers' train_mlm.py)."""
+
+    recipe: Literal["mlm"] = Field(description="How a dense model is adapted.")
+    epochs: Size = Field(3, description="Passes over the documents.")
+    batch: Size = Field(64, description="Documents per step.")
+    learning_rate: Positive = Field(5e-5, description="Highest learning rate.")
+
+
+Adaptation = Annotated[GenQ | Gpl | Tsdae | Mlm, Field(discriminator="recipe")]
+ADAPTATIONS = ("genq", "gpl", "tsdae", "mlm")
+PRETRAINING = ("tsdae", "mlm")

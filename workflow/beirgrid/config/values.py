@@ -1,0 +1,73 @@
+"""The forms and limits of values in the configuration, and what all entries share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+# Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
+MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
+
+
+def _as_tuple(value: Any) -> Any:
+    """Accept YAML's lists where a tuple is kept, which strict validation would refuse."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a name that is listed twice."""
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{repeated[0]!r} is listed twice")
+    return names
+
+
+LIST = BeforeValidator(_as_tuple)
+# What a text of a fixed form looks like, with the sentence that refuses another one.
+FORMS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$": (
+        "A name has at most 80 letters, digits and . _ + @ - only, a letter or digit first."
+    ),
+    r"^[0-9a-f]{40}$": "A commit has 40 hex digits, in lower case (branches and tags may move).",
+    r"^([0-9a-f]{40}|resolve)$": (
+        "A commit has 40 hex digits, in lower case (branches and tags may move). 'resolve' asks the hub once for the "
+        "commit of the branch main and keeps it in checkpoints.lock.json."
+    ),
+    r"^[0-9a-f]{64}$": "A SHA-256 has 64 hex digits, in lower case.",
+    r"^[a-z]{2}$": "The documents' language is an ISO 639-1 code, two letters such as en.",
+    r"^[^\x00-\x1f\x7f]{1,4095}$": "A path is one line of at most 4,095 characters.",
+}
+_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH = FORMS
+Name = Annotated[str, StringConstraints(pattern=_NAME)]
+Folder = Annotated[str, StringConstraints(pattern=_PATH)]
+Resolvable = Annotated[str, StringConstraints(pattern=_RESOLVED)]
+Revision = Annotated[str, StringConstraints(pattern=_COMMIT)]
+Digest = Annotated[str, StringConstraints(pattern=_DIGEST)]
+Language = Annotated[str, StringConstraints(pattern=_LANGUAGE)]
+Names = Annotated[tuple[str, ...], LIST, AfterValidator(once), Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
+Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
+SizeOrZero = Annotated[int, Field(ge=0, le=MOST_SIZE)]
+Length = Annotated[int, Field(ge=4, le=MOST_SIZE)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Derive = Annotated[tuple[Literal["titles", "sentences"], ...], LIST]
+Token = Annotated[str, StringConstraints(min_length=1)]
+Pair = Annotated[tuple[Token, Token], LIST]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class Entry(BaseModel):
+    """What all entries share: they are immutable, take no unknown key and convert no type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+    def given(self, *keys: str) -> dict[str, Any]:
+        """Return the named keys that the entry was given (all without names), as JSON holds them, in that order.
+
+        Defaults are left out, so that a new key with a default changes no artifact that exists.
+        """
+        values = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return {key: values[key] for key in keys or values if key in values}
