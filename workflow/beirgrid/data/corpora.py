@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.entries import Corpus, LocalCorpus
+from ..config.collections import Corpus, LocalCorpus
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from .collection import CORPUS_SCHEMA, ROW_GROUP

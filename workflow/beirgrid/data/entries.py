@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ..config.entries import (
+from ..config.messages import explain
+from ..config.models import (
     CrossEncoder,
     DenseModel,
     LateInteractionModel,
@@ -16,7 +17,6 @@ from ..config.entries import (
     SparseModel,
     TermWeightsModel,
 )
-from ..config.messages import explain
 from ..core.errors import ConfigError
 
 

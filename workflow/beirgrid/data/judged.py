@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config.entries import Corpus, Dataset
+from ..config.collections import Corpus, Dataset
 from ..core.errors import DataError, quoted
 from . import collection
 from .corpora import check_id

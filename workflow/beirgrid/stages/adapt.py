@@ -18,19 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..config.entries import (
-    PRETRAINING,
-    Count,
-    DenseModel,
-    Entry,
-    Length,
-    NotNegative,
-    Positive,
-    Precision,
-    Prompts,
-    Seed,
-    Size,
-)
+from ..config.models import DenseModel, Prompts
+from ..config.training import PRETRAINING
+from ..config.values import Count, Entry, Length, NotNegative, Positive, Precision, Seed, Size
 from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError

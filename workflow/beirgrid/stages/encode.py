@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from ..config.entries import DenseModel, LateInteractionModel
+from ..config.models import DenseModel, LateInteractionModel
 from ..core import files, provenance
 from ..core.compute import Compute
 from ..core.progress import Progress

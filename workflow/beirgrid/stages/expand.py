@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .. import encoders
-from ..config.entries import QueryGenerator, TermWeightsModel
+from ..config.models import QueryGenerator, TermWeightsModel
 from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.progress import Progress

@@ -9,7 +9,7 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.entries import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
+from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..core import files, provenance
 from ..core.provenance import Artifact
 from ..data import checkpoints, collection, corpora, judged, saved

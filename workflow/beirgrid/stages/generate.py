@@ -15,8 +15,8 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config import entries
-from ..config.entries import Count, Derive, Entry, Seed, Size
+from ..config import models
+from ..config.values import Count, Derive, Entry, Seed, Size
 from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
@@ -39,7 +39,7 @@ class GenerateRecipe(Entry):
     derive: Derive = ()
     queries: Count | None = None
     queries_per_document: Size | None = None
-    generator: entries.QueryGenerator | None = None
+    generator: models.QueryGenerator | None = None
 
     def queries_for_each(self, documents: int) -> int:
         """Return how many queries are written for each of so many documents."""

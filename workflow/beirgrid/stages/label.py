@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.entries import Count, CrossEncoder, Entry, Seed, Size
+from ..config.models import CrossEncoder
+from ..config.values import Count, Entry, Seed, Size
 from ..core import files, provenance
 from ..core.compute import Compute
 from ..core.progress import Progress

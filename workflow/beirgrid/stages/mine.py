@@ -11,7 +11,8 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.entries import LIST, DenseModel, Entry, Language, Size
+from ..config.models import DenseModel
+from ..config.values import LIST, Entry, Language, Size
 from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError

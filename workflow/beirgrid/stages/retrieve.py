@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ..config.entries import DenseModel, LateInteractionModel, SparseModel
+from ..config.models import DenseModel, LateInteractionModel, SparseModel
 from ..core import provenance
 from ..core.compute import Compute
 from ..core.errors import DataError

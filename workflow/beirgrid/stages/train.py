@@ -12,7 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from ..config.entries import CrossEncoderTraining, DenseModel, Language, Length
+from ..config.models import DenseModel
+from ..config.training import CrossEncoderTraining
+from ..config.values import Language, Length
 from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
