@@ -31,8 +31,6 @@ from ..graph.records import Records
 from . import cluster
 
 EVENTS = Path("results/status.jsonl")
-# What the first event of a run says.
-_FACTS = ("time", "jobs", "command", "config", "pid", "began", "host")
 # Snakemake's own lock of a working directory: files that a process which is killed leaves there.
 _LOCKS = Path(".snakemake/locks")
 # Of a cell, the strongest first.
