@@ -103,7 +103,7 @@ def main() -> None:
     else:
         say(f"Set-up with Python {platform.python_version()}. Step 1 of 5: a virtual environment in {VENV}")
         try:
-            venv.create(VENV, with_pip=True)
+            venv.create(VENV, symlinks=True, with_pip=True)
         except (ImportError, subprocess.CalledProcessError):
             sys.exit("Python lacks its venv module: install it (Debian and Ubuntu: python3-venv).")
         say("Step 2 of 5: torch")
