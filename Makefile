@@ -65,8 +65,8 @@ docs: .venv/ready-dev ## build the documentation into site/
 schema: .venv/ready ## write the JSON schema and docs/configuration.md from the classes of the entries
 	$(RUN) beirgrid.config.schema
 
-bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as ratios (BENCH=--small: a small form of each part)
-	.venv/bin/python bench/bench.py $(BENCH)
+bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as ratios (BENCH=small: a small form of each part)
+	.venv/bin/python bench/bench.py
 
 bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten million vectors
 	.venv/bin/python bench/scale.py

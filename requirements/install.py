@@ -89,13 +89,13 @@ def install_torch(build: str, index: str) -> None:
 
 def main() -> None:
     """Install, and report each step and the time that all steps took."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - any Python may run this
+        sys.exit(f"beirgrid needs Python 3.11 or newer; this is {platform.python_version()}. Try PYTHON=python3.11.")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--dev", action="store_true", help="install what tests, lint, documentation and bench need")
     parser.add_argument("--torch", choices=["", "cpu", "cuda"], default="", help="torch's build; default: by machine")
     parser.add_argument("--torch-index", default="", help=f"package index that has torch's CPU build, as {PYTORCH}")
     args = parser.parse_args()
-    if sys.version_info < (3, 11):  # noqa: UP036 - any Python may run this
-        sys.exit(f"beirgrid needs Python 3.11 or newer; this is {platform.python_version()}. Try PYTHON=python3.11.")
     started = time.monotonic()
     if args.dev:
         say(f"Packages for tests, lint, documentation and benchmarks: {size('dev.txt')}")
@@ -103,7 +103,7 @@ def main() -> None:
     else:
         say(f"Set-up with Python {platform.python_version()}. Step 1 of 5: a virtual environment in {VENV}")
         try:
-            venv.create(VENV, with_pip=True)
+            venv.create(VENV, symlinks=True, with_pip=True)
         except (ImportError, subprocess.CalledProcessError):
             sys.exit("Python lacks its venv module: install it (Debian and Ubuntu: python3-venv).")
         say("Step 2 of 5: torch")

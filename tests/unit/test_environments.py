@@ -18,13 +18,17 @@ from packaging.utils import canonicalize_name
 ENVIRONMENTS = sorted((Path(__file__).parent.parent.parent / "envs").glob("*.yaml"))
 
 
-def _locked(root: Path) -> dict[str, str]:
+def _pins(text: str) -> dict[str, str]:
     """Return name to version for the Python that the conda environments have."""
-    text = "".join((root / "requirements" / name).read_text() for name in ("lock.txt", "torch-cuda.txt"))
     lines = re.findall(r"^[A-Za-z0-9_.-]+==[^\\\n]+", text, flags=re.MULTILINE)
     python = {"python_full_version": "3.11.11", "python_version": "3.11"}
     pins = [pin for pin in map(Requirement, lines) if pin.marker is None or pin.marker.evaluate(python)]
-    return {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+
+
+def _locked(root: Path) -> dict[str, str]:
+    """Return what a run installs."""
+    return _pins("".join((root / "requirements" / name).read_text() for name in ("lock.txt", "torch-cuda.txt")))
 
 
 @pytest.mark.parametrize("path", ENVIRONMENTS, ids=lambda path: path.stem)
@@ -185,20 +189,71 @@ def test_the_container_recipes_have_the_pins_and_the_files(root):
         assert installs[1].startswith("torch-")
 
 
-def test_every_locked_package_has_hashes(root):
-    for path in (root / "requirements").glob("*.txt"):
-        blocks = re.split(r"\n(?=[A-Za-z0-9])", path.read_text().strip())
-        assert all("==" in block and "--hash=sha256:" in block for block in blocks), path
+# The lock
+
+LOCKS = ("lock", "dev", "torch-cpu", "torch-cuda")
+
+
+def _direct(root: Path, name: str) -> list[Requirement]:
+    lines = (root / "requirements" / f"{name}.in").read_text().splitlines()
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_locked_package_has_hashes(root, name):
+    lines = (root / "requirements" / f"{name}.txt").read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("#"))
+    blocks = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
+    assert all("==" in block and "--hash=sha256:" in block for block in blocks)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_lock_begins_with_what_it_takes(root, name):
+    text = (root / "requirements" / f"{name}.txt").read_text()
+    count, size = map(
+        int, re.match(r"# (\d+) packages?, (\d+) MB to download \(Python 3.11 on x86-64 Linux\)\n", text).groups()
+    )
+    assert size > 0
+    assert 0 < count <= len(re.findall(r"^\S+==", text, re.MULTILINE))
+
+
+def test_what_is_named_is_locked_where_it_is_installed(root):
+    run = _locked(root)
+    dev = {**run, **_pins((root / "requirements/dev.txt").read_text())}
+    for name, pins in (("lock", run), ("dev", dev)):
+        direct = _direct(root, name)
+        assert len(direct) > 10
+        for requirement in direct:
+            assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
+
+
+def test_the_two_locks_have_no_package_in_two_versions(root):
+    run, dev = _locked(root), _pins((root / "requirements/dev.txt").read_text())
+    assert {name: (run[name], dev[name]) for name in run.keys() & dev.keys() if run[name] != dev[name]} == {}
+
+
+def test_the_workflow_imports_only_what_a_run_installs(root):
+    """Nothing that only dev.txt has: a run's set-up lacks it."""
+    owners, run = packages_distributions(), _locked(root)
+    imported = set()
+    for path in [*(root / "workflow").rglob("*.py"), root / "requirements/install.py"]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported.add(node.module.partition(".")[0])
+    imported -= {*sys.stdlib_module_names, "beirgrid"}
+    assert {"torch", "pyarrow", "snakemake"} <= imported
+    missing = {module for module in imported if not {canonicalize_name(name) for name in owners[module]} & run.keys()}
+    assert missing == set()
 
 
 def test_what_is_installed_is_what_is_locked(root):
-    direct = re.findall(r"^([A-Za-z0-9_-]+)(?:\[\w+\])?==(\S+)", (root / "requirements" / "lock.in").read_text(), re.M)
-    assert len(direct) > 20
-    for name, pinned in direct:
-        assert version(name).split("+")[0] == pinned, name
+    for requirement in _direct(root, "lock") + _direct(root, "dev"):
+        installed = version(requirement.name).split("+")[0]
+        assert requirement.specifier.contains(installed), requirement
 
 
 def test_torchs_two_builds_are_one_version(root):
-    cpu = (root / "requirements" / "torch-cpu.txt").read_text().split()[0]
-    cuda = (root / "requirements" / "torch-cuda.txt").read_text().split()[0]
+    cpu, cuda = (_pins((root / f"requirements/torch-{build}.txt").read_text())["torch"] for build in ("cpu", "cuda"))
     assert cpu == f"{cuda}+cpu"
