@@ -267,6 +267,15 @@ def test_rankings_that_cannot_be_compared():
     assert math.isnan(reproducibility.delta_relative_improvement(*np.zeros((4, 3))))
 
 
+def test_runs_compare_over_all_their_queries():
+    reference = {"q1": ["d1", "d2", "d3"], "q2": ["d1", "d2"], "q3": ["d1"]}
+    found = reproducibility.compare_rankings(reference, {"q1": ["d1", "d2", "d3"], "q2": ["d2", "d1"]}, depth=2)
+    assert found.queries == 3
+    assert found.kendall_tau_union == pytest.approx((1 - 1) / 2)  # q3 has no ranks to compare
+    overlap = reproducibility.rank_biased_overlap(["d1", "d2"], ["d2", "d1"], depth=2)
+    assert found.rank_biased_overlap == pytest.approx((1 + overlap + 0) / 3)
+
+
 def test_seeds_have_a_mean_and_a_deviation():
     assert reproducibility.over_seeds([0.1, 0.2, 0.6]) == (pytest.approx(0.3), pytest.approx(0.2645751), 3)
     assert math.isnan(reproducibility.over_seeds([0.1]).deviation)

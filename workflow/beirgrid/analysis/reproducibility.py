@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,29 @@ def rank_biased_overlap(
     shared = [max(rank, position[document]) for rank, document in enumerate(run[:depth]) if document in position]
     overlap = np.cumsum(np.bincount(np.array(shared, np.int64), minlength=depth)) / np.arange(1, depth + 1)
     return float(np.average(overlap, weights=persistence ** np.arange(depth)))
+
+
+class Rankings(NamedTuple):
+    """Means over the queries: of Kendall's tau union over those with two ranks or more, of the overlap over all."""
+
+    queries: int
+    kendall_tau_union: float
+    rank_biased_overlap: float
+
+
+def compare_rankings(
+    reference: Mapping[str, Sequence[str]], run: Mapping[str, Sequence[str]], depth: int = DEPTH
+) -> Rankings:
+    """Compare two runs, query to document ids (best first); a query that one run lacks has no documents there."""
+    queries = [(reference.get(query, ()), run.get(query, ())) for query in {**reference, **run}]
+    taus = [kendall_tau_union(*pair, depth=depth) for pair in queries]
+    defined = [tau for tau in taus if not math.isnan(tau)]
+    overlaps = [rank_biased_overlap(*pair, depth=depth) for pair in queries]
+    return Rankings(
+        queries=len(queries),
+        kendall_tau_union=float(np.mean(defined)) if defined else math.nan,
+        rank_biased_overlap=float(np.mean(overlaps)) if overlaps else math.nan,
+    )
 
 
 def root_mean_square_error(reference: np.ndarray, scores: np.ndarray) -> float:
