@@ -218,7 +218,7 @@ NO = r"folder has no {} \(or "
     trec_of_five=(of("qrels", "q1 0 d1 1\nq2 0 d2 1 x\n"), r"test\.tsv:2: expected the four columns of TREC"),
     a_run_for_qrels=(of("qrels", "q1 Q0 d1 1 12.5 bm25\n"), r"test\.tsv:1: expected query-id, corpus-id and score"),
     json_for_qrels=(of("qrels", '{"query": "q1"}\n'), r"test\.tsv:1: expected query-id, corpus-id and score"),
-    mark_amid_qrels=(of("qrels", QRELS + "\ufeffq1\td2\t1\n"), "the qrels judge 1 queries that do not exist"),
+    mark_amid_qrels=(of("qrels", QRELS + "\ufeffq1\td2\t1\n"), r"test\.tsv:4: the id .* begins with a byte order mark"),
     ids_of_other_case=(of("qrels", QRELS.replace("d", "D").replace("querY-iD", "")), "none of the 2 documents"),
     ids_decomposed=(
         of("corpus", CORPUS.replace("d1", "é").replace("d2", "ü"), qrels="q1\te\u0301\t1\n"),
@@ -230,6 +230,10 @@ NO = r"folder has no {} \(or "
     query_id_number_and_text=(
         of("queries", '{"_id": 1, "text": "a"}\n{"_id": "1", "text": "b"}\n', qrels="1\td1\t1\n"),
         r"duplicate query id '1': .*queries\.jsonl:1 and .*queries\.jsonl:2",
+    ),
+    query_id_begins_with_a_mark=(
+        of("queries", QUERIES.replace('"q1"', '"\\ufeffq1"'), qrels=QRELS.replace("q1", "\ufeffq1")),
+        "begins with a byte order mark",
     ),
     query_key_twice=(of("queries", '{"_id": "q1", "text": "a", "text": "b"}\n'), r"queries\.jsonl:1: .*occurs twice"),
 )  # fmt: skip
@@ -278,7 +282,7 @@ def with_id(identifier: str) -> dict[str, Content]:
             *("N/A", "NA", "nan", "null", "None", "true", "0", "-1", "007", "1e3", "1.0", "query-id", "corpus-id", "é"),
             *(
                 "\u200b",
-                "\ufeffx",
+                "x\ufeff",
                 "\u202eabc",
                 "👍🏽",
                 "e\u0301",

@@ -133,6 +133,8 @@ def check_id(identifier: str, place: str) -> None:
         raise DataError(f"{place}: the id {quoted(identifier)} has more than {_LONGEST_ID:,} bytes, Lucene's limit")
     if len(identifier.split()) != 1 or identifier != identifier.strip():
         raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
+    if identifier.startswith("\ufeff"):
+        raise DataError(f"{place}: the id {quoted(identifier)} begins with a byte order mark, which runs cannot hold")
 
 
 def _warn(message: str) -> None:
