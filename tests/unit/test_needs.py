@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers import rules
+from jobs import CORPUS_JOBS, JOBS
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
@@ -44,39 +45,6 @@ def make(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def registered(root: Path) -> dict[str, Any]:
     """The registry's models."""
     return yaml.safe_load((root / "config/systems.yaml").read_text())["models"]
-
-
-CORPUS_JOBS = {
-    "fetch_corpus": {"corpus": "scifact"},
-    "index_lexical": {"fields": "flat", "expansion": "", "corpus": "scifact"},
-    "encode_dense": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
-    "encode_sparse": {"model": "sparta", "corpus": "scifact", "shard": "0"},
-    "encode_late_interaction": {"model": "colbert", "corpus": "scifact", "shard": "0"},
-    "expand": {"model": "doct5query", "corpus": "scifact", "shard": "0"},
-    "index_dense": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
-    "index_sparse": {"model": "sparta", "corpus": "scifact", "shard": "0"},
-    "index_late_interaction": {"model": "colbert", "corpus": "scifact", "shard": "0"},
-    "retrieve_lexical": {"system": "bm25", "dataset": "scifact"},
-    "retrieve_dense": {"system": "tas-b", "dataset": "scifact"},
-    "retrieve_sparse": {"system": "sparta", "dataset": "scifact"},
-    "generate": {"model": "genq@scifact"},
-    "adapt": {"model": "genq@scifact"},
-}
-JOBS = {
-    **CORPUS_JOBS,
-    "fetch_dataset": {"dataset": "scifact"},
-    "fetch_model": {"model": "tas-b"},
-    "retrieve_late_interaction": {"system": "colbertv2", "dataset": "scifact"},
-    "score": {"reranker": "ms-marco-minilm", "dataset": "demo", "first": "bm25"},
-    "rerank": {"system": "bm25+ce", "dataset": "scifact"},
-    "fuse": {"system": "bm25+minilm", "dataset": "scifact"},
-    "evaluate": {"system": "bm25", "dataset": "scifact"},
-    "train": {"model": "demo-reranker"},
-    "mine": {"model": "gpl@scifact"},
-    "label": {"model": "gpl@scifact"},
-    "aggregate": {},
-    "report": {},
-}
 
 
 @pytest.fixture(scope="module")
