@@ -46,31 +46,6 @@ def test_the_slurm_profile_has_options_that_snakemake_knows():
     assert "set-resources" not in settings  # partitions come from the configuration
 
 
-NODES = {
-    "cpu": {"mem_mb": 32_000, "runtime": 600, "partition": "short"},
-    "gpu": {"mem_mb": 90_000, "runtime": 900, "partition": "accelerated", "gpu_model": "h200"},
-}
-
-
-def test_partitions_and_the_type_of_gpu_come_from_the_configuration(tmp_path):
-    """Rules that run models ask for the nodes with GPUs, all others for the nodes without."""
-    for device, on_gpus in (("cuda", MODEL_RULES), ("cpu", set())):
-        (tmp_path / "nodes.yaml").write_text(
-            yaml.safe_dump(
-                {"nodes": NODES, "device": device, "grid": {"systems": ["minilm", "bm25+ce"], "datasets": ["demo"]}}
-            )
-        )
-        done = snakemake("-n", "--configfile", tmp_path / "nodes.yaml", "--directory", tmp_path)
-        jobs = dict(re.findall(r"^rule (\w+):\n.*?^    resources: (.*?)$", done.stdout, re.MULTILINE | re.DOTALL))
-        assert len(jobs) > 8
-        for rule, resources in jobs.items():
-            node = "gpu" if rule in on_gpus else "cpu"
-            asked = dict(word.split("=") for word in resources.split(", ") if "=" in word)
-            assert asked.get("slurm_partition") == NODES[node]["partition"], (rule, resources)
-            assert asked.get("gpu", "0") == str(int(node == "gpu")), (rule, resources)
-            assert asked.get("gpu_model", "") == NODES[node].get("gpu_model", ""), (rule, resources)
-
-
 def test_only_one_kind_of_gpu_request_is_made():
     """gres and gpu together conflict in the plugin."""
     assert not any("gres" in rule.resources for rule in rules().values())

@@ -1,48 +1,42 @@
-# One rule per family: they differ in what a shard of vectors is.
-for family in RETRIEVERS.values():
+# One rule per family that encodes, since they differ in what a shard of vectors is, and one for expansions.
+for step in SHARD_STEPS:
+    temporary = step.stage == "encode" and not grid.config.encode.keep
 
     rule:
         message:
-            "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
+            f"{step.purpose} shard {{wildcards.shard}} of {{wildcards.corpus}} with {{wildcards.model}}"
         input:
             checkpoint=paths.CHECKPOINT,
             corpus=paths.CORPUS,
         output:
-            vectors=(
-                directory(paths.EMBEDDINGS + family.embeddings)
-                if family.folder
-                else (
-                    paths.EMBEDDINGS + family.embeddings
-                    if grid.config.encode.keep
-                    else temp(paths.EMBEDDINGS + family.embeddings)
-                )
-            ),
-            record=paths.EMBEDDINGS_RECORD,
+            result=(directory if step.folder else temp if temporary else str)(step.output),
+            record=step.record,
         params:
             **settings.neural(
-                f"encode_{family.rule}",
-                stage="encode",
+                step.rule,
+                stage=step.stage,
                 entry=lambda w: in_file(entries.model(w.model)),
                 size=grid.config.encode.shard,
                 last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",
             ),
+            stage=step.stage,
         log:
-            "logs/encode/{model}/{corpus}/{shard}.log",
+            f"logs/{step.stage}/{{model}}/{{corpus}}/{{shard}}.log",
         benchmark:
-            "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
+            f"results/benchmarks/{step.stage}/{{model}}/{{corpus}}/{{shard}}.tsv"
         wildcard_constraints:
-            model=grid.models_of_family(family.name),
+            model=grid.models_of_family(*step.families),
         conda:
             NEURAL
         threads: 8
         resources:
-            **needs(f"encode_{family.rule}"),
+            **needs(step.rule),
         name:
-            f"encode_{family.rule}"
+            step.rule
         group:
-            nodes.group(f"encode_{family.rule}")
+            nodes.group(step.rule)
         shell:
-            "{params.beirgrid} encode --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+            "{params.beirgrid} {params.stage} --model {params.entry:q} --checkpoint {input.checkpoint:q}"
             " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q}"
             " {params.last:q} --precision {params.precision:q} {params.compute:q}"
-            " --output {output.vectors:q} --record {output.record:q} > {log:q} 2>&1"
+            " --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"

@@ -30,7 +30,8 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`datasets.{name}`": (entries.Dataset, entries.Statistics),
     "`models.{name}`": (entries.ModelEntry, *get_args(get_args(entries.Model)[0])),
     "`models.{name}.train`": (entries.CrossEncoderTraining, *get_args(get_args(entries.Adaptation)[0])),
-    "`models.{name}.prompts`": (entries.Prompts,),
+    "`models.{name}.prompts`": (entries.Prompts, entries.DatasetPrompts),
+    "`models.{name}.brackets`": (entries.Brackets,),
     "`models.{name}.size`": (entries.ModelSize,),
     "`systems.{name}`": get_args(entries.System),
 }
@@ -58,8 +59,8 @@ def _section(name: str, kinds: tuple[type[Entry], ...]) -> Iterator[str]:
     shared: set[str] = set()
     for kind in kinds:
         fields = {key: field for key, field in kind.model_fields.items() if key not in shared}
-        if len(kinds) > 1:
-            yield f"### {_heading(kind)}\n"
+        if heading := _heading(kind) if len(kinds) > 1 else "":
+            yield f"### {heading}\n"
         yield f"{(kind.__doc__ or '').strip().splitlines()[0]}\n"
         if fields:
             yield "| key | value | default | meaning |\n|---|---|---|---|"
@@ -80,8 +81,13 @@ def _heading(kind: type[Entry]) -> str:
         entries.CrossEncoderTraining: "`family: cross-encoder`",
         entries.Statistics: "`statistics`",
         entries.BatchTokens: "`batch_tokens`",
+        entries.DatasetPrompts: "`datasets.{dataset}`",
+        entries.Bm25: "`retriever: bm25`",
+        entries.Retriever: "`retriever` of a dense or sparse model",
+        entries.LateInteractionRetriever: "`retriever` of a late-interaction model",
+        entries.Reranked: "`first_stage` and `reranker`",
     }
-    return named.get(kind, (kind.__doc__ or "").strip().splitlines()[0].partition(":")[0].rstrip("."))
+    return named.get(kind, "")
 
 
 def _row(key: str, field: FieldInfo) -> str:

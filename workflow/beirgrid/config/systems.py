@@ -37,7 +37,10 @@ class Bm25(SystemEntry):
 
 
 class Retriever(SystemEntry):
-    """A model that retrieves. A search without keys of its own has no class of its own either."""
+    """A neural model, searched exactly.
+
+    A search without keys of its own has no class of its own either.
+    """
 
     kind: ClassVar[str] = "neural"
     retriever: str = Field(description="bm25, or a dense, sparse or late-interaction model.")

@@ -146,9 +146,9 @@ class Grid:
         """Return the wildcard constraint for registered systems of some kinds."""
         return self.one_of(name for name, system in self.config.systems.items() if system.kind in kinds)
 
-    def models_of_family(self, family: str) -> str:
-        """Return the wildcard constraint for registered models of one family."""
-        return self.one_of(name for name, model in self.config.models.items() if model.family == family)
+    def models_of_family(self, *families: str) -> str:
+        """Return the wildcard constraint for registered models of some families."""
+        return self.one_of(name for name, model in self.config.models.items() if model.family in families)
 
     def models_of_recipe(self, *recipes: str | None) -> str:
         """Return the wildcard constraint for models that these recipes train, or that are fetched (None)."""

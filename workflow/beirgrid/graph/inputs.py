@@ -19,7 +19,7 @@ from ..config.entries import (
     Reranked,
     WithQueries,
 )
-from ..config.families import FAMILIES
+from ..config.families import FAMILIES, RETRIEVERS, named
 from ..core import paths
 from ..data import checkpoints
 from .grid import Grid
@@ -192,6 +192,36 @@ def _without_wildcards(files: Iterable[Path]) -> list[str]:
 
 def _option(name: str, files: Files) -> list[str]:
     return [f"--{name}", *([files] if isinstance(files, str) else files)]
+
+
+@dataclass(frozen=True)
+class ShardStep:
+    """A rule that runs models over one shard of a corpus: what it does and leaves, and the families of its models."""
+
+    rule: str
+    stage: str
+    purpose: str
+    output: str
+    record: str
+    families: tuple[str, ...]
+    folder: bool = False
+
+
+SHARD_STEPS = (
+    *(
+        ShardStep(
+            f"encode_{family.rule}",
+            "encode",
+            "Encoding",
+            paths.EMBEDDINGS + family.embeddings,
+            paths.EMBEDDINGS_RECORD,
+            (family.name,),
+            family.folder,
+        )
+        for family in RETRIEVERS.values()
+    ),
+    ShardStep("expand", "expand", "Expanding", paths.EXPANSIONS, paths.EXPANSIONS_RECORD, tuple(named("expander"))),
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,15 @@ from typing import Any
 import pytest
 import yaml
 from helpers import rules
+from jobs import CORPUS_JOBS, JOBS
+from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
+from beirgrid.graph.costs import RATES
 from beirgrid.graph.grid import Grid
-from beirgrid.graph.resources import RATES, SHARED, Needs
+from beirgrid.graph.needs import Needs
+from beirgrid.graph.nodes import MODEL_RULES
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def make(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             raw["corpora"][corpus]["documents"] = number
             if number is None:
                 del raw["corpora"][corpus]["documents"]
-        return Grid(config.load(raw), raw).needs
+        return Needs(Grid(config.load(raw)))
 
     return needs
 
@@ -44,31 +47,48 @@ def registered(root: Path) -> dict[str, Any]:
     return yaml.safe_load((root / "config/systems.yaml").read_text())["models"]
 
 
-CORPUS_JOBS = {
-    "fetch_corpus": {"corpus": "scifact"},
-    "index_lucene": {"fields": "flat", "expansion": "", "corpus": "scifact"},
-    "encode": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
-    "encode_sparse": {"model": "sparta", "corpus": "scifact", "shard": "0"},
-    "encode_late": {"model": "colbert", "corpus": "scifact", "shard": "0"},
-    "expand": {"model": "doct5query", "corpus": "scifact", "shard": "0"},
-    "index_faiss": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
-    "index_impact": {"model": "sparta", "corpus": "scifact", "shard": "0"},
-    "index_late": {"model": "colbert", "corpus": "scifact", "shard": "0"},
-    "retrieve_lucene": {"system": "bm25", "dataset": "scifact"},
-    "retrieve_faiss": {"system": "tas-b", "dataset": "scifact"},
-    "retrieve_impact": {"system": "sparta", "dataset": "scifact"},
-    "generate": {"model": "genq@scifact"},
-    "adapt": {"model": "genq@scifact"},
+@pytest.fixture(scope="module")
+def tracked(root: Path) -> Needs:
+    """The needs of the tracked configuration, which Snakemake's rules are made from here."""
+    merged: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config"):
+        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    return Needs(Grid(config.load(merged)))
+
+
+def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name(tracked):
+    assert set(JOBS) == set(rules())
+    for rule, job in JOBS.items():
+        if rule == "score":  # no system of that grid reranks
+            continue
+        asked = rules()[rule].expand_resources(Wildcards(fromdict=job), [], 2)
+        assert asked.mem_mb == tracked.mem_mb(rule, job, 2), rule
+        assert asked.runtime == tracked.runtime(rule, job, 2), rule
+        assert asked.disk_mb == tracked.disk_mb(rule, job), rule
+
+
+NODES = {
+    "cpu": {"mem_mb": 32_000, "runtime": 600, "partition": "short"},
+    "gpu": {"mem_mb": 90_000, "runtime": 900, "partition": "accelerated", "gpu_model": "h200"},
 }
 
 
-def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name():
-    assert len(rules()) > 20
-    for name, body in rules().items():
-        assert f'mem_mb=lambda w, attempt: grid.needs.mem_mb("{name}", w, attempt)' in body, name
-        assert f'runtime=lambda w, attempt: grid.needs.runtime("{name}", w, attempt)' in body, name
-        assert f'disk_mb=lambda w: grid.needs.disk_mb("{name}", w)' in body, name
-        assert hasattr(Needs, f"_of_{name}"), name
+@pytest.mark.parametrize("device", ["auto", "cuda", "cpu"])
+def test_partitions_and_the_type_of_gpu_come_from_the_configuration(make, device):
+    """Jobs that run models ask for the nodes with GPUs, all others for the nodes without."""
+    needs = make(nodes=NODES, device=device)
+    for rule, job in JOBS.items():
+        asked = {name: value(Wildcards(fromdict=job)) for name, value in needs(rule).items() if name in PLACES}
+        if rule in MODEL_RULES and device != "cpu":
+            plain = rule == "mine" and not needs.grid.training(job["model"]).dense_miners
+            assert not plain
+            assert asked == {"slurm_partition": "accelerated", "gpu": 1, "gpu_model": "h200"}, rule
+        else:
+            assert asked == {"slurm_partition": "short"}, rule
+    assert not {"slurm_partition", "gpu_model"} & set(make(nodes={})("encode_dense"))
+
+
+PLACES = ("slurm_partition", "gpu", "gpu_model")
 
 
 @pytest.mark.parametrize("rule", CORPUS_JOBS)
@@ -79,14 +99,16 @@ def test_more_documents_take_longer(make, rule):
     assert large.kept + large.temporary >= small.kept + small.temporary
 
 
-@pytest.mark.parametrize("rule", ["encode", "encode_sparse", "index_faiss", "index_impact", "index_late"])
+@pytest.mark.parametrize(
+    "rule", ["encode_dense", "encode_sparse", "index_dense", "index_sparse", "index_late_interaction"]
+)
 def test_memory_follows_the_shard_and_not_the_corpus(make, rule):
     one, many = (make({"scifact": documents}).of(rule, **CORPUS_JOBS[rule]) for documents in (500_000, 5_000_000))
     assert one == many
 
 
 def test_the_memory_of_a_search_follows_the_shard(make):
-    for rule in ("retrieve_faiss", "retrieve_impact"):
+    for rule in ("retrieve_dense", "retrieve_sparse"):
         one, many = (make({"scifact": n}).of(rule, **CORPUS_JOBS[rule]) for n in (500_000, 10_500_000))
         assert many.memory == one.memory
         assert many.seconds > one.seconds
@@ -96,37 +118,52 @@ def test_the_last_shard_is_as_small_as_it_is(make):
     needs = make()
     shards = needs.grid.shards("msmarco")
     assert len(shards) == 18
-    assert sum(needs.documents("msmarco", shard) for shard in shards) == 8_841_823
-    assert needs.documents("msmarco", 17) == 341_823
+    assert sum(needs.sizes.documents("msmarco", shard) for shard in shards) == 8_841_823
+    assert needs.sizes.documents("msmarco", 17) == 341_823
 
 
 def test_attempts_ask_for_more_until_the_node_ends(make):
     needs = make(nodes={"gpu": {"mem_mb": 20_000, "runtime": 100}})
-    job = {**CORPUS_JOBS["encode"], "corpus": "trec-covid"}
-    memory = [needs.mem_mb("encode", job, attempt) for attempt in (1, 2, 3)]
+    job = {**CORPUS_JOBS["encode_dense"], "corpus": "trec-covid"}
+    memory = [needs.mem_mb("encode_dense", job, attempt) for attempt in (1, 2, 3)]
     assert memory[1] == pytest.approx(2 * memory[0], abs=100)
     assert memory[2] == 20_000
-    times = [needs.runtime("encode", job, attempt) for attempt in (1, 2, 9)]
+    times = [needs.runtime("encode_dense", job, attempt) for attempt in (1, 2, 9)]
     assert times[0] < times[1] < times[2] == 100
-    assert needs.mem_mb("index_lucene", CORPUS_JOBS["index_lucene"], 9) == 64_000
-    assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").mem_mb("encode", job, 9) == 64_000
+    assert needs.mem_mb("index_lexical", CORPUS_JOBS["index_lexical"], 9) == 64_000
+    assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").mem_mb("encode_dense", job, 9) == 64_000
 
 
 @pytest.mark.parametrize(("gpu", "cpu"), [(80, 40), (80, 1440)])
 def test_the_times_of_a_shared_job_stay_under_a_nodes_together(make, gpu, cpu):
     needs = make(nodes={"gpu": {"runtime": gpu}, "cpu": {"runtime": cpu}})
     job, cell = {"model": "tas-b", "corpus": "scifact", "shard": "0"}, {"system": "tas-b", "dataset": "scifact"}
-    encoded = [needs.runtime(rule, job, 9) for rule in ("encode", "index_faiss")]
-    retrieved = [needs.runtime(rule, cell, 9) for rule in ("retrieve_faiss", "evaluate")]
-    assert encoded == retrieved == [gpu // 8, gpu // 8]
+    assert [needs.runtime(rule, job, 99) for rule in ("encode_dense", "index_dense")] == [gpu, cpu]  # alone
+    assert [needs.runtime(rule, cell, 99) for rule in ("retrieve_dense", "evaluate")] == [gpu, cpu // 8]
     assert needs.runtime("evaluate", {**cell, "system": "bm25"}, 9) == cpu // 8
-    assert needs.runtime("encode", {**job, "corpus": "trec-covid"}, 9) == gpu
-    assert make(small_corpus=0).runtime("encode", job, 1) > 20
+    assert make(small_corpus=0, nodes={"cpu": {"runtime": cpu}}).runtime("evaluate", cell, 99) == cpu
+    on_cpu = make(device="cpu", nodes={"gpu": {"runtime": gpu}, "cpu": {"runtime": cpu}})
+    encoded = [on_cpu.runtime(rule, job, 9) for rule in ("encode_dense", "index_dense")]
+    retrieved = [on_cpu.runtime(rule, cell, 9) for rule in ("retrieve_dense", "evaluate")]
+    assert encoded == retrieved == [cpu // 8, cpu // 8]
+    assert on_cpu.runtime("encode_dense", {**job, "corpus": "trec-covid"}, 9) == cpu
+    assert make(small_corpus=0).runtime("encode_dense", job, 1) > 20
 
 
-def test_shared_jobs_are_those_of_the_rules():
-    grouped = {rule: found[1] for rule, body in rules().items() if (found := re.search(r"group:\n +grid\.(\w+)", body))}
-    assert {rule: kind for kind, found in SHARED.items() for rule in found} == grouped
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_shared_jobs_are_those_of_the_rules(make, tracked, device):
+    """A rule without the directive has no group, and one with it has the group that Nodes names."""
+    nodes = make(device=device).nodes
+    for rule, job in JOBS.items():
+        if (function := rules()[rule]._group) is None:
+            assert nodes.group_of(rule, job) is None, rule
+        else:
+            assert function(Wildcards(fromdict=job)) == tracked.nodes.group_of(rule, job), rule
+    grouped = {rule for rule, job in JOBS.items() if nodes.group_of(rule, job)}
+    alone = set() if device == "cpu" else {rule for rule in JOBS if rule.startswith(("encode_", "index_"))}
+    alone |= MODEL_RULES - {name for name in JOBS if name.startswith(("encode_", "retrieve_")) and device == "cpu"}
+    assert grouped.isdisjoint(alone)
+    assert {"retrieve_lexical", "evaluate", "rerank", "fuse"} <= grouped
 
 
 def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
@@ -139,17 +176,17 @@ def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
     models = {name: {"family": "dense", "similarity": "dot", "train": train} for name, train in trained.items()}
     needs = make(models=registered | models)
     for rule in ("generate", "mine"):
-        assert needs.node(rule, {"model": "plain"}) == "cpu"
-        assert needs.node(rule, {"model": "neural"}) == "gpu"
+        assert needs.nodes.kind(rule, {"model": "plain"}) == "cpu"
+        assert needs.nodes.kind(rule, {"model": "neural"}) == "gpu"
 
 
 def test_a_rate_of_models_holds_for_the_device_that_it_was_measured_on(make, tmp_path):
     (tmp_path / "results").mkdir()
     rates = {"model_flops": 3e14, "search_flops": 7e11}
     (tmp_path / "results/calibration.json").write_text(json.dumps({"rates": rates, "device": "cuda"}))
-    assert (make().rate("model_flops"), make().rate("search_flops")) == (3e14, 7e11)
+    assert (make().rates["model_flops"], make().rates["search_flops"]) == (3e14, 7e11)
     on_cpu = make(device="cpu")
-    assert (on_cpu.rate("model_flops"), on_cpu.rate("search_flops")) == (RATES["model_flops"]["cpu"], 7e11)
+    assert (on_cpu.rates["model_flops"], on_cpu.rates["search_flops"]) == (RATES["model_flops"]["cpu"], 7e11)
 
 
 def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registered):
@@ -160,13 +197,13 @@ def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registe
     few, every = need(queries=1000), need()
     assert (every.seconds - 8) / (few.seconds - 8) == pytest.approx(57.638, rel=0.01)
     large = need(queries=1000, corpus="msmarco").memory - few.memory
-    assert large > make().text_mb("msmarco") + 8_841_823 * 300 / 1e6
+    assert large > make().sizes.text_mb("msmarco") + 8_841_823 * 300 / 1e6
 
 
 def test_a_larger_model_takes_longer_and_more_memory(make):
     needs = make()
     small, base, large = (
-        needs.of("encode", model=model, corpus="scifact", shard="0")
+        needs.of("encode_dense", model=model, corpus="scifact", shard="0")
         for model in ("minilm", "contriever", "qwen3-embedding")
     )
     assert small.seconds < base.seconds < large.seconds
@@ -185,8 +222,8 @@ def test_converting_pickled_weights_takes_memory_and_disk(make, registered):
 
 
 def test_kept_embeddings_count_as_kept(make):
-    job = CORPUS_JOBS["encode"]
-    dropped, kept = make().of("encode", **job), make(encode={"keep": True}).of("encode", **job)
+    job = CORPUS_JOBS["encode_dense"]
+    dropped, kept = make().of("encode_dense", **job), make(encode={"keep": True}).of("encode_dense", **job)
     assert (dropped.kept, kept.temporary) == (0, 0)
     assert dropped.temporary == kept.kept > 0
 
@@ -194,7 +231,7 @@ def test_kept_embeddings_count_as_kept(make):
 def test_disk_is_what_a_job_writes(make):
     needs = make()
     vectors, postings = (500_000 * size / 1e6 for size in (384 * 4, 300 * 8))
-    for rule, model, written in (("encode", "minilm", vectors), ("index_impact", "splade-pp-ed", postings)):
+    for rule, model, written in (("encode_dense", "minilm", vectors), ("index_sparse", "splade-pp-ed", postings)):
         asked = needs.disk_mb(rule, {"model": model, "corpus": "msmarco", "shard": "3"})
         assert 1.4 * written < asked < 1.7 * written
     assert needs.disk_mb("aggregate", {}) == 200
@@ -214,10 +251,10 @@ def test_a_model_of_ones_own_is_as_large_as_its_files(make, root, tiny_models):
     raw = yaml.safe_load((root / "config/systems.yaml").read_text())["models"]
     tiny = {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"}
     needs = make(models={**raw, "tiny": tiny})
-    size = needs.size("tiny")
+    size = needs.sizes.model("tiny")
     assert size["dimensions"] == 32
     assert 0 < size["embeddings"] < size["parameters"] < 0.1
-    assert needs.size("genq@scifact") == needs.size("tas-b")
+    assert needs.sizes.model("genq@scifact") == needs.sizes.model("tas-b")
 
 
 def test_a_models_size_does_not_depend_on_the_type_of_its_weights(make, registered, tiny_models, tmp_path):
@@ -229,19 +266,19 @@ def test_a_models_size_does_not_depend_on_the_type_of_its_weights(make, register
     folders = {"single": tiny_models["dense"], "half": tmp_path / "half"}
     models = {name: {"family": "dense", "path": str(path), "similarity": "dot"} for name, path in folders.items()}
     needs = make(models=registered | models)
-    assert needs.size("half") == needs.size("single")
-    assert 0 < needs.size("half")["embeddings"] < needs.size("half")["parameters"]
+    assert needs.sizes.model("half") == needs.sizes.model("single")
+    assert 0 < needs.sizes.model("half")["embeddings"] < needs.sizes.model("half")["parameters"]
 
 
 def test_a_corpus_of_unknown_size_is_guessed_until_it_is_fetched(make, root, tmp_path):
     unknown = {"demo": None}
     size = (root / "workflow/resources/demo/corpus.jsonl").stat().st_size
-    assert make(unknown).documents("demo") == int(size / 900)  # 150 words of 6 bytes each
+    assert make(unknown).sizes.documents("demo") == int(size / 900)  # 150 words of 6 bytes each
     made = tmp_path / "results/corpora/demo/corpus.json"
     made.parent.mkdir(parents=True)
     made.write_text(json.dumps({"facts": {"documents": 77}}))
-    assert make(unknown).documents("demo") == 77
-    assert make().documents("demo") == 336
+    assert make(unknown).sizes.documents("demo") == 77
+    assert make().sizes.documents("demo") == 336
 
 
 def test_a_language_models_logits_are_in_the_memory_of_its_training_on_a_cpu(make, registered):
@@ -258,14 +295,14 @@ def test_a_language_models_logits_are_in_the_memory_of_its_training_on_a_cpu(mak
 
 
 def test_a_calibration_sets_rates_and_device(make, tmp_path):
-    job = CORPUS_JOBS["encode"]
+    job = CORPUS_JOBS["encode_dense"]
     assert make().device == "cuda"
     assert make(device="cpu").device == "cpu"
     (tmp_path / "results").mkdir()
     (tmp_path / "results/calibration.json").write_text(json.dumps({"rates": {"model_flops": 1e9}, "device": "cpu"}))
     slow = make()
     assert slow.device == "cpu"
-    assert slow.of("encode", **job).seconds == pytest.approx(8 + 5183 * 2e6 * 43.0 * (213.63 * 1.35 + 2) / 1e9)
+    assert slow.of("encode_dense", **job).seconds == pytest.approx(8 + 5183 * 2e6 * 43.0 * (213.63 * 1.35 + 2) / 1e9)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"rates": {"flops": 1}}', '{"rates": {"model_flops": 0}}'])

@@ -1,0 +1,121 @@
+"""The table of costs: against jobs that ran, and against what is counted."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from helpers import rules
+from jobs import JOBS
+
+from beirgrid import config
+from beirgrid.graph import costs
+from beirgrid.graph.costs import RATES, Need
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.needs import LEAST_MINUTES, MEMORY_MARGIN, SNAKEMAKE_MB, TIME_MARGIN, Needs
+from beirgrid.graph.nodes import MODEL_RULES
+
+# Planned memory, as a multiple of the recorded one of a rule's largest recorded job. Java counts its whole heap.
+LEAST, MOST = 0.9, 6.0
+# Its recorded shards are too small to train the quantiser, which the table counts in each job.
+UNTRAINED = {"index_late_interaction"}
+# Rules of which a job has other units than the one in JOBS.
+VARIANTS: dict[str, dict[str, str]] = {
+    "fetch_model": {"model": "ance"},  # pickled
+    "generate": {"model": "minilm-genq@scifact"},  # queries are derived
+    "adapt": {"model": "contriever-mlm@scifact"},  # a language model's head
+    "retrieve_late_interaction": {"system": "exhaustive", "dataset": "scifact"},
+}
+
+
+class Recorded(NamedTuple):
+    """A job that ran, as its record has it (the jobs of a grid shared the machine with others)."""
+
+    rule: str
+    units: dict[str, float]
+    runs_model: bool
+    peak_memory_mb: float
+    seconds: float
+
+    @property
+    def planned(self) -> Need:
+        """What the table says."""
+        rates = {name: rate["cpu"] for name, rate in RATES.items()}
+        return costs.need(self.rule, self.units, rates, self.runs_model, keep=False)
+
+
+@pytest.fixture(scope="module")
+def recorded(root: Path) -> list[Recorded]:
+    """The recorded jobs."""
+    with (root / "tests/data/recorded_jobs.csv").open(encoding="utf-8", newline="") as stream:
+        return [
+            Recorded(
+                row["rule"],
+                json.loads(row["units"]),
+                row["runs_model"] == "yes",
+                float(row["peak_memory_mb"]),
+                float(row["seconds"]),
+            )
+            for row in csv.DictReader(stream)
+        ]
+
+
+def test_every_rule_has_rows_and_a_record(recorded):
+    assert set(costs.table()) == {*rules(), "plain", "neural"}
+    assert {job.rule for job in recorded} == set(rules())
+
+
+def test_no_job_took_more_than_it_asks_for(recorded):
+    for job in recorded:
+        asked = job.planned.memory * MEMORY_MARGIN + SNAKEMAKE_MB
+        assert job.peak_memory_mb + SNAKEMAKE_MB <= asked, job
+        assert job.seconds <= LEAST_MINUTES * 60 + job.planned.seconds * TIME_MARGIN, job
+
+
+def test_planned_memory_is_near_the_recorded_one(recorded):
+    largest: dict[str, Recorded] = {}
+    for job in recorded:
+        if job.rule not in largest or job.peak_memory_mb > largest[job.rule].peak_memory_mb:
+            largest[job.rule] = job
+    ratios = {rule: job.planned.memory / job.peak_memory_mb for rule, job in largest.items()}
+    far = {rule: ratio for rule, ratio in ratios.items() if not LEAST <= ratio <= MOST}
+    assert set(far) <= UNTRAINED, far
+
+
+def test_every_unit_of_the_table_is_counted_and_every_counted_unit_is_in_the_table(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config", "grids/paper"):
+        raw.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    raw["systems"]["exhaustive"] = {"retriever": "colbert", "exhaustive": True}
+    raw["systems"]["reranked"] = {"first_stage": "bm25", "reranker": "ms-marco-minilm"}
+    raw["grid"]["systems"].append("reranked")
+    raw["device"] = "cpu"
+    units = Needs(Grid(config.load(raw))).units
+    general = {"cuda_job", "cpu_batch"}  # of every job, for those that run a model
+    for rule, job in JOBS.items():
+        jobs = [job, VARIANTS.get(rule, job)]
+        counted = {unit for wildcards in jobs for unit in units.of(rule, **wildcards)} - general
+        rows = [*costs.table()[rule], *(costs.table()["neural"] if rule in MODEL_RULES else ())]
+        assert {row.unit for row in rows} - general - {"job"} == counted, rule
+
+
+def test_every_rate_is_of_a_unit_of_the_table():
+    units = {row.unit for rows in costs.table().values() for row in rows if row.resource == "seconds"}
+    assert set(RATES) <= units
+    for rows in costs.table().values():
+        for row in rows:
+            assert row.amount > 0, row
+            assert row.origin, row
+            assert row.resource in {"seconds", "memory", "kept", "temporary", "written", "download"}, row
+
+
+def test_an_unknown_unit_is_none_and_rates_divide():
+    need = costs.need("index_lexical", {"index_mb": 50.0}, {"index_mb": 10.0}, runs_model=False, keep=False)
+    assert need.seconds == pytest.approx(1 + 50 / 10)
+    dropped, kept = (costs.need("encode_dense", {"vectors_mb": 7.0}, {}, True, keep) for keep in (False, True))
+    assert (dropped.kept, dropped.temporary, kept.kept, kept.temporary) == (0, 7, 7, 0)
