@@ -48,7 +48,7 @@ def quick_first(cases: Iterable[Any]) -> list[Any]:
 
 @cache
 def python() -> str:
-    """Return the Python that commands are started with: one that forks, on Linux where no driver of a GPU forbids it."""
+    """Return the Python that commands start with: one that forks, on Linux where no driver of a GPU forbids it."""
     if not hasattr(os, "pidfd_open") or Path("/dev/nvidiactl").exists():
         return sys.executable
     folder = tempfile.mkdtemp(prefix="beirgrid-forks-")
