@@ -13,6 +13,10 @@ REAL = ROOT.parent / "shared" / "data" / "beir"
 
 # No test may reach a hub, whatever the machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Models here are tiny: several threads would wait for each other longer than they compute. Jobs have as many as their
+# rules say; on a busy machine, what waits should sleep.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session")

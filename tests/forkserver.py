@@ -36,12 +36,14 @@ THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", 
 # No library reads these when it is imported.
 FREE = {"PYTHONPATH", "PYTHONSAFEPATH", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "LINES", "COLUMNS", *THREADS}
 FREE |= {"VECLIB_MAXIMUM_THREADS", "TMPDIR", "TEMPDIR", "TEMP", "TMP"}
+# Libraries set these in the process that imports them, such as that of the tests.
+FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}
 
 
 def _environment() -> dict[str, str]:
     """Return the part of the environment in which a forked process must not differ from its server."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BEIRGRID_", "PYTEST_"))}
-    return {name: value for name, value in kept.items() if name not in FREE}
+    free = "BEIRGRID_", "PYTEST_"
+    return {name: value for name, value in os.environ.items() if not (name in FREE or name.startswith(free))}
 
 
 def install(folder: Path) -> Path:
@@ -57,9 +59,8 @@ def install(folder: Path) -> Path:
 
 def main(folder: str, owner: int) -> None:
     """Be the program ``python``."""
-    if sys.argv[1:3] not in (["-m", "beirgrid"], ["-m", "snakemake"]) or _environment() != json.loads(
-        Path(folder, "environment.json").read_text()
-    ):
+    known = json.loads(Path(folder, "environment.json").read_text())
+    if sys.argv[1:3] not in (["-m", "beirgrid"], ["-m", "snakemake"]) or _environment() != known:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     kind = "snakemake"
     if sys.argv[2] == "beirgrid":
@@ -73,10 +74,8 @@ def main(folder: str, owner: int) -> None:
         connection.connect(str(path))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda number, _: connection.send(bytes([number])))
-    mask = os.umask(0)
-    request = {"arguments": sys.argv[2:], "environment": dict(os.environ), "folder": str(Path.cwd()), "mask": mask}
-    os.umask(mask)
-    text = json.dumps(request).encode()
+    os.umask(mask := os.umask(0))
+    text = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd(), mask]).encode()  # noqa: PTH109
     socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])
     connection.sendall(text)
     answer = connection.recv(8)
@@ -93,16 +92,14 @@ def _start(kind: str, path: Path, owner: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", __file__, kind, str(path), str(owner)]
     with Path(f"{path}.log").open("w") as log:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
     while not path.exists() and process.poll() is None:
         select.select([], [], [], 0.01)
 
 
-def _serve(kind: str, path: Path, owner: int) -> tuple[dict, list[int]]:
+def _serve(kind: str, path: Path, owner: int) -> tuple[list, list[int]]:
     """Fork a process per connection; return, in the fork, what is asked of it and its standard streams."""
-
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{path}.new")
     listener.listen(64)
@@ -139,19 +136,19 @@ def _serve(kind: str, path: Path, owner: int) -> tuple[dict, list[int]]:
                 os.kill(clients[ready], (os.read(ready, 1) or bytes([signal.SIGKILL]))[0])
 
 
-def _become(request: dict, streams: list[int]) -> None:
+def _become(request: list, streams: list[int]) -> None:
     """Be, in a fork, the process that was asked for."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    os.chdir(request["folder"])
-    os.umask(request["mask"])
+    (module, *sys.argv[1:]), environment, folder, mask = request
+    os.chdir(folder)
+    os.umask(mask)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
     tempfile.tempdir = None
     added = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    sys.path[:0] = added if os.environ.get("PYTHONSAFEPATH") else [request["folder"], *added]
-    module, *sys.argv[1:] = request["arguments"]
+    sys.path[:0] = added if os.environ.get("PYTHONSAFEPATH") else [folder, *added]
     status = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -54,8 +54,8 @@ def quick_first(cases: Iterable[Any]) -> list[Any]:
 
 @cache
 def python() -> str:
-    """Return the Python that commands are started with: one that forks, where no GPU's driver forbids that."""
-    if Path("/dev/nvidiactl").exists():
+    """Return the Python that commands start with: one that forks, on Linux where no driver of a GPU forbids it."""
+    if not hasattr(os, "pidfd_open") or Path("/dev/nvidiactl").exists():
         return sys.executable
     folder = tempfile.mkdtemp(prefix="beirgrid-forks-")
     atexit.register(shutil.rmtree, folder)

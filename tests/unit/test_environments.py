@@ -156,6 +156,7 @@ def _provided(path: Path) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_each_environment_has_what_its_stages_import(root):
     from beirgrid.__main__ import _STAGES
 

@@ -389,6 +389,7 @@ def test_a_rerun_makes_a_cut_artifact_again(grid, path, rule):
     assert rule in _planned(grid)
 
 
+@pytest.mark.slow
 def test_a_grid_recovers_from_damage_and_from_settings_that_only_records_know(grid, lexical):
     _without_metadata(grid)
     _change(grid, _set_k1)
