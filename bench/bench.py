@@ -62,7 +62,7 @@ def model_folder(folder: Path) -> tuple[Path, str]:
 
     entry = json.dumps(yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["minilm"])
     output, made = folder / "minilm", folder / "minilm.json"
-    run(beirgrid("fetch", "model", "--name", "minilm", "--model", entry, "--output", output, "--made", made))
+    run(beirgrid("fetch", "model", "--name", "minilm", "--model", entry, "--output", output, "--record", made))
     return output, entry
 
 
@@ -77,18 +77,18 @@ def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precis
             sys.exit(1)
 
     documents, made = folder / "corpus.parquet", folder / "made.json"
-    stage("fetch", "corpus", "--name", "scifact", "--corpus", corpus, "--output", documents, "--made", made)
+    stage("fetch", "corpus", "--name", "scifact", "--corpus", corpus, "--output", documents, "--record", made)
     stage(
         *("fetch", "dataset", "--name", "scifact", "--dataset", '{"corpus": "scifact"}', "--corpus", corpus),
         *("--documents", documents, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
-        *("--made", made),
+        *("--record", made),
     )
     model = ("--model", entry, "--checkpoint", checkpoint, "--corpus", documents, "--precision", precision)
-    stage("encode", *model, "--shard-size", "500000", "--output", folder / "0.npy", "--made", made)
-    stage("index", "faiss", "--embeddings", folder / "0.npy", "--output", folder / "0.faiss", "--made", made)
+    stage("encode", *model, "--shard-size", "500000", "--output", folder / "0.npy", "--record", made)
+    stage("index", "dense", "--vectors", folder / "0.npy", "--output", folder / "0.faiss", "--record", made)
     stage(
         *("retrieve", "faiss", "--system", "minilm", *model, "--shards", folder / "0.faiss"),
-        *("--queries", folder / "queries.parquet", "--output", folder / "run.gz", "--made", made),
+        *("--queries", folder / "queries.parquet", "--output", folder / "run.gz", "--record", made),
     )
     stage(
         *("evaluate", "--system", "minilm", "--dataset", "scifact", "--run", folder / "run.gz"),
@@ -142,21 +142,21 @@ def bm25(data: Path, folder: Path) -> None:
 
     corpus = json.dumps({"source": "local", "path": str(data)})
     documents, made, queries = folder / "corpus.parquet", folder / "made.json", folder / "queries.parquet"
-    run(beirgrid("fetch", "corpus", "--name", "s", "--corpus", corpus, "--output", documents, "--made", made))
+    run(beirgrid("fetch", "corpus", "--name", "s", "--corpus", corpus, "--output", documents, "--record", made))
     run(
         beirgrid(
             *("fetch", "dataset", "--name", "s", "--dataset", '{"corpus": "s"}', "--corpus", corpus),
-            *("--documents", documents, "--queries", queries, "--qrels", folder / "qrels.tsv", "--made", made),
+            *("--documents", documents, "--queries", queries, "--qrels", folder / "qrels.tsv", "--record", made),
         )
     )
     threads = str(len(os.sched_getaffinity(0)))
     options = ("--fields", "flat", "--threads", threads)
     ours = 0.0
     for command in (
-        beirgrid("index", "lucene", "--corpus", documents, *options, "--output", folder / "ours", "--made", made),
+        beirgrid("index", "lexical", "--corpus", documents, *options, "--output", folder / "ours", "--record", made),
         beirgrid(
-            *("retrieve", "lucene", "--system", "bm25-flat", "--index", folder / "ours", *options),
-            *("--queries", queries, "--output", folder / "ours.run.gz", "--made", made),
+            *("retrieve", "lexical", "--system", "bm25-flat", "--index", folder / "ours", *options),
+            *("--queries", queries, "--output", folder / "ours.run.gz", "--record", made),
         ),
     ):
         ours += run(command)[0]
@@ -197,7 +197,7 @@ def sparse(folder: Path) -> None:
 
     run([PYTHON, Path(__file__), "make-impacts", folder])
     made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
-    run(beirgrid("index", "impact", "--embeddings", folder / "0.npz", "--output", folder / "ours", "--made", made))
+    run(beirgrid("index", "sparse", "--vectors", folder / "0.npz", "--output", folder / "ours", "--record", made))
     run([PYTHON, Path(__file__), "search-impacts", folder])  # compiled by now, as set-up does
     java = [lucene._java(), "-cp", lucene._jar()]
     index = ["io.anserini.index.IndexCollection", "-collection", "JsonVectorCollection", "-input", folder / "json"]

@@ -148,7 +148,7 @@ def vectors(folder: Path, number: int) -> Records:
     for shard in shards:
         embeddings = folder / f"{shard.stem}.npy"
         made = shard.with_suffix(".json")
-        call("beirgrid", "index", "faiss", "--embeddings", embeddings, "--output", shard, "--made", made)
+        call("beirgrid", "index", "dense", "--vectors", embeddings, "--output", shard, "--record", made)
         embeddings.unlink()
     retrieve(folder, "faiss", {"family": "dense", "similarity": "dot"}, "--shards", *shards)
     return records(results)
@@ -161,7 +161,7 @@ def tokens(folder: Path, number: int) -> Records:
     indexes = [results / f"{shard.stem}.faiss" for shard in shards]
     for shard, index in zip(shards, indexes, strict=True):
         made = index.with_suffix(".json")
-        call("beirgrid", "index", "late", "--tokens", shard, "--output", index, "--made", made)
+        call("beirgrid", "index", "late-interaction", "--vectors", shard, "--output", index, "--record", made)
     retrieve(folder, "late", {"family": "late-interaction"}, "--shards", *shards, "--indexes", *indexes)
     return records(results)
 
@@ -182,7 +182,7 @@ def long_texts(folder: Path, words: int) -> Records:
         entry = json.dumps({**spec, "max_length": 96, "precision": "float32"})
         model = ("--model", entry, "--checkpoint", folder / name, "--device", "cpu")
         texts = ("--corpus", folder / "corpus.parquet")
-        made = ("--made", results / f"{name}.json")
+        made = ("--record", results / f"{name}.json")
         if name in ("cross-encoder", "seq2seq"):
             pairs = (
                 "--queries",
@@ -236,7 +236,7 @@ def retrieve(folder: Path, kind: str, spec: dict[str, Any], *shards: str | Path)
         *("beirgrid", "retrieve", kind, "--system", "random"),
         *("--model", json.dumps(spec), "--checkpoint", folder / "checkpoint"),
         *("--corpus", folder / "corpus.parquet", "--queries", folder / "queries.parquet", *shards),
-        *("--output", folder / "run.gz", "--made", folder / "results" / "run.json"),
+        *("--output", folder / "run.gz", "--record", folder / "results" / "run.json"),
     )
 
 

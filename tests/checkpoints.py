@@ -484,3 +484,22 @@ def save_ance(folder: Path, source: Path) -> tuple[Any, Any]:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["AnceEncoder"]}))
     return head, norm
+
+
+def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "float32", batch_tokens: int = 300) -> Any:
+    """Open a checkpoint on the CPU with a class of beirgrid's encoders, as a registry entry says."""
+    from beirgrid.config import models
+    from beirgrid.core.compute import Runtime
+
+    kinds = {
+        "DenseEncoder": models.DenseModel,
+        "SparseTextEncoder": models.SparseModel,
+        "LateInteractionEncoder": models.LateInteractionModel,
+        "CrossEncoderScorer": models.CrossEncoder,
+        "Seq2SeqScorer": models.Seq2SeqReranker,
+        "QueryGenerator": models.QueryGenerator,
+        "TermWeighter": models.TermWeightsModel,
+    }
+    model = kinds[kind.__name__]
+    family = model.model_fields["family"].annotation.__args__[0]
+    return kind(folder, model.model_validate({"family": family, **entry}), Runtime("cpu", precision, batch_tokens))

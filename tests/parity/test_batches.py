@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoints import opened
 from helpers import quick_first
 from test_encoders import _texts
 
@@ -22,7 +23,7 @@ from beirgrid.encoders import (
 )
 
 # All texts of a test are one batch.
-ONE_BATCH = {"cpu": 100_000, "cuda": 100_000}
+ONE_BATCH = 100_000
 # How far apart two computations of one number may be: relative to the largest number.
 ROUNDING = {"float32": 1e-5, "bfloat16": 0.06, "float16": 0.01}
 WINDOWS = ("modernbert", "gemma")
@@ -53,7 +54,7 @@ def _plain(folder: Path, texts: list[str], limit: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_models_with_windows_to_both_sides_equal_plain_transformers(tiny_models, kind, precision):
     texts, spec = _mixed(), {"similarity": "cosine", "max_length": 200}
-    encoder = DenseEncoder(tiny_models[kind], spec, "cpu", precision, ONE_BATCH)
+    encoder = opened(DenseEncoder, tiny_models[kind], spec, precision, ONE_BATCH)
     if precision != "float32":
         assert encoder.transformer.config._attn_implementation == attention.NAME
     vectors = encoder.encode_documents(texts)
@@ -93,18 +94,18 @@ def test_a_bias_on_positions_is_not_left_out():
 Encode = Callable[[list[str]], list[np.ndarray]]
 
 
-def _dense(*opened: Any) -> Encode:
-    encoder = DenseEncoder(*opened)
+def _dense(*settings: Any) -> Encode:
+    encoder = opened(DenseEncoder, *settings)
     return lambda texts: list(encoder.encode_documents(texts))
 
 
-def _sparse(*opened: Any) -> Encode:
-    encoder = SparseTextEncoder(*opened)
+def _sparse(*settings: Any) -> Encode:
+    encoder = opened(SparseTextEncoder, *settings)
     return lambda texts: list(encoder.encode_documents(texts).toarray())
 
 
-def _late(*opened: Any) -> Encode:
-    encoder = LateInteractionEncoder(*opened)
+def _late(*settings: Any) -> Encode:
+    encoder = opened(LateInteractionEncoder, *settings)
 
     def encode(texts: list[str]) -> list[np.ndarray]:
         found = encoder.encode_documents(texts)
@@ -113,18 +114,18 @@ def _late(*opened: Any) -> Encode:
     return encode
 
 
-def _pairs(*opened: Any) -> Encode:
-    scorer = CrossEncoderScorer(*opened)
+def _pairs(*settings: Any) -> Encode:
+    scorer = opened(CrossEncoderScorer, *settings)
     return lambda texts: list(scorer.score(["ab cd"] * len(texts), texts)[:, None])
 
 
-def _prompts(*opened: Any) -> Encode:
-    scorer = Seq2SeqScorer(*opened)
+def _prompts(*settings: Any) -> Encode:
+    scorer = opened(Seq2SeqScorer, *settings)
     return lambda texts: list(scorer.score(["ab cd"] * len(texts), texts)[:, None])
 
 
-def _terms(*opened: Any) -> Encode:
-    weigher = TermWeighter(*opened)
+def _terms(*settings: Any) -> Encode:
+    weigher = opened(TermWeighter, *settings)
 
     def encode(texts: list[str]) -> list[np.ndarray]:
         ids = weigher.token_ids(texts)
@@ -154,7 +155,7 @@ FAMILIES = {
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_a_text_alone_is_what_it_is_in_any_batch(tiny_models, kind, precision):
     open_model, spec = FAMILIES[kind]
-    encode, texts = open_model(tiny_models[kind], {"max_length": 120, **spec}, "cpu", precision, ONE_BATCH), _mixed()
+    encode, texts = open_model(tiny_models[kind], {"max_length": 120, **spec}, precision, ONE_BATCH), _mixed()
     together, backwards = encode(texts), encode(texts[::-1])[::-1]
     largest = max(np.abs(row).max(initial=0) for row in together)
     for number, one in enumerate(together):

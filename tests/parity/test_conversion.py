@@ -10,29 +10,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import save_ance, save_pickled
+from checkpoints import opened, save_ance, save_pickled
 from helpers import ROOT, quick_first
 from model_hub import ModelHub, serve
 
 from beirgrid.core import files
 from beirgrid.encoders import (
+    CrossEncoderScorer,
     DenseEncoder,
     LateInteractionEncoder,
     QueryGenerator,
+    Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
-    open_scorer,
 )
 
-BUDGET = {"cpu": 300, "cuda": 300}
+BUDGET = 300
 TEXTS = ["a word", "another one", "and a longer text of words"]
 
 
 def fetch(hub: ModelHub, folder: Path, **entry: Any) -> Path:
     """Fetch a checkpoint from the hub, by its newest commit and the command that the workflow runs."""
     entry = {"revision": hub.main[entry["checkpoint"]], "pickled": True, **entry}
-    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", "toy", "--model", json.dumps(entry)]
-    command += ["--output", str(folder / "checkpoint"), "--made", str(folder / "model.json")]
+    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", "toy", "--entry", json.dumps(entry)]
+    command += ["--output", str(folder / "checkpoint"), "--record", str(folder / "model.json")]
     environment = {**hub.environment(folder / "home"), "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -40,11 +41,12 @@ def fetch(hub: ModelHub, folder: Path, **entry: Any) -> Path:
 
 
 def vectors(folder: Path, **spec: Any) -> Any:
-    return DenseEncoder(folder, {"similarity": "dot", **spec}, "cpu", "float32", BUDGET).encode_documents(TEXTS)
+    return opened(DenseEncoder, folder, {"similarity": "dot", **spec}, "float32", BUDGET).encode_documents(TEXTS)
 
 
 def scores(folder: Path, family: str) -> Any:
-    return open_scorer(folder, {"family": family}, "cpu", "float32", BUDGET).score(TEXTS, TEXTS[::-1])
+    kind = {"cross-encoder": CrossEncoderScorer, "seq2seq-reranker": Seq2SeqScorer}[family]
+    return opened(kind, folder, {}, "float32", BUDGET).score(TEXTS, TEXTS[::-1])
 
 
 COMPUTE = {
@@ -52,16 +54,16 @@ COMPUTE = {
     "dpr-question": lambda folder: vectors(folder, pooling="pooler"),
     "dpr-context": lambda folder: vectors(folder, pooling="pooler"),
     "sparta": lambda folder: (
-        SparseTextEncoder(folder, {"pooling": "sparta"}, "cpu", "float32", BUDGET).encode_documents(TEXTS).toarray()
+        opened(SparseTextEncoder, folder, {"pooling": "sparta"}, "float32", BUDGET).encode_documents(TEXTS).toarray()
     ),
-    "splade": lambda folder: SparseTextEncoder(folder, {}, "cpu", "float32", BUDGET).encode_documents(TEXTS).toarray(),
-    "stanford": lambda folder: LateInteractionEncoder(
-        folder, {"query_length": 8}, "cpu", "float32", BUDGET
+    "splade": lambda folder: opened(SparseTextEncoder, folder, {}, "float32", BUDGET).encode_documents(TEXTS).toarray(),
+    "stanford": lambda folder: opened(
+        LateInteractionEncoder, folder, {"query_length": 8}, "float32", BUDGET
     ).encode_documents(TEXTS)[0],
-    "term-weights": lambda folder: TermWeighter(folder, {}, "cpu", "float32", BUDGET).weigh(TEXTS),
+    "term-weights": lambda folder: opened(TermWeighter, folder, {}, "float32", BUDGET).weigh(TEXTS),
     "electra": lambda folder: scores(folder, "cross-encoder"),
     "seq2seq": lambda folder: scores(folder, "seq2seq-reranker"),
-    "query-generator": lambda folder: QueryGenerator(folder, {}, "cpu", "float32", BUDGET).generate(TEXTS, 3, 0),
+    "query-generator": lambda folder: opened(QueryGenerator, folder, {}).generate(TEXTS, per_text=3, seed=0),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoints import opened
 from helpers import quick_first
 from test_encoders import BUDGET
 
@@ -128,15 +129,15 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models)
     texts = ["".join(choose.choices("abcdefghij    ", k=length)).strip() for length in (20, 300, 5000, 6000)]
     queries = [texts[row] for row in (0, 2, 3, 3, 2)]
     documents = [texts[row] for row in (3, 3, 2, 1, 0)]
-    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96}, "float32", BUDGET)
     pairs = list(zip(queries, documents, strict=True))
     import torch
 
     expected = scorer.model.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False)
     np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)
-    dense = DenseEncoder(tiny_models["dense"], {"similarity": "dot", "max_length": 96}, "cpu", "float32", BUDGET)
+    dense = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "max_length": 96}, "float32", BUDGET)
     np.testing.assert_allclose(dense.encode_documents(texts), dense.model.encode_document(texts), atol=1e-4)
-    mono = Seq2SeqScorer(tiny_models["seq2seq"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    mono = opened(Seq2SeqScorer, tiny_models["seq2seq"], {"max_length": 96}, "float32", BUDGET)
     begun = [[mono.begin(text).text for text in side] for side in (queries, documents)]
     assert mono._tokens(*begun) == mono._tokens(queries, documents)
     assert sum(map(len, begun[1])) < sum(map(len, documents))
@@ -144,7 +145,7 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models)
 
 def test_what_a_long_text_takes_does_not_grow_with_it(tiny_models):
     """Python's own memory: the text, cut, is not copied. (make bench-scale measures whole processes.)"""
-    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96}, "float32", BUDGET)
     text = "ab cd " * 10**6
     tracemalloc.start()
     scorer.begin(text, counted=False)

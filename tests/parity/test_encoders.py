@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpoints import opened
 
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, attention, token_batches
 
-BUDGET = {"cpu": 300, "cuda": 300}
+BUDGET = 300
 
 
 def _texts(count: int, seed: int = 0) -> list[str]:
@@ -38,7 +39,7 @@ def _mean_pooled(folder: Path, texts: list[str], limit: int) -> np.ndarray:
 def test_dense_vectors_equal_plain_transformers(tiny_models, similarity):
     texts = _texts(70)
     spec = {"similarity": similarity, "max_length": 48}
-    encoder = DenseEncoder(tiny_models["dense"], spec, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, tiny_models["dense"], spec, "float32", BUDGET)
     expected = _mean_pooled(tiny_models["dense"], texts, 48)
     if similarity == "cosine":
         expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
@@ -48,7 +49,7 @@ def test_dense_vectors_equal_plain_transformers(tiny_models, similarity):
 def test_prompts_stand_before_queries_and_documents(tiny_models):
     texts = _texts(5)
     spec = {"similarity": "dot", "prompts": {"query": "ab: ", "document": "cd: "}}
-    encoder = DenseEncoder(tiny_models["dense"], spec, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, tiny_models["dense"], spec, "float32", BUDGET)
     for encode, prompt in ((encoder.encode_queries, "ab: "), (encoder.encode_documents, "cd: ")):
         expected = _mean_pooled(tiny_models["dense"], [prompt + text for text in texts], 128)
         np.testing.assert_allclose(encode(texts), expected, atol=1e-5, rtol=1e-4)
@@ -56,8 +57,8 @@ def test_prompts_stand_before_queries_and_documents(tiny_models):
 
 def test_bfloat16_is_near_float32_and_pooled_in_float32(tiny_models):
     texts, spec = _texts(40), {"similarity": "cosine"}
-    exact = DenseEncoder(tiny_models["dense"], spec, "cpu", "float32", BUDGET).encode_documents(texts)
-    low = DenseEncoder(tiny_models["dense"], spec, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    exact = opened(DenseEncoder, tiny_models["dense"], spec, "float32", BUDGET).encode_documents(texts)
+    low = opened(DenseEncoder, tiny_models["dense"], spec, "bfloat16", BUDGET).encode_documents(texts)
     assert low.dtype == np.float32
     assert ((exact * low).sum(axis=1) > 0.995).all()
     rounded = (low.view(np.uint32) & 0xFFFF) == 0  # values that bfloat16 could hold
@@ -98,7 +99,7 @@ def test_cross_encoder_gives_raw_logits(tiny_models):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     queries, documents = _texts(40, seed=1), _texts(40, seed=2)
-    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {"max_length": 96}, "cpu", "float32", BUDGET)
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96}, "float32", BUDGET)
     folder = tiny_models["cross-encoder"]
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
     expected = []
@@ -122,14 +123,14 @@ def test_batches_hold_every_text_once_within_the_budget():
 
 
 def test_no_texts_give_no_vectors(tiny_models):
-    encoder = DenseEncoder(tiny_models["dense"], {"similarity": "dot"}, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", BUDGET)
     assert encoder.encode_documents([]).shape == (0, 32)
 
 
 def test_a_folder_that_is_no_model_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(DataError, match=str(tmp_path)):
-        DenseEncoder(tmp_path, {"similarity": "dot"}, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, tmp_path, {"similarity": "dot"}, "float32", BUDGET)
 
 
 def test_scores_and_vectors_are_finished_in_float32(tiny_models, tmp_path):
@@ -138,14 +139,14 @@ def test_scores_and_vectors_are_finished_in_float32(tiny_models, tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense
 
-    scorer = CrossEncoderScorer(tiny_models["cross-encoder"], {}, "cpu", "bfloat16", BUDGET)
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {}, "bfloat16", BUDGET)
     scores = scorer.score(_texts(40, seed=1), _texts(40, seed=2))
     assert ((scores.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
 
     model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
     torch.manual_seed(0)
     SentenceTransformer(modules=[*model, Dense(32, 16)], device="cpu").save_pretrained(str(tmp_path))
-    vectors = DenseEncoder(tmp_path, {"similarity": "cosine"}, "cpu", "bfloat16", BUDGET).encode_documents(_texts(30))
+    vectors = opened(DenseEncoder, tmp_path, {"similarity": "cosine"}, "bfloat16", BUDGET).encode_documents(_texts(30))
     assert ((vectors.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
@@ -160,11 +161,11 @@ def test_weights_that_are_missing_are_not_made_up(tiny_models, tmp_path):
     kept = {name: value for name, value in weights.items() if "layer.1." not in name}
     save_file(kept, tmp_path / "dense/model.safetensors", metadata={"format": "pt"})
     with pytest.raises(DataError, match=r"no whole SentenceTransformer: it lacks \d+ weights, encoder.layer.1"):
-        DenseEncoder(tmp_path / "dense", {"similarity": "dot"}, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, tmp_path / "dense", {"similarity": "dot"}, "float32", BUDGET)
     with pytest.raises(DataError, match=r"no whole CrossEncoder: it lacks 2 weights, classifier"):
-        CrossEncoderScorer(tiny_models["dense"], {}, "cpu", "float32", BUDGET)
+        opened(CrossEncoderScorer, tiny_models["dense"], {}, "float32", BUDGET)
 
 
 def test_a_length_beyond_the_models_positions_is_refused(tiny_models):
     with pytest.raises(DataError, match="max_length is 512, but the model has positions for 128"):
-        DenseEncoder(tiny_models["dense"], {"similarity": "dot", "max_length": 512}, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "max_length": 512}, "float32", BUDGET)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkpoints import opened
 from helpers import quick_first
 from test_encoders import _texts
 
@@ -18,7 +19,7 @@ from beirgrid.data import collection
 from beirgrid.encoders import QueryGenerator, TermWeighter, query_generator
 from beirgrid.encoders.query_generator import Draw, random_numbers
 
-BUDGET = {"cpu": 300, "cuda": 300}
+BUDGET = 300
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def short_queries(monkeypatch):
 
 
 def _generator(folder: Path, budget: int = 3000, precision: str = "float32", **spec: Any) -> QueryGenerator:
-    return QueryGenerator(folder, spec, "cpu", precision, {"cpu": budget})
+    return opened(QueryGenerator, folder, spec, precision, budget)
 
 
 def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: int, limit: int) -> str:
@@ -54,7 +55,7 @@ def test_queries_are_drawn_from_the_likeliest_word_pieces_of_the_model(tiny_mode
 
     folder, texts = tiny_models["query-generator"], ["abc fed cab", "jab " * 30, "bad"]
     plain = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    found = _generator(folder, top_k=top_k, max_length=limit).generate(texts, 2, seed=5)
+    found = _generator(folder, top_k=top_k, max_length=limit).generate(texts, per_text=2, seed=5)
     for text, queries in zip(texts, found, strict=True):
         numbers = random_numbers(5, text, 2)
         assert queries == [_query(*plain, text, numbers[row], top_k, limit) for row in range(2)]
@@ -63,18 +64,18 @@ def test_queries_are_drawn_from_the_likeliest_word_pieces_of_the_model(tiny_mode
 def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
     folder = tiny_models["query-generator"]
     texts = [text for text in _texts(12) if text]
-    found = _generator(folder, 10**6).generate(texts, 3, seed=1)
-    assert found == _generator(folder, 1).generate(texts, 3, seed=1)  # each text a batch of its own
-    assert found[::-1] == _generator(folder, 700).generate(texts[::-1], 3, seed=1)
-    assert [queries[:1] for queries in found] == _generator(folder).generate(texts, 1, seed=1)
-    other = _generator(folder).generate(texts, 3, seed=2)
+    found = _generator(folder, 10**6).generate(texts, per_text=3, seed=1)
+    assert found == _generator(folder, 1).generate(texts, per_text=3, seed=1)  # each text a batch of its own
+    assert found[::-1] == _generator(folder, 700).generate(texts[::-1], per_text=3, seed=1)
+    assert [queries[:1] for queries in found] == _generator(folder).generate(texts, per_text=1, seed=1)
+    other = _generator(folder).generate(texts, per_text=3, seed=2)
     assert all(mine != others for mine, others in zip(found, other, strict=True))
     assert len({query for queries in found for query in queries}) > 2 * len(texts)
 
 
 def test_a_blank_document_has_no_queries(tiny_models, short_queries):
-    assert _generator(tiny_models["query-generator"]).generate(["", "abc", " \n"], 2, seed=0)[::2] == [[], []]
-    assert _generator(tiny_models["query-generator"]).generate([], 2, seed=0) == []
+    assert _generator(tiny_models["query-generator"]).generate(["", "abc", " \n"], per_text=2, seed=0)[::2] == [[], []]
+    assert _generator(tiny_models["query-generator"]).generate([], per_text=2, seed=0) == []
 
 
 def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, short_queries, tmp_path):
@@ -84,8 +85,8 @@ def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, s
     settings = GenerationConfig.from_pretrained(tmp_path / "beams")
     settings.update(num_beams=3, repetition_penalty=5.0, min_length=12, max_length=14, top_k=1, do_sample=True)
     settings.save_pretrained(tmp_path / "beams")
-    plain = _generator(tiny_models["query-generator"]).generate(["abc"], 3, seed=0)
-    beams = _generator(tmp_path / "beams").generate(["abc"], 3, seed=0)
+    plain = _generator(tiny_models["query-generator"]).generate(["abc"], per_text=3, seed=0)
+    beams = _generator(tmp_path / "beams").generate(["abc"], per_text=3, seed=0)
     assert plain == beams
 
 
@@ -112,7 +113,7 @@ def test_low_precision_samples_from_float32_logits(tiny_models, short_queries):
     low = _generator(tiny_models["query-generator"], precision="bfloat16")
     assert low.model.get_output_embeddings().weight.dtype.itemsize == 4
     assert low.model.encoder.block[0].layer[0].SelfAttention.q.weight.dtype.itemsize == 2
-    assert all(query for queries in low.generate(texts, 4, seed=0) for query in queries)
+    assert all(query for queries in low.generate(texts, per_text=4, seed=0) for query in queries)
 
 
 def _frequencies(folder: Path, text: str, limit: int, smooth: Any, least: int) -> dict[str, int]:
@@ -141,14 +142,14 @@ def _frequencies(folder: Path, text: str, limit: int, smooth: Any, least: int) -
 )
 def test_term_weights_equal_plain_transformers(tiny_models, spec, smooth, least):
     folder, texts = tiny_models["term-weights"], _texts(40)
-    found = TermWeighter(folder, {**spec, "max_length": 48}, "cpu", "float32", BUDGET).weigh(texts)
+    found = opened(TermWeighter, folder, {**spec, "max_length": 48}, "float32", BUDGET).weigh(texts)
     assert found == [_frequencies(folder, text, 48, smooth, least) for text in texts]
     assert any(len(terms) < len(set(text.split())) for terms, text in zip(found, texts, strict=True))
 
 
 def test_words_past_the_limit_and_blank_documents_have_no_terms(tiny_models):
     spec = {"max_length": 12, "keep_terms": True}
-    weighter = TermWeighter(tiny_models["term-weights"], spec, "cpu", "float32", BUDGET)
+    weighter = opened(TermWeighter, tiny_models["term-weights"], spec, "float32", BUDGET)
     long, blank = weighter.weigh(["abc " * 3 + "jihgf", ""])
     assert (list(long), blank) == (["abc", "j"], {})  # 12 word pieces with [CLS] and [SEP]
 
@@ -156,7 +157,7 @@ def test_words_past_the_limit_and_blank_documents_have_no_terms(tiny_models):
 def test_low_precision_term_weights_are_near(tiny_models):
     texts = _texts(20)
     both = [
-        TermWeighter(tiny_models["term-weights"], {"keep_terms": True}, "cpu", precision, BUDGET).weigh(texts)
+        opened(TermWeighter, tiny_models["term-weights"], {"keep_terms": True}, precision, BUDGET).weigh(texts)
         for precision in ("float32", "bfloat16")
     ]
     exact, low = (np.array([f for terms in found for f in terms.values()]) for found in both)
@@ -178,21 +179,21 @@ def test_nan_weights_are_refused(tiny_models, tmp_path):
     layer = "encoder.block.0.layer.0.SelfAttention.q.weight"
     generator = _generator(_broken(tiny_models["query-generator"], tmp_path / "t5", layer))
     with pytest.raises(DataError, match=r"gives NaN or infinite values.*first 'abc'"):
-        generator.generate(["abc"], 2, seed=0)
+        generator.generate(["abc"], per_text=2, seed=0)
     broken = _broken(tiny_models["term-weights"], tmp_path / "bert", "classifier.weight")
     with pytest.raises(DataError, match=r"gives NaN or infinite values.*first 'abc'"):
-        TermWeighter(broken, {}, "cpu", "float32", BUDGET).weigh(["abc"])
+        opened(TermWeighter, broken, {}, "float32", BUDGET).weigh(["abc"])
 
 
 def test_what_is_no_such_model_is_refused(tiny_models, tmp_path):
     from checkpoints import save_term_weights
 
     with pytest.raises(DataError, match="max_length is 200, but the model has positions for 128 word pieces"):
-        TermWeighter(tiny_models["term-weights"], {"max_length": 200}, "cpu", "float32", BUDGET)
+        opened(TermWeighter, tiny_models["term-weights"], {"max_length": 200}, "float32", BUDGET)
     with pytest.raises(DataError, match=r"has 2 labels; term weights are one number per word piece"):
-        TermWeighter(save_term_weights(tmp_path / "two", labels=2), {}, "cpu", "float32", BUDGET)
+        opened(TermWeighter, save_term_weights(tmp_path / "two", labels=2), {}, "float32", BUDGET)
     with pytest.raises(DataError, match="lacks 2 weights, classifier"):
-        TermWeighter(tiny_models["dense"], {}, "cpu", "float32", BUDGET)
+        opened(TermWeighter, tiny_models["dense"], {}, "float32", BUDGET)
     with pytest.raises(DataError, match="cannot be loaded as a AutoModelForSeq2SeqLM"):
         _generator(tiny_models["term-weights"])
 
@@ -230,7 +231,7 @@ def test_random_numbers_are_uniform_and_the_texts_own():
 def test_many_queries_are_sampled_in_rounds(tiny_models, short_queries, monkeypatch):
     """GPL asks for as many of a small corpus as memory would not hold at once; the same queries come of it."""
     model, texts = _generator(tiny_models["query-generator"]), ["abc fed cab", "", "jab hid"]
-    whole = model.generate(texts, 5, seed=3)
+    whole = model.generate(texts, per_text=5, seed=3)
     monkeypatch.setattr(query_generator, "AT_ONCE", 2)
-    assert model.generate(texts, 5, seed=3) == whole
+    assert model.generate(texts, per_text=5, seed=3) == whole
     assert [len(found) for found in whole] == [5, 0, 5]

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beirgrid.data import runs
-from beirgrid.stages import fuse
+from beirgrid.data import fusion, runs
 
 Scores = dict[str, float]
 
@@ -124,7 +123,7 @@ def assert_equal(got: runs.Run, expected: dict[str, Scores]) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reciprocal_rank_fusion(shape: str, count: int, k: int) -> None:
     parts = random_parts(shape, count)
-    got = fuse.fuse([rankings(part) for part in parts], "rrf", 1000, k=k)
+    got = fusion.fuse([rankings(part) for part in parts], "rrf", 1000, k=k)
     assert_equal(got, slow_fusion(parts, lambda scores: reciprocal_ranks(scores, k), [1.0] * count))
 
 
@@ -133,35 +132,35 @@ def test_reciprocal_rank_fusion(shape: str, count: int, k: int) -> None:
 @pytest.mark.parametrize("shape", ["distinct", "ties"])
 def test_weighted_sum(shape: str, norm: str, weights: list[float]) -> None:
     parts = random_parts(shape, len(weights))
-    got = fuse.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=weights)
+    got = fusion.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=weights)
     assert_equal(got, slow_fusion(parts, NORMS[norm], weights))
 
 
 @pytest.mark.parametrize("norm", ["min-max", "sum", "zmuv"])
 def test_weighted_sum_of_negative_scores(norm: str) -> None:
     parts = random_parts("logits", 2)
-    got = fuse.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=[0.5, 0.5])
+    got = fusion.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=[0.5, 0.5])
     assert_equal(got, slow_fusion(parts, NORMS[norm], [0.5, 0.5]))
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_equal_scores_fuse_to_equal_scores(norm: str) -> None:
     parts = [{"q": dict.fromkeys("9aé𝔘", single(0.1))}, {"q": dict.fromkeys("9b", 7.0)}]
-    got = fuse.fuse([rankings(part) for part in parts], "wsum", 10, norm=norm, weights=[0.5, 0.5])
+    got = fusion.fuse([rankings(part) for part in parts], "wsum", 10, norm=norm, weights=[0.5, 0.5])
     assert_equal(got, slow_fusion(parts, NORMS[norm], [0.5, 0.5]))
 
 
 @pytest.mark.parametrize("method", ["rrf", "wsum"])
 def test_disjoint_documents_alternate(method: str) -> None:
     parts = [{"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"x": 30.0, "y": 20.0, "z": 10.0}}]
-    got = fuse.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
+    got = fusion.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
     assert got["q"].ids == ["x", "a", "y", "b", "z", "c"]
 
 
 @pytest.mark.parametrize("method", ["rrf", "wsum"])
 def test_disjoint_queries_keep_their_only_ranking(method: str) -> None:
     parts = [{"1": {"a": 3.0, "b": 2.0}}, {"2": {"9": 1.0, "10": 1.0, "a": 0.5}}]
-    got = fuse.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
+    got = fusion.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
     assert {query: ranking.ids for query, ranking in got.items()} == {"1": ["a", "b"], "2": ["9", "10", "a"]}
 
 
@@ -169,8 +168,8 @@ def test_disjoint_queries_keep_their_only_ranking(method: str) -> None:
 @pytest.mark.parametrize("method", ["rrf", "wsum"])
 def test_depth_cuts_the_canonical_order(method: str, depth: int) -> None:
     parts = [rankings(part) for part in random_parts("ties", 2)]
-    whole = fuse.fuse(parts, method, 10**6, weights=[0.5, 0.5])
-    cut = fuse.fuse(parts, method, depth, weights=[0.5, 0.5])
+    whole = fusion.fuse(parts, method, 10**6, weights=[0.5, 0.5])
+    cut = fusion.fuse(parts, method, depth, weights=[0.5, 0.5])
     assert {q: r.ids for q, r in cut.items()} == {q: r.ids[:depth] for q, r in whole.items()}
     assert {q: r.scores.tolist() for q, r in cut.items()} == {q: r.scores[:depth].tolist() for q, r in whole.items()}
 
@@ -178,13 +177,13 @@ def test_depth_cuts_the_canonical_order(method: str, depth: int) -> None:
 def test_rankings_without_documents() -> None:
     empty = runs.canonical("q", [], [])
     full = runs.canonical("q", ["a", "b"], [2.0, 1.0])
-    assert fuse.fuse([{"q": empty}, {"q": full}], "rrf", 10)["q"].ids == ["a", "b"]
-    assert fuse.fuse([{"q": empty}, {"q": empty}], "rrf", 10)["q"].ids == []
-    assert fuse.fuse([{}, {}], "rrf", 10) == {}
+    assert fusion.fuse([{"q": empty}, {"q": full}], "rrf", 10)["q"].ids == ["a", "b"]
+    assert fusion.fuse([{"q": empty}, {"q": empty}], "rrf", 10)["q"].ids == []
+    assert fusion.fuse([{}, {}], "rrf", 10) == {}
 
 
 def test_the_querys_own_document_takes_no_rank() -> None:
     parts = [rankings({"q": {"q": 9.0, "a": 2.0, "b": 1.0}}), rankings({"q": {"b": 5.0, "q": 4.0}})]
-    fused = fuse.fuse(parts, "rrf", 10, k=60)["q"]
+    fused = fusion.fuse(parts, "rrf", 10, k=60)["q"]
     assert fused.ids == ["b", "a"]
     assert fused.scores.tolist() == pytest.approx([1 / 62 + 1 / 61, 1 / 61], rel=1e-6)

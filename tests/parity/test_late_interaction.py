@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checkpoints import save_dense, save_pylate
+from checkpoints import opened, save_dense, save_pylate
 from helpers import quick_first
 
 from beirgrid.__main__ import main
@@ -23,7 +23,7 @@ from beirgrid.encoders import LateInteractionEncoder
 from beirgrid.search import maxsim
 from beirgrid.search.maxsim import TokenShard, TokenVectors
 
-BUDGET = {"cpu": 300, "cuda": 300}
+BUDGET = 300
 SPEC = {"family": "late-interaction", "max_length": 48, "query_length": 24}
 MARKERS = {"late-interaction": ("[Q] ", "[D] "), "stanford": ("[unused0]", "[unused1]")}
 
@@ -70,7 +70,7 @@ class Paper:
 
 
 def _encoder(folder: Path, precision: str = "float32", **changes: int) -> LateInteractionEncoder:
-    return LateInteractionEncoder(folder, {**SPEC, **changes}, "cpu", precision, BUDGET)
+    return opened(LateInteractionEncoder, folder, {**SPEC, **changes}, precision, BUDGET)
 
 
 @pytest.mark.slow
@@ -92,8 +92,8 @@ def test_token_vectors_and_scores_equal_the_papers(tiny_models, layout):
 
 
 def test_lengths_are_the_checkpoints_unless_the_entry_says_more(tiny_models):
-    encoder = LateInteractionEncoder(
-        tiny_models["late-interaction"], {"family": "late-interaction"}, "cpu", "float32", BUDGET
+    encoder = opened(
+        LateInteractionEncoder, tiny_models["late-interaction"], {"family": "late-interaction"}, "float32", BUDGET
     )
     assert encoder.encode_queries(["a", "b " * 100]).counts.tolist() == [32, 32]
     assert encoder.encode_documents(["b " * 200]).counts.tolist() == [100]
@@ -302,7 +302,7 @@ def _run(*arguments: str | Path) -> int:
 def _encode(folder: Path, checkpoint: Path, corpus: Path) -> int:
     return _run(
         *("encode", "--model", json.dumps(SPEC), "--checkpoint", checkpoint, "--corpus", corpus, "--device", "cpu"),
-        *("--shard-size", 1000, "--output", folder / "0.tokens", "--made", folder / "0.json"),
+        *("--shard-size", 1000, "--output", folder / "0.tokens", "--record", folder / "0.json"),
     )
 
 
@@ -311,23 +311,15 @@ def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path, c
     pq.write_table(pa.table([["q"], ["ab cd"]], schema=collection.QUERIES_SCHEMA), queries)
     tokens, made = tmp_path / "0.tokens", tmp_path / "made.json"
     assert _encode(tmp_path, tiny_models["late-interaction"], corpus) == 0
-    assert _run("index", "late", "--tokens", tokens, "--output", tmp_path / "0.faiss", "--made", made) == 0
-    retrieve = (
-        "retrieve",
-        "late",
-        "--system",
-        "x",
-        "--model",
-        json.dumps(SPEC),
-        "--corpus",
-        corpus,
-        "--shards",
-        tokens,
+    assert (
+        _run("index", "late-interaction", "--vectors", tokens, "--output", tmp_path / "0.faiss", "--record", made) == 0
     )
-    retrieve += ("--queries", queries, "--output", tmp_path / "x.run.gz", "--made", made, "--device", "cpu")
+    retrieve = ("retrieve", "late-interaction", "--system", "x", "--model", json.dumps(SPEC), "--corpus", corpus)
+    retrieve += ("--tokens", tokens)
+    retrieve += ("--queries", queries, "--output", tmp_path / "x.run.gz", "--record", made, "--device", "cpu")
     wider = save_pylate(tmp_path / "wider", dimension=24)
     found = []
-    for search in (("--indexes", tmp_path / "0.faiss"), ()):
+    for search in (("--indexes", tmp_path / "0.faiss", "--candidates", 100), ()):
         assert _run(*retrieve, *search, "--checkpoint", tiny_models["late-interaction"]) == 0
         found.append(runs.read(tmp_path / "x.run.gz")["q"])
         capsys.readouterr()

@@ -23,7 +23,8 @@ import pytest
 import pytrec_eval
 from beir.retrieval import custom_metrics
 
-from beirgrid.data import collection, metrics, runs
+from beirgrid.data import metrics, runs
+from beirgrid.data.qrels import read as read_qrels
 
 Grades = dict[str, dict[str, int]]
 Scores = dict[str, dict[str, float]]
@@ -323,7 +324,7 @@ def test_command_line_end_to_end(tmp_path: Path, root: Path) -> None:
     qrels, run = random_collection("beyond-float32", 80)
     write_qrels(tmp_path / "qrels.tsv", qrels)
     write_text(tmp_path / "some.run", run)
-    assert collection.read_qrels(tmp_path / "qrels.tsv") == qrels
+    assert read_qrels(tmp_path / "qrels.tsv") == qrels
     output, per_query = tmp_path / "metrics.json", tmp_path / "per_query.parquet"
     command = [sys.executable, "-m", "beirgrid", "evaluate", "--system", "s", "--dataset", "d", "--run"]
     command += [tmp_path / "some.run", "--qrels", tmp_path / "qrels.tsv", "--output", output]

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from checkpoints import opened
 from helpers import quick_first
 
 from beirgrid.core.errors import DataError
 from beirgrid.data.collection import Document
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer
 
-BUDGET = {"cpu": 300, "cuda": 300}
+BUDGET = 300
 
 
 def _texts(count: int, seed: int = 0) -> list[str]:
@@ -55,7 +56,7 @@ def _rankings(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
 def test_a_plain_checkpoint_is_pooled_as_its_entry_says(tiny_models, kind, pooling):
     texts = _texts(30)
     spec = {"similarity": "dot", "pooling": pooling, "max_length": 48}
-    vectors = DenseEncoder(tiny_models[kind], spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    vectors = opened(DenseEncoder, tiny_models[kind], spec, "float32", BUDGET).encode_documents(texts)
     expected = _hidden(tiny_models[kind], texts, 48, pooling)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
     np.testing.assert_array_equal(_rankings(vectors[:5], vectors[5:]), _rankings(expected[:5], expected[5:]))
@@ -65,8 +66,8 @@ def test_both_towers_of_dpr(tiny_models):
     spec = {"similarity": "dot", "pooling": "pooler", "max_length": 64}
     documents = [Document(str(i), f"title {i}", text).join(" [SEP] ") for i, text in enumerate(_texts(30))]
     queries = _texts(8, seed=1)
-    context = DenseEncoder(tiny_models["dpr-context"], spec, "cpu", "float32", BUDGET).encode_documents(documents)
-    question = DenseEncoder(tiny_models["dpr-question"], spec, "cpu", "float32", BUDGET).encode_queries(queries)
+    context = opened(DenseEncoder, tiny_models["dpr-context"], spec, "float32", BUDGET).encode_documents(documents)
+    question = opened(DenseEncoder, tiny_models["dpr-question"], spec, "float32", BUDGET).encode_queries(queries)
     expected = _hidden(tiny_models["dpr-context"], documents, 64, "pooler", "DPRContextEncoder")
     asked = _hidden(tiny_models["dpr-question"], queries, 64, "pooler", "DPRQuestionEncoder")
     np.testing.assert_allclose(context, expected, atol=1e-4)
@@ -88,7 +89,7 @@ def test_title_and_text_are_a_pair_to_dpr(tiny_models):
 def test_a_decoder_gives_its_last_token_whatever_the_padding(tiny_models, tmp_path, side):
     texts = _texts(30)
     folder = shutil.copytree(tiny_models["decoder"], tmp_path / side)
-    encoder = DenseEncoder(folder, {"similarity": "cosine", "max_length": 100}, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, folder, {"similarity": "cosine", "max_length": 100}, "float32", BUDGET)
     assert encoder.model.tokenizer.padding_side == "left"
     encoder.model.tokenizer.padding_side = side
     expected = _hidden(tiny_models["decoder"], texts, 100, "lasttoken")
@@ -97,22 +98,24 @@ def test_a_decoder_gives_its_last_token_whatever_the_padding(tiny_models, tmp_pa
 
 
 def test_a_truncated_text_still_ends_with_the_decoders_last_token(tiny_models):
-    encoder = DenseEncoder(tiny_models["decoder"], {"similarity": "cosine", "max_length": 20}, "cpu", "float32", BUDGET)
+    encoder = opened(
+        DenseEncoder, tiny_models["decoder"], {"similarity": "cosine", "max_length": 20}, "float32", BUDGET
+    )
     features = encoder.model.tokenize(["a" * 100, "b"])
     assert set(features["input_ids"][:, -1].tolist()) == {encoder.model.tokenizer.eos_token_id}
 
 
 def test_a_decoder_in_bfloat16_is_near_float32(tiny_models):
     texts, spec = _texts(40), {"similarity": "cosine", "max_length": 100}
-    exact = DenseEncoder(tiny_models["decoder"], spec, "cpu", "float32", BUDGET).encode_documents(texts)
-    low = DenseEncoder(tiny_models["decoder"], spec, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    exact = opened(DenseEncoder, tiny_models["decoder"], spec, "float32", BUDGET).encode_documents(texts)
+    low = opened(DenseEncoder, tiny_models["decoder"], spec, "bfloat16", BUDGET).encode_documents(texts)
     assert ((exact * low).sum(axis=1) > 0.99).all()
 
 
 def test_instructions_stand_before_the_queries_of_a_decoder(tiny_models):
     queries, prompt = _texts(6), "Instruct: find\nQuery:"
     spec = {"similarity": "cosine", "prompts": {"query": prompt}, "max_length": 128}
-    vectors = DenseEncoder(tiny_models["decoder"], spec, "cpu", "float32", BUDGET).encode_queries(queries)
+    vectors = opened(DenseEncoder, tiny_models["decoder"], spec, "float32", BUDGET).encode_queries(queries)
     expected = _hidden(tiny_models["decoder"], [prompt + query for query in queries], 128, "lasttoken")
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
@@ -132,7 +135,7 @@ def test_a_gtr_checkpoint_is_projected_after_the_mean(tiny_models):
     from transformers import AutoTokenizer, T5EncoderModel
 
     texts, folder = _texts(40), tiny_models["gtr"]
-    encoder = DenseEncoder(folder, GTR, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, folder, GTR, "float32", BUDGET)
     assert encoder.dimension == 24
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = T5EncoderModel.from_pretrained(folder, dtype=torch.float32)
@@ -147,17 +150,21 @@ def test_a_gtr_checkpoint_is_projected_after_the_mean(tiny_models):
     vectors = encoder.encode_documents(texts)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
     np.testing.assert_array_equal(encoder.encode_queries(texts), vectors)
-    low = DenseEncoder(folder, GTR, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    low = opened(DenseEncoder, folder, GTR, "bfloat16", BUDGET).encode_documents(texts)
     assert ((vectors * low).sum(axis=1) > 0.99).all()
 
 
 def test_a_t5_never_takes_float16_of_itself(tiny_models, monkeypatch):
     """On a GPU without bfloat16, auto means float16, in which T5 overflows."""
-    from beirgrid.encoders import base
+    from beirgrid.core.compute import Runtime
 
-    monkeypatch.setattr(base, "pick_precision", lambda wanted, device: "float16" if wanted == "auto" else wanted)
+    def resolve(runtime, precision=None):
+        wanted = precision or runtime.precision
+        return "float16" if wanted == "auto" else wanted
+
+    monkeypatch.setattr(Runtime, "resolve", resolve)
     taken = {
-        (kind, wanted): DenseEncoder(tiny_models[kind], spec, "cpu", wanted, BUDGET).facts()["precision"]
+        (kind, wanted): opened(DenseEncoder, tiny_models[kind], spec, wanted, BUDGET).facts()["precision"]
         for kind, spec in (("gtr", GTR), ("sgpt", SGPT))
         for wanted in ("auto", "float16", "bfloat16")
     }
@@ -187,12 +194,12 @@ def _sgpt(folder: Path, texts: list[str], opening: str, closing: str, limit: int
 @pytest.mark.parametrize("kind", quick_first(["sgpt", "sgpt-j"]))
 def test_sgpts_brackets_and_position_weighted_mean(tiny_models, kind):
     texts = ["", "[ab]", "{ab}", "a" * 38, "a" * 39, *_texts(30)]
-    encoder = DenseEncoder(tiny_models[kind], SGPT, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, tiny_models[kind], SGPT, "float32", BUDGET)
     documents, queries = encoder.encode_documents(texts), encoder.encode_queries(texts)
     np.testing.assert_allclose(documents, _sgpt(tiny_models[kind], texts, "{", "}", 40), atol=1e-4)
     np.testing.assert_allclose(queries, _sgpt(tiny_models[kind], texts, "[", "]", 40), atol=1e-4)
     np.testing.assert_array_equal(encoder.encode_documents(texts), documents)  # after queries too
-    low = DenseEncoder(tiny_models[kind], SGPT, "cpu", "bfloat16", BUDGET).encode_documents(texts)
+    low = opened(DenseEncoder, tiny_models[kind], SGPT, "bfloat16", BUDGET).encode_documents(texts)
     assert ((documents * low).sum(axis=1) > 0.99).all()
 
 
@@ -200,12 +207,12 @@ def test_a_plain_decoder_without_padding_is_pooled_as_its_entry_says(tiny_models
     folder = shutil.copytree(tiny_models["sgpt"], tmp_path / "gpt", ignore=shutil.ignore_patterns("modules.json"))
     texts = [text for text in _texts(30) if text]
     spec = {"similarity": "dot", "pooling": "weightedmean", "max_length": 40}
-    vectors = DenseEncoder(folder, spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    vectors = opened(DenseEncoder, folder, spec, "float32", BUDGET).encode_documents(texts)
     np.testing.assert_allclose(vectors, _hidden(folder, texts, 40, "weightedmean"), atol=1e-4)
 
 
 def test_brackets_count_as_tokens_and_survive_truncation(tiny_models):
-    encoder = DenseEncoder(tiny_models["sgpt"], SGPT, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, tiny_models["sgpt"], SGPT, "float32", BUDGET)
     encoder.encode_queries(["a"])
     tokenizer = encoder.model.tokenizer
     rows = encoder.model.tokenize(["a" * 100, "b"])["input_ids"].tolist()
@@ -223,7 +230,7 @@ def test_a_bracket_that_merges_with_the_text_stays_a_token(tiny_models, tmp_path
     vocabulary["{a"] = vocabulary.pop(swapped)
     tokenizer["model"]["merges"] = [["{", "a"]]
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    encoder = DenseEncoder(folder, SGPT, "cpu", "float32", BUDGET)
+    encoder = opened(DenseEncoder, folder, SGPT, "float32", BUDGET)
     encoder.encode_documents(["abc"])
     [ids] = encoder.model.tokenize(["abc"])["input_ids"].tolist()
     assert encoder.model.tokenizer.convert_ids_to_tokens(ids) == ["{", "a", "b", "c", "}"]
@@ -232,20 +239,20 @@ def test_a_bracket_that_merges_with_the_text_stays_a_token(tiny_models, tmp_path
 def test_brackets_that_the_vocabulary_lacks_are_refused(tiny_models):
     spec = {**SGPT, "brackets": {"query": ["[[", "]]"]}}
     with pytest.raises(DataError, match=r"brackets.query: the tokenizer of \S+ has no token '\[\['"):
-        DenseEncoder(tiny_models["sgpt"], spec, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, tiny_models["sgpt"], spec, "float32", BUDGET)
 
 
 def test_how_a_checkpoint_is_pooled_is_never_guessed(tiny_models):
     with pytest.raises(DataError, match=r"does not say how it is pooled \(no modules.json\)"):
-        DenseEncoder(tiny_models["bert"], {"similarity": "dot"}, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, tiny_models["bert"], {"similarity": "dot"}, "float32", BUDGET)
     with pytest.raises(DataError, match=r"pooling is cls, but the checkpoint's modules.json has it mean"):
-        DenseEncoder(tiny_models["dense"], {"similarity": "dot", "pooling": "cls"}, "cpu", "float32", BUDGET)
-    DenseEncoder(tiny_models["dense"], {"similarity": "dot", "pooling": "mean"}, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "pooling": "cls"}, "float32", BUDGET)
+    opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "pooling": "mean"}, "float32", BUDGET)
 
 
 def test_a_tower_of_another_architecture_is_refused(tiny_models):
     with pytest.raises(DataError, match="cannot be loaded"):
-        DenseEncoder(tiny_models["distilbert"], {"similarity": "dot", "pooling": "pooler"}, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, tiny_models["distilbert"], {"similarity": "dot", "pooling": "pooler"}, "float32", BUDGET)
 
 
 def test_weights_stored_in_half_precision_compute_in_float32(tiny_models, tmp_path):
@@ -258,7 +265,7 @@ def test_weights_stored_in_half_precision_compute_in_float32(tiny_models, tmp_pa
     shutil.copytree(folder, tmp_path / "whole")
     whole.save_pretrained(tmp_path / "whole")
     texts, spec = _texts(20), {"similarity": "dot", "pooling": "mean"}
-    vectors = DenseEncoder(folder, spec, "cpu", "float32", BUDGET).encode_documents(texts)
+    vectors = opened(DenseEncoder, folder, spec, "float32", BUDGET).encode_documents(texts)
     np.testing.assert_allclose(vectors, _hidden(tmp_path / "whole", texts, 128, "mean"), atol=1e-4)
 
 
@@ -281,7 +288,7 @@ def _odds(folder: Path, prompts: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_seq2seq_scores_are_the_log_odds_of_true(tiny_models):
     queries, documents = _texts(40, seed=1), _texts(40, seed=2)
-    scorer = Seq2SeqScorer(tiny_models["seq2seq"], {"max_length": 512}, "cpu", "float32", BUDGET)
+    scorer = opened(Seq2SeqScorer, tiny_models["seq2seq"], {"max_length": 512}, "float32", BUDGET)
     scores = scorer.score(queries, documents)
     prompts = [f"Query: {q} Document: {d} Relevant:" for q, d in zip(queries, documents, strict=True)]
     odds, logs = _odds(tiny_models["seq2seq"], prompts)
@@ -291,7 +298,7 @@ def test_seq2seq_scores_are_the_log_odds_of_true(tiny_models):
 
 
 def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
-    scorer = Seq2SeqScorer(tiny_models["seq2seq"], {"max_length": 60}, "cpu", "float32", BUDGET)
+    scorer = opened(Seq2SeqScorer, tiny_models["seq2seq"], {"max_length": 60}, "float32", BUDGET)
     tokens = scorer._tokens(["ab", "c" * 200], ["d" * 200, "e"])
     assert [len(ids) for ids in tokens] == [60, 60]
     assert {scorer.tokenizer.decode(ids[-3:]) for ids in tokens} == {"Relevant:</s>"}
@@ -302,8 +309,8 @@ def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
 
 def test_seq2seq_scores_in_bfloat16_are_finished_in_float32(tiny_models):
     queries, documents = _texts(40, seed=1), _texts(40, seed=2)
-    exact = Seq2SeqScorer(tiny_models["seq2seq"], {}, "cpu", "float32", BUDGET).score(queries, documents)
-    low = Seq2SeqScorer(tiny_models["seq2seq"], {}, "cpu", "bfloat16", BUDGET).score(queries, documents)
+    exact = opened(Seq2SeqScorer, tiny_models["seq2seq"], {}, "float32", BUDGET).score(queries, documents)
+    low = opened(Seq2SeqScorer, tiny_models["seq2seq"], {}, "bfloat16", BUDGET).score(queries, documents)
     assert ((low.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
     assert np.corrcoef(exact, low)[0, 1] > 0.99
 
@@ -313,7 +320,7 @@ def test_a_seq2seq_model_without_the_answers_is_refused(tiny_models, tmp_path):
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace("▁true", "▁right"))
     with pytest.raises(DataError, match="is no monoT5: its tokenizer has no ▁true and ▁false"):
-        Seq2SeqScorer(folder, {}, "cpu", "float32", BUDGET)
+        opened(Seq2SeqScorer, folder, {}, "float32", BUDGET)
 
 
 def test_an_electra_cross_encoder_gives_raw_logits(tiny_models):
@@ -322,7 +329,7 @@ def test_an_electra_cross_encoder_gives_raw_logits(tiny_models):
 
     queries, documents = _texts(30, seed=1), _texts(30, seed=2)
     folder = tiny_models["electra"]
-    scores = CrossEncoderScorer(folder, {"max_length": 96}, "cpu", "float32", BUDGET).score(queries, documents)
+    scores = opened(CrossEncoderScorer, folder, {"max_length": 96}, "float32", BUDGET).score(queries, documents)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = ElectraForSequenceClassification.from_pretrained(folder)
     expected = []

@@ -20,15 +20,15 @@ from helpers import beirgrid
 from beirgrid.core.errors import DataError
 from beirgrid.data import collection, runs
 from beirgrid.search import impact, lucene
+from beirgrid.search.flat import search_shards
 from beirgrid.stages import index
-from beirgrid.stages.retrieve import search_shards
 
 
 def _index(folder: Path, vectors: np.ndarray, number: int) -> Path:
     np.save(folder / f"{number}.npy", vectors)
     done = beirgrid(
-        *("index", "faiss", "--embeddings", folder / f"{number}.npy"),
-        *("--output", folder / f"{number}.faiss", "--made", folder / f"{number}.json"),
+        *("index", "dense", "--vectors", folder / f"{number}.npy"),
+        *("--output", folder / f"{number}.faiss", "--record", folder / f"{number}.json"),
     )
     assert done.returncode == 0, done.stderr
     return folder / f"{number}.faiss"
@@ -116,11 +116,11 @@ def test_bm25_equals_pyserini(tmp_path, root, fields):
             "corpus",
             "--name",
             "demo",
-            "--corpus",
+            "--entry",
             entry,
             "--output",
             corpus,
-            "--made",
+            "--record",
             tmp_path / "corpus.json",
         )
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from checkpoints import opened
 from test_encoders import BUDGET, _texts
 
 from beirgrid.core.errors import DataError
@@ -34,7 +35,7 @@ def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["splade", "distil-splade"])
 def test_splade_weights_equal_plain_transformers(tiny_models, kind, tmp_path):
     texts = _texts(50)
-    encoder = SparseTextEncoder(tiny_models[kind], {"max_length": 48}, "cpu", "float32", BUDGET)
+    encoder = opened(SparseTextEncoder, tiny_models[kind], {"max_length": 48}, "float32", BUDGET)
     expected = _splade(tiny_models[kind], texts, 48)
     assert (expected == 0).mean() > 0.05
     for encode in (encoder.encode_documents, encoder.encode_queries):
@@ -55,7 +56,7 @@ def test_a_saved_sparse_encoder_is_used_as_it_says(tiny_models, tmp_path, strate
     model = SparseEncoder(modules=[transformer, SpladePooling(strategy, activation)], device="cpu")
     model.save_pretrained(str(tmp_path))
     expected = model.encode_document(_texts(30), convert_to_sparse_tensor=False).numpy()
-    found = SparseTextEncoder(tmp_path, {}, "cpu", "float32", BUDGET).encode_documents(_texts(30)).toarray()
+    found = opened(SparseTextEncoder, tmp_path, {}, "float32", BUDGET).encode_documents(_texts(30)).toarray()
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -71,7 +72,7 @@ def test_weights_of_older_files_are_tied(tiny_models, tmp_path):
         matrix = weights.pop(embeddings)
         weights |= {name: matrix.clone() for name in kept}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        encoder = SparseTextEncoder(folder, {}, "cpu", "float32", BUDGET)
+        encoder = opened(SparseTextEncoder, folder, {}, "float32", BUDGET)
         np.testing.assert_allclose(encoder.encode_documents(["ab cd"]).toarray(), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -88,7 +89,7 @@ def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypa
         for term, weight in reference._compute_sparse_embeddings([text])[0]:
             expected[row, term] = weight
     spec = {"pooling": "sparta", "max_length": 48}
-    encoder = SparseTextEncoder(tiny_models["sparta"], spec, "cpu", "float32", BUDGET)
+    encoder = opened(SparseTextEncoder, tiny_models["sparta"], spec, "float32", BUDGET)
     found = encoder.encode_documents(texts)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-4, rtol=1e-4)
 
@@ -105,8 +106,8 @@ def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypa
 
 def test_low_precision_stays_near_and_no_texts_give_no_rows(tiny_models):
     texts = _texts(30)
-    exact = SparseTextEncoder(tiny_models["splade"], {}, "cpu", "float32", BUDGET).encode_documents(texts)
-    encoder = SparseTextEncoder(tiny_models["splade"], {}, "cpu", "bfloat16", BUDGET)
+    exact = opened(SparseTextEncoder, tiny_models["splade"], {}, "float32", BUDGET).encode_documents(texts)
+    encoder = opened(SparseTextEncoder, tiny_models["splade"], {}, "bfloat16", BUDGET)
     low = encoder.encode_documents(texts)
     assert low.dtype == np.float32
     cosine = low.multiply(exact).sum(1).A1 / np.sqrt(low.power(2).sum(1).A1 * exact.power(2).sum(1).A1)
@@ -119,7 +120,7 @@ def test_logits_are_finished_in_float32(tiny_models, kind):
     """In bfloat16 the low 16 bits of a float32 are zero."""
     import torch
 
-    encoder = SparseTextEncoder(tiny_models[kind], {}, "cpu", "bfloat16", BUDGET)
+    encoder = opened(SparseTextEncoder, tiny_models[kind], {}, "bfloat16", BUDGET)
     logits = []
     encoder.transformer.get_output_embeddings().register_forward_hook(lambda *call: logits.append(call[2].clone()))
     encoder.encode_documents(_texts(5))
@@ -171,7 +172,7 @@ def test_nan_weights_are_named(tiny_models, tmp_path):
     weights = load_file(tmp_path / "broken/model.safetensors")
     weights["cls.predictions.bias"][7] = float("nan")
     save_file(weights, tmp_path / "broken/model.safetensors", metadata={"format": "pt"})
-    encoder = SparseTextEncoder(tmp_path / "broken", {}, "cpu", "float32", BUDGET)
+    encoder = opened(SparseTextEncoder, tmp_path / "broken", {}, "float32", BUDGET)
     with pytest.raises(DataError, match="NaN or infinite values for 2 of 2 texts, first document 'd1'"):
         check_finite(encoder.encode_documents(["ab", "cd"]), ["document 'd1'", "document 'd2'"])
 
@@ -184,7 +185,7 @@ def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
         config = json.loads(saved.read_text())
         saved.write_text(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
     with pytest.raises(DataError, match="holds a dense model"):
-        SparseTextEncoder(tiny_models.get(kind, tmp_path / "older"), {}, "cpu", "float32", BUDGET)
+        opened(SparseTextEncoder, tiny_models.get(kind, tmp_path / "older"), {}, "float32", BUDGET)
 
 
 def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
@@ -197,4 +198,4 @@ def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
     router = Router.for_query_document(query_modules=[queries], document_modules=list(model))
     SparseEncoder(modules=[router], device="cpu").save_pretrained(str(tmp_path))
     with pytest.raises(DataError, match="starts with a Router"):
-        SparseTextEncoder(tmp_path, {}, "cpu", "float32", BUDGET)
+        opened(SparseTextEncoder, tmp_path, {}, "float32", BUDGET)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkpoints import opened
 from test_encoders import BUDGET
 
 from beirgrid.__main__ import main
@@ -38,7 +39,7 @@ def test_weights_that_every_layer_lacks_are_not_made_up(tiny_models, tmp_path):
         lambda weights: {name: value for name, value in weights.items() if "self.query.weight" not in name},
     )
     with pytest.raises(DataError, match=r"it lacks 2 weights, encoder\.layer\.0\.attention\.self\.query\.weight first"):
-        DenseEncoder(folder, DOT, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, folder, DOT, "float32", BUDGET)
 
 
 @pytest.mark.parametrize("name", ["embeddingHead.weight", "classifier.weight", "encoder.layer.2.output.dense.weight"])
@@ -47,7 +48,7 @@ def test_weights_that_the_model_does_not_use_are_refused(tiny_models, tmp_path, 
 
     folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4, 4)})
     with pytest.raises(DataError, match=f"holds 1 weights that a SentenceTransformer .* does not use, {name} first"):
-        DenseEncoder(folder, DOT, "cpu", "float32", BUDGET)
+        opened(DenseEncoder, folder, DOT, "float32", BUDGET)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_what_pre_training_leaves_behind_is_no_part_of_the_model(tiny_models, tm
     import torch
 
     folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4)})
-    whole, more = (DenseEncoder(path, DOT, "cpu", "float32", BUDGET) for path in (tiny_models["dense"], folder))
+    whole, more = (opened(DenseEncoder, path, DOT, "float32", BUDGET) for path in (tiny_models["dense"], folder))
     np.testing.assert_array_equal(whole.encode_documents(["ab"]), more.encode_documents(["ab"]))
 
 
@@ -65,7 +66,7 @@ def _encode(folder: Path, checkpoint: Path, texts: list[str]) -> int:
     rows = pa.table([[f"d{i}" for i in range(len(texts))], [""] * len(texts), texts], schema=collection.CORPUS_SCHEMA)
     pq.write_table(rows, folder / "corpus.parquet")
     command = ["encode", "--model", json.dumps(DOT), "--checkpoint", checkpoint, "--corpus", folder / "corpus.parquet"]
-    command += ["--shard-size", 10, "--output", folder / "0.npy", "--made", folder / "0.json", "--device", "cpu"]
+    command += ["--shard-size", 10, "--output", folder / "0.npy", "--record", folder / "0.json", "--device", "cpu"]
     return main([*map(str, command), "--precision", "float32"])
 
 

@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from beirgrid.config.collections import Dataset, LocalCorpus
 from beirgrid.core.errors import DataError
 from beirgrid.data import collection
+from beirgrid.data.qrels import read as read_qrels
 from beirgrid.stages import fetch
 
 IDS = st.sampled_from(["1", "2", "a", "é", "𝔘", "10", "q 1", "\u00a0", "", " 2", "\ud800", "a\tb"]) | st.integers(
@@ -79,8 +81,9 @@ def _fetch(write: Callable[[Path], None], run: Callable[[Path, Path], Any], *nam
 
 def _corpus(data: bytes) -> list[tuple[str, str, str]] | str:
     def run(folder: Path, results: Path) -> list[tuple[str, str, str]]:
-        entry = {"source": "local", "path": str(folder)}
-        fetch.fetch_corpus("c", entry, results / "corpus.parquet", results / "corpus.json")
+        entry = LocalCorpus(source="local", path=str(folder))
+        corpus, record = results / "corpus.parquet", results / "corpus.json"
+        fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=record)
         return [tuple(document) for rows in collection.read_documents(results / "corpus.parquet") for document in rows]
 
     return _fetch(lambda folder: (folder / "corpus.jsonl").write_bytes(data), run, "corpus.jsonl:", "corpus 'c'")
@@ -139,12 +142,20 @@ def _dataset(queries: bytes, qrels: bytes) -> tuple[dict[str, str], dict[str, di
         (folder / "qrels" / "test.tsv").write_bytes(qrels)
 
     def run(folder: Path, results: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-        entry = {"source": "local", "path": str(folder)}
+        entry = LocalCorpus(source="local", path=str(folder))
         corpus, texts, grades = results / "corpus.parquet", results / "queries.parquet", results / "qrels.tsv"
-        fetch.fetch_corpus("c", entry, corpus, results / "corpus.json")
-        fetch.fetch_dataset("d", {"corpus": "c"}, entry, corpus, texts, grades, results / "dataset.json")
+        fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=results / "corpus.json")
+        fetch.fetch_dataset(
+            name="d",
+            entry=Dataset(corpus="c"),
+            corpus_entry=entry,
+            corpus=corpus,
+            queries=texts,
+            qrels=grades,
+            record=results / "dataset.json",
+        )
         assert pq.read_table(texts).num_rows
-        return collection.read_queries(texts), collection.read_qrels(grades)
+        return collection.read_queries(texts), read_qrels(grades)
 
     return _fetch(write, run, "queries.jsonl:", "test.tsv:", "dataset 'd'", "qrels")
 

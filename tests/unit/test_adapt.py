@@ -23,13 +23,13 @@ from helpers import quick_first
 from safetensors.numpy import load_file
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection
-from beirgrid.stages import generate
+from beirgrid.core.compute import Runtime
+from beirgrid.data import collection, training
 from beirgrid.stages.adapt import _last_state
 
 DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
 GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "learning_rate": 3e-4}
-GENQ |= {"warmup": 0.1, "seed": 1, "max_length": 64, "base": {"family": "dense"}}
+GENQ |= {"warmup": 0.1, "seed": 1, "max_length": 64, "base": {"family": "dense", "similarity": "cosine"}}
 GPL = {**GENQ, "recipe": "gpl", "steps": 90, "epochs": 1, "learning_rate": 1e-3}
 TSDAE = {**GENQ, "recipe": "tsdae", "documents": 40, "batch": 4, "learning_rate": 2e-3}
 MLM = {**TSDAE, "recipe": "mlm"}
@@ -53,7 +53,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stage(name: str, folder: Path, output: str, recipe: dict[str, Any], **paths: Path) -> Path:
     """Run a stage in this process, write to ``folder / output`` and return that."""
     arguments = [name, "--recipe", json.dumps(recipe), "--output", str(folder / output)]
-    arguments += ["--made", str(folder / f"{output}.json"), "--device", "cpu", "--precision", "float32"]
+    arguments += ["--record", str(folder / f"{output}.json"), "--device", "cpu", "--precision", "float32"]
     for option, path in paths.items():
         arguments += [f"--{option}", str(path)]
     assert main(arguments) == 0
@@ -90,7 +90,7 @@ def test_queries_come_of_a_bounded_sample_that_follows_the_seed(corpus, queries,
 
 def test_a_derived_query_is_taken_out_of_its_document():
     document = collection.Document("d", "Tea", "Green one. Black two. White three.")
-    pairs = generate.derive(document, ["titles", "sentences"], 2, random.Random(3))
+    pairs = training.derive(document, ["titles", "sentences"], 2, random.Random(3))
     assert pairs[0] == ("Tea", "Green one. Black two. White three.")
     assert len(pairs) == 3
     for sentence, rest in pairs[1:]:
@@ -124,7 +124,7 @@ def test_a_corpus_that_gives_no_query_is_refused(tmp_path, capsys):
     path = tmp_path / "corpus.parquet"
     pq.write_table(pa.table([["d"], [""], ["one sentence"]], schema=collection.CORPUS_SCHEMA), path)
     arguments = ["generate", "--recipe", json.dumps(DERIVE), "--corpus", str(path)]
-    assert main([*arguments, "--output", str(tmp_path / "q.parquet"), "--made", str(tmp_path / "q.json")]) == 1
+    assert main([*arguments, "--output", str(tmp_path / "q.parquet"), "--record", str(tmp_path / "q.json")]) == 1
     assert "no training queries come of" in capsys.readouterr().err
     assert [left.name for left in tmp_path.iterdir()] == ["corpus.parquet"]
 
@@ -137,12 +137,12 @@ def _mine(corpus: Path, queries: Path, model: Path, folder: Path) -> Path:
     vectors = encoder.encode([document.joined for document in documents], normalize_embeddings=True)
     np.save(folder / "vectors.npy", vectors)
     shard, made = str(folder / "0.faiss"), str(folder / "0.json")
-    assert main(["index", "faiss", "--embeddings", str(folder / "vectors.npy"), "--output", shard, "--made", made]) == 0
-    entry = json.dumps({"family": "dense", "similarity": "cosine"})
+    assert main(["index", "dense", "--vectors", str(folder / "vectors.npy"), "--output", shard, "--record", made]) == 0
     output = folder / "negatives.parquet"
-    arguments = ["mine", "--recipe", json.dumps({"negative_depth": 5, "language": "en"}), "--queries", str(queries)]
-    arguments += ["--corpus", str(corpus), "--dense", entry, str(model), shard, "--precision", "float32"]
-    assert main([*arguments, "--output", str(output), "--made", str(folder / "negatives.json")]) == 0
+    recipe = {"negative_depth": 5, "language": "en", "dense": [{"family": "dense", "similarity": "cosine"}]}
+    arguments = ["mine", "--recipe", json.dumps(recipe), "--queries", str(queries), "--corpus", str(corpus)]
+    arguments += ["--checkpoints", str(model), "--indexes", shard, "--precision", "float32"]
+    assert main([*arguments, "--output", str(output), "--record", str(folder / "negatives.json")]) == 0
     # By hand: the five nearest, without the document that the query is from.
     texts = [row["query"] for row in pq.read_table(queries).to_pylist()]
     scores = encoder.encode(texts, normalize_embeddings=True) @ vectors.T
@@ -225,7 +225,8 @@ SHORT |= {"tsdae": {**TSDAE, "epochs": 3}, "mlm": {**MLM, "epochs": 3}}
 KILLED = """
 import os, signal, sys
 from transformers import trainer_callback
-from beirgrid import __main__, adapt
+from beirgrid import __main__
+from beirgrid.stages import adapt
 
 def die(self, args, state, control, **_):
     if state.global_step == 22:
@@ -240,7 +241,7 @@ sys.exit(__main__.main(sys.argv[1:]))
 def killed(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
     """Start a training that dies of SIGKILL after it has written its second state."""
     arguments = ["adapt", "--recipe", json.dumps(recipe), "--output", str(folder / "model"), "--device", "cpu"]
-    arguments += ["--made", str(folder / "model.json"), "--precision", "float32"]
+    arguments += ["--record", str(folder / "model.json"), "--precision", "float32"]
     for option, path in paths.items():
         arguments += [f"--{option}", str(path)]
     done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)
@@ -311,16 +312,18 @@ def test_tsdae_says_which_bases_it_takes(corpus, tmp_path, capsys):
     modules = [Transformer(str(tmp_path / "distilbert")), Pooling(32, "cls")]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "base"))
     arguments = ["adapt", "--recipe", json.dumps(TSDAE), "--base", str(tmp_path / "base"), "--examples", str(corpus)]
-    assert main([*arguments, "--output", str(tmp_path / "x"), "--made", str(tmp_path / "x.json")]) == 1
+    assert main([*arguments, "--output", str(tmp_path / "x"), "--record", str(tmp_path / "x.json")]) == 1
     assert "is a distilbert model: transformers has no decoder of that kind" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 
 def _mlm_loss(folder: Path, entry: dict[str, Any], seed: int = 1) -> Any:
-    from beirgrid.stages.adapt import _loss, _open
+    from beirgrid.stages import adapt
 
-    recipe = {**MLM, "seed": seed, "base": {"family": "dense", **entry}, "max_length": 128}
-    return (model := _open(folder, recipe, "cpu")), _loss(model.eval(), recipe, folder)
+    base = {"family": "dense", "similarity": "cosine", **entry}
+    recipe = adapt.AdaptRecipe.model_validate({**MLM, "seed": seed, "base": base, "max_length": 128})
+    runtime = Runtime("cpu", "float32", 2048)
+    return (model := adapt._open(folder, recipe, runtime)), adapt._loss(model.eval(), recipe, folder)
 
 
 def _restored(model: Any, loss: Any, texts: list[str]) -> tuple[Any, Any, Any]:
@@ -395,8 +398,8 @@ def test_gpl_goes_on_from_mlm_as_from_any_dense_model(corpus, margins, tiny_mode
 @pytest.mark.parametrize(("kind", "family"), [("decoder", "qwen3"), ("gtr", "t5"), ("dpr-question", "dpr")])
 def test_mlm_says_which_bases_it_takes(corpus, tiny_models, tmp_path, capsys, kind, family):
     pooling = {"pooling": "pooler"} if family == "dpr" else {}
-    recipe = {**MLM, "base": {"family": "dense", **pooling}}
+    recipe = {**MLM, "base": {"family": "dense", "similarity": "cosine", **pooling}}
     arguments = ["adapt", "--recipe", json.dumps(recipe), "--base", str(tiny_models[kind]), "--examples", str(corpus)]
-    assert main([*arguments, "--output", str(tmp_path / "x"), "--made", str(tmp_path / "x.json")]) == 1
+    assert main([*arguments, "--output", str(tmp_path / "x"), "--record", str(tmp_path / "x.json")]) == 1
     assert f"is a {family} model, which is no masked language model" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

@@ -15,9 +15,9 @@ import scipy.sparse
 from beirgrid.__main__ import main
 from beirgrid.core import provenance
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection, runs
-from beirgrid.search import impact, maxsim
-from beirgrid.stages import rerank, retrieve
+from beirgrid.data import collection, pairs, runs
+from beirgrid.data.qrels import read as read_qrels
+from beirgrid.search import flat, impact, maxsim
 
 QUERIES = scipy.sparse.csr_matrix(np.ones((1, 3), np.float32))
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -81,7 +81,7 @@ def _index(kind: str, embeddings: Path) -> None:
     """Index embeddings as the command line does, and raise what it says."""
     made = embeddings.with_suffix(".made.json")
     output = embeddings.with_suffix(".index")
-    arguments = ["index", kind, "--embeddings", str(embeddings), "--output", str(output), "--made", str(made)]
+    arguments = ["index", kind, "--vectors", str(embeddings), "--output", str(output), "--record", str(made)]
     if main(arguments):
         raise DataError(f"{embeddings} was refused")
     raise AssertionError("not refused")
@@ -95,11 +95,11 @@ READERS = [
     ("corpus-known", _corpus, "", lambda path: collection.known_ids(path, {"d1"})),
     ("queries", _queries, "", collection.read_queries),
     ("excluded", _queries, "", collection.read_excluded),
-    ("qrels", _qrels, "", collection.read_qrels),
+    ("qrels", _qrels, "", read_qrels),
     ("run", _run, "", runs.read),
-    ("faiss", _faiss, "", lambda path: retrieve.search_shards([path], VECTORS, 2)),
-    ("npy", _dense, "", lambda path: _index("faiss", path)),
-    ("npz", _sparse, "", lambda path: _index("impact", path)),
+    ("faiss", _faiss, "", lambda path: flat.search_shards([path], VECTORS, 2)),
+    ("npy", _dense, "", lambda path: _index("dense", path)),
+    ("npz", _sparse, "", lambda path: _index("sparse", path)),
     *(
         (f"impact-{name}", _impact, f"{name}.npy", lambda path: impact.search_shards([path], QUERIES, 2))
         for name in ("shape", "starts", "documents", "impacts")
@@ -135,11 +135,11 @@ def test_a_run_with_other_bits_is_refused(tmp_path, at):
         runs.read(path)
 
 
-def _store(folder: Path) -> tuple[Path, set[rerank.Pair]]:
-    pairs = [("q", f"d{i}") for i in range(40)]
+def _store(folder: Path) -> tuple[Path, set[pairs.Pair]]:
+    scored = [("q", f"d{i}") for i in range(40)]
     for start in (0, 20):
-        rerank._write_part(folder, pairs[start : start + 20], np.arange(start, start + 20, dtype=np.float32))
-    return folder, set(pairs)
+        pairs.write_part(folder, scored[start : start + 20], np.arange(start, start + 20, dtype=np.float32))
+    return folder, set(scored)
 
 
 def _flip(content: bytes) -> bytes:
@@ -150,22 +150,22 @@ def _flip(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [lambda _: b"", lambda c: c[: len(c) // 2], lambda c: c[:-1], _flip, lambda _: b"x"])
 def test_a_damaged_part_of_the_pair_scores_is_dropped(tmp_path, capsys, damage):
-    store, pairs = _store(tmp_path)
+    store, scored = _store(tmp_path)
     part = min(store.glob("*.parquet"))
     part.write_bytes(damage(part.read_bytes()))
-    found = rerank.read_scores(store, pairs)
+    found = pairs.read_parts(list(store.glob("*.parquet")), scored)
     assert len(found) == 20
     assert all(score == int(document[1:]) for (_, document), score in found.items())
     assert not part.exists()
     assert f"warning: {part} is damaged" in capsys.readouterr().err
-    assert len(rerank.read_scores(store, pairs)) == 20
+    assert len(pairs.read_parts(list(store.glob("*.parquet")), scored)) == 20
 
 
 @pytest.mark.parametrize("table", [{"query": ["q"]}, {"query": ["q"], "document": ["d1"], "score": ["high"]}])
 def test_a_part_with_other_columns_is_dropped(tmp_path, table):
-    store, pairs = _store(tmp_path)
+    store, scored = _store(tmp_path)
     pq.write_table(pa.table(table), store / "0.parquet")
-    assert len(rerank.read_scores(store, pairs)) == 40
+    assert len(pairs.read_parts(list(store.glob("*.parquet")), scored)) == 40
     assert not (store / "0.parquet").exists()
 
 

@@ -27,6 +27,7 @@ from helpers import ROOT, beirgrid
 from beirgrid.__main__ import main
 from beirgrid.core import files
 from beirgrid.data import collection
+from beirgrid.data.qrels import read as read_qrels
 
 DOCUMENTS = [
     {"_id": "d3", "title": "Third", "text": "third text"},
@@ -128,8 +129,8 @@ def run(capsys):
 def corpus_command(folder: Path, out: Path, **entry: Any) -> list[str]:
     entry = {"source": "local", "path": str(folder), **entry}
     return [
-        *("corpus", "--name", "tiny", "--corpus", json.dumps(entry)),
-        *("--output", str(out / "corpus.parquet"), "--made", str(out / "corpus.json")),
+        *("corpus", "--name", "tiny", "--entry", json.dumps(entry)),
+        *("--output", str(out / "corpus.parquet"), "--record", str(out / "corpus.json")),
     ]
 
 
@@ -137,18 +138,17 @@ def dataset_command(
     folder: Path, out: Path, documents: Path, corpus: dict[str, Any] | None = None, **entry: Any
 ) -> list[str]:
     return [
-        *("dataset", "--name", "tiny", "--dataset", json.dumps({"corpus": "tiny", **entry})),
-        *("--corpus", json.dumps({"source": "local", "path": str(folder), **(corpus or {})})),
-        *("--documents", str(documents), "--queries", str(out / "queries.parquet")),
-        *("--qrels", str(out / "qrels.tsv"), "--made", str(out / "dataset.json")),
+        *("dataset", "--name", "tiny", "--entry", json.dumps({"corpus": "tiny", **entry})),
+        *("--corpus-entry", json.dumps({"source": "local", "path": str(folder), **(corpus or {})})),
+        *("--corpus", str(documents), "--queries", str(out / "queries.parquet")),
+        *("--qrels", str(out / "qrels.tsv"), "--record", str(out / "dataset.json")),
     ]
 
 
 def model_command(out: Path, **entry: Any) -> list[str]:
-    entry = {"family": "dense", "similarity": "cosine", **entry}
     return [
-        *("model", "--name", "toy", "--model", json.dumps(entry)),
-        *("--output", str(out / "checkpoint"), "--made", str(out / "model.json")),
+        *("model", "--name", "toy", "--entry", json.dumps(entry)),
+        *("--output", str(out / "checkpoint"), "--record", str(out / "model.json")),
     ]
 
 
@@ -612,7 +612,7 @@ def test_corpus_and_dataset_read_back_as_they_were_given(run, tmp_path):
         "second text",
     ]
     assert list(collection.read_queries(tmp_path / "out" / "queries.parquet")) == ["q2", "q1"]
-    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 2, "d1": 0}, "q1": {"d1": 1}}
+    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 2, "d1": 0}, "q1": {"d1": 1}}
 
 
 def test_what_made_it_is_written_beside_it(run, tmp_path):
@@ -680,7 +680,7 @@ def test_numeric_ids_become_text(run, tmp_path):
     )
     assert fetch_all(run, folder, tmp_path / "out") == []
     assert [document["_id"] for document in documents_in(tmp_path / "out")] == ["0", "31715818"]
-    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"1": {"31715818": 1, "0": 0}}
+    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {"1": {"31715818": 1, "0": 0}}
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 10, 11])
@@ -740,7 +740,7 @@ def test_an_empty_query_that_nobody_judged_does_no_harm(run, tmp_path):
 def test_grades_are_kept_with_any_header(run, tmp_path, header, grade):
     folder = lay(tmp_path / "folder", {"qrels/test.tsv": f"{header}q1\td1\t{grade}\nq1\td2\t1\nq2\td3\t-1\n"})
     assert fetch_all(run, folder, tmp_path / "out") == []
-    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {
+    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {
         "q1": {"d1": grade, "d2": 1},
         "q2": {"d3": -1},
     }
@@ -767,7 +767,7 @@ def test_qrels_are_read_by_the_names_of_their_header_or_as_trecs(run, tmp_path, 
     rows = [("q1", "d1", 1), ("q2", "d3", 2), ("q2", "d1", 0)]
     lines = "".join(line.format(*row) for row in rows)
     assert fetch_all(run, lay(tmp_path / "folder", {"qrels/test.tsv": header + lines}), tmp_path / "out") == []
-    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"q1": {"d1": 1}, "q2": {"d3": 2, "d1": 0}}
+    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {"q1": {"d1": 1}, "q2": {"d3": 2, "d1": 0}}
 
 
 # ---- queries that are documents
@@ -885,7 +885,7 @@ def test_judgements_of_unknown_documents_are_counted_and_kept(run, tmp_path):
     folder = lay(tmp_path / "folder", qrels("q1\tgone\t1\nq2\tgone\t1\nq1\tlost\t0\n"))
     (warning,) = fetch_all(run, folder, tmp_path / "out")
     assert warning == "qrels name 2 documents that the corpus lacks, ['gone', 'lost']; they are kept"
-    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {
+    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {
         "q2": {"d3": 2, "d1": 0, "gone": 1},
         "q1": {"d1": 1, "gone": 1, "lost": 0},
     }
@@ -897,7 +897,7 @@ def test_a_judgement_overruled_by_a_later_one_is_counted(run, tmp_path):
     folder = lay(tmp_path / "folder", qrels("q1\td1\t0\nq2\td3\t2\n"))
     (warning,) = fetch_all(run, folder, tmp_path / "out")
     assert warning.startswith("qrels judge 1 (query, document) pairs again with another grade")
-    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv")["q1"] == {"d1": 0}
+    assert read_qrels(tmp_path / "out" / "qrels.tsv")["q1"] == {"d1": 0}
 
 
 # ---- as commands

@@ -29,13 +29,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     entry = json.dumps({"source": "local", "path": str(data)})
     corpus, made = folder / "corpus.parquet", folder / "made.json"
     steps = [
-        ("fetch", "corpus", "--name", "x", "--corpus", entry, "--output", corpus, "--made", made),
+        ("fetch", "corpus", "--name", "x", "--entry", entry, "--output", corpus, "--record", made),
         (
-            *("fetch", "dataset", "--name", "x", "--dataset", '{"corpus": "x"}', "--corpus", entry),
-            *("--documents", corpus, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
-            *("--made", made),
+            *("fetch", "dataset", "--name", "x", "--entry", '{"corpus": "x"}', "--corpus-entry", entry),
+            *("--corpus", corpus, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
+            *("--record", made),
         ),
-        ("index", "lucene", "--corpus", corpus, "--fields", "flat", "--output", folder / "lucene", "--made", made),
+        ("index", "lexical", "--corpus", corpus, "--fields", "flat", "--output", folder / "lucene", "--record", made),
     ]
     for step in steps:
         done = beirgrid(*step)
@@ -50,7 +50,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tuple[str | Path, ...]]:
     model = json.dumps({"family": "dense", "similarity": "dot"})
-    recipe = {"derive": ["sentences"], "queries": 4, "hard_negatives": 1, "random_negatives": 1, "negative_depth": 5}
+    recipe = {
+        "base": "dense",
+        "corpus": "x",
+        "derive": ["sentences"],
+        "queries": 4,
+        "hard_negatives": 1,
+        "random_negatives": 1,
+        "negative_depth": 5,
+    }
     recipe |= {"epochs": 1, "batch": 2, "learning_rate": 1e-4, "seed": 1, "max_length": 32, "language": "en"}
     weights = json.dumps({"family": "term-weights", "keep_terms": True})
     late = json.dumps({"family": "late-interaction", "max_length": 16})
@@ -67,13 +75,13 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
             *("encode", "--model", late, "--checkpoint", models["late-interaction"]),
             *("--corpus", inputs / "corpus.parquet", "--shard-size", "5000", "--output", disk / "0.tokens"),
         ),
-        "index-faiss": ("index", "faiss", "--embeddings", inputs / "vectors.npy", "--output", disk / "0.faiss"),
+        "index-faiss": ("index", "dense", "--vectors", inputs / "vectors.npy", "--output", disk / "0.faiss"),
         "index-lucene": (
-            *("index", "lucene", "--corpus", inputs / "corpus.parquet", "--fields", "flat"),
+            *("index", "lexical", "--corpus", inputs / "corpus.parquet", "--fields", "flat"),
             *("--output", disk / "lucene"),
         ),
         "retrieve": (
-            *("retrieve", "lucene", "--system", "bm25", "--index", inputs / "lucene", "--fields", "flat"),
+            *("retrieve", "lexical", "--system", "bm25", "--index", inputs / "lucene", "--fields", "flat"),
             *("--queries", inputs / "queries.parquet", "--output", disk / "run.gz"),
         ),
         "score": (
@@ -87,7 +95,15 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
             *("--output", disk / "run.gz"),
         ),
         "train": (
-            *("train", "--train", json.dumps(recipe), "--base", models["dense"], "--corpus", inputs / "corpus.parquet"),
+            *(
+                "train",
+                "--recipe",
+                json.dumps(recipe),
+                "--base",
+                models["dense"],
+                "--corpus",
+                inputs / "corpus.parquet",
+            ),
             *("--index", inputs / "lucene", "--output", disk / "checkpoint"),
         ),
     }
@@ -103,7 +119,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(inputs, tiny_models, full_disk
     free = shutil.disk_usage(full_disk).free
     filler.write_bytes(b"x" * max(free - (0 if stage == "score" else 120_000), 0))
     command = _commands(inputs, tiny_models, full_disk)[stage]
-    done = beirgrid(*command, "--made", full_disk / "made.json")
+    done = beirgrid(*command, "--record", full_disk / "made.json")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr or "disk is full" in done.stderr
@@ -126,10 +142,10 @@ def test_a_full_folder_for_temporary_files_is_named(inputs, full_disk, tmp_path,
         inputs / "queries.parquet",
         "--output",
         tmp_path / "run.gz",
-        "--made",
+        "--record",
         tmp_path / "a.json",
     ]
-    done = beirgrid("retrieve", "lucene", *arguments)
+    done = beirgrid("retrieve", "lexical", *arguments)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("beirgrid retrieve: error: the disk is full")
     assert "Traceback" not in done.stderr

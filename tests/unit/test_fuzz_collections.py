@@ -17,6 +17,7 @@ import pytest
 
 from beirgrid.__main__ import main
 from beirgrid.data import collection, runs
+from beirgrid.data.qrels import read as read_qrels
 
 CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "title": "", "text": "two"}\n'
 QUERIES = '{"_id": "q1", "text": "first"}\n{"_id": "q2", "text": "second"}\n'
@@ -43,7 +44,7 @@ class Fetched(NamedTuple):
         return collection.read_queries(self.out / "queries.parquet")
 
     def qrels(self) -> dict[str, dict[str, int]]:
-        return collection.read_qrels(self.out / "qrels.tsv")
+        return read_qrels(self.out / "qrels.tsv")
 
 
 @pytest.fixture
@@ -60,12 +61,12 @@ def fetch(tmp_path, capsys):
                 (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
         corpus = json.dumps({"source": "local", "path": str(folder)})
         commands = [
-            ["corpus", "--name", "odd", "--corpus", corpus, "--output", out / "corpus.parquet"],
-            ["dataset", "--name", "odd", "--dataset", '{"corpus": "odd"}', "--corpus", corpus],
+            ["corpus", "--name", "odd", "--entry", corpus, "--output", out / "corpus.parquet"],
+            ["dataset", "--name", "odd", "--entry", '{"corpus": "odd"}', "--corpus-entry", corpus],
         ]
-        commands[0] += ["--made", out / "corpus.json"]
-        commands[1] += ["--documents", out / "corpus.parquet", "--queries", out / "queries.parquet"]
-        commands[1] += ["--qrels", out / "qrels.tsv", "--made", out / "dataset.json"]
+        commands[0] += ["--record", out / "corpus.json"]
+        commands[1] += ["--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"]
+        commands[1] += ["--qrels", out / "qrels.tsv", "--record", out / "dataset.json"]
         statuses = []
         for command in commands:
             statuses.append(main(["fetch", *map(str, command)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -13,15 +14,18 @@ import filelock  # noqa: F401  take_gpu's import, which another user's process m
 import pytest
 from helpers import ROOT
 
+from beirgrid.core import compute
 from beirgrid.core.errors import BeirgridError
-from beirgrid.encoders import base
 
 TAKE = """
 import os, sys, torch
 torch.cuda.device_count = lambda: min(2, len(os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")))
-from beirgrid.encoders import pick_device
-pick_device("auto"), pick_device("auto")
-print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+torch.cuda.is_available = lambda: True
+from beirgrid.core.compute import Compute
+visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+runtime = Compute().start()
+assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
+print((visible or "0,1").split(",")[int(runtime.device.removeprefix("cuda:"))], flush=True)
 sys.stdin.read()
 """
 
@@ -73,15 +77,15 @@ def test_what_is_named_beyond_the_gpus_that_are_there_is_not_taken(take):
 def test_locks_lie_in_the_users_own_runtime_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = base._runtime_folder()  # there is no such runtime folder
+    folder = compute._runtime_folder()  # there is no such runtime folder
     assert folder == tmp_path / f"beirgrid-{os.getuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
     (tmp_path / "run").mkdir()
-    assert base._runtime_folder() == tmp_path / "run/beirgrid"
+    assert compute._runtime_folder() == tmp_path / "run/beirgrid"
     own = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: own + 1)  # as under sudo
     with pytest.raises(BeirgridError, match=f"{tmp_path}/beirgrid-{own + 1} is another user's"):
-        base._runtime_folder()
+        compute._runtime_folder()
 
 
 def test_a_folder_of_another_user_is_refused(monkeypatch, tmp_path):
@@ -90,12 +94,12 @@ def test_a_folder_of_another_user_is_refused(monkeypatch, tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / f"beirgrid-{os.getuid()}").symlink_to(tmp_path / "theirs")
     with pytest.raises(BeirgridError, match="is another user's: remove it"):
-        base.take_gpu(["0"])
+        compute.take_gpu(["0"])
     (tmp_path / f"beirgrid-{os.getuid()}").unlink()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     (tmp_path / "beirgrid-12345").mkdir()
     with pytest.raises(BeirgridError, match="is another user's: remove it"):
-        base.take_gpu(["0"])
+        compute.take_gpu(["0"])
 
 
 def test_a_lock_of_another_user_is_passed_over():
@@ -113,5 +117,20 @@ def test_a_lock_of_another_user_is_passed_over():
         if child == 0:
             os.setuid(nobody)
             os.environ["XDG_RUNTIME_DIR"] = runtime
-            os._exit(int(base.take_gpu(["0", "1"])))
+            os._exit(compute.take_gpu(["0", "1"]).number)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_a_closed_runtime_gives_its_gpu_back(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with compute.Runtime("cuda:0", "auto", 1, compute.take_gpu(["0", "1"]).lock):
+        assert compute.take_gpu(["0", "1"]).number == 1
+    assert compute.take_gpu(["0", "1"]).number == 0
+
+
+@pytest.mark.parametrize("text", ["2048", '{"gpu": 1}', '{"cpu": 0}', '{"cpu": "many"}', "{"])
+def test_batch_sizes_are_checked(text):
+    assert compute.BatchTokens.parse('{"cpu": 64}') == (64, 65536)
+    with pytest.raises(argparse.ArgumentTypeError, match=r"batch|JSON object"):
+        compute.BatchTokens.parse(text)

@@ -13,6 +13,7 @@ from helpers import Rows, hub
 
 from beirgrid.__main__ import main
 from beirgrid.data import collection
+from beirgrid.data.qrels import read as read_qrels
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 DOCUMENTS = [
@@ -53,11 +54,11 @@ def fetch(tmp_path, capsys):
             {"source": "huggingface", "id": identifier, "revision": REVISION, "documents": 3}
             | ({"split": documents} if documents else {})
         )
-        corpus = [*("--corpus", source, "--output", out / "corpus.parquet", "--made", out / "corpus.json")]
+        corpus = [*("--entry", source, "--output", out / "corpus.parquet", "--record", out / "corpus.json")]
         dataset = [
-            *("--dataset", json.dumps({"corpus": "tiny", **entry}), "--corpus", source),
-            *("--documents", out / "corpus.parquet", "--queries", out / "queries.parquet"),
-            *("--qrels", out / "qrels.tsv", "--made", out / "dataset.json"),
+            *("--entry", json.dumps({"corpus": "tiny", **entry}), "--corpus-entry", source),
+            *("--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"),
+            *("--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
         ]
         for kind, command in (("corpus", corpus), ("dataset", dataset)):
             if status := main(["fetch", kind, "--name", "tiny", *map(str, command)]):
@@ -77,7 +78,7 @@ def the_error(done: tuple[int, str]) -> str:
 def assert_whole(out: Path, judged: dict[str, dict[str, int]]) -> None:
     assert pq.read_table(out / "corpus.parquet").to_pylist() == DOCUMENTS
     assert collection.read_queries(out / "queries.parquet") == {"q2": "second", "q1": "première"}
-    assert collection.read_qrels(out / "qrels.tsv") == judged
+    assert read_qrels(out / "qrels.tsv") == judged
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
@@ -111,7 +112,7 @@ def test_nanobeir_layout(tmp_path, fetch):
     }
     assert fetch(hub(tmp_path / "hub", layout), split="train")[0] == 0
     assert pq.read_table(tmp_path / "out" / "corpus.parquet")["title"].to_pylist() == ["", "", ""]
-    assert collection.read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 1}, "q1": {"d1": 1}}
+    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 1}, "q1": {"d1": 1}}
 
 
 def test_beir_layout(tmp_path, fetch):
@@ -143,7 +144,7 @@ def test_bright_layout(tmp_path, fetch):
     out = tmp_path / "out"
     assert pq.read_table(out / "corpus.parquet")["text"].to_pylist() == [row["text"] for row in DOCUMENTS]
     assert collection.read_queries(out / "queries.parquet") == {"q2": "second", "q1": "première"}
-    assert collection.read_qrels(out / "qrels.tsv") == {"q2": {"d3": 1}, "q1": {"d1": 1}}
+    assert read_qrels(out / "qrels.tsv") == {"q2": {"d3": 1}, "q1": {"d1": 1}}
     assert collection.read_excluded(out / "queries.parquet") == {"q1": {"d2", "d3"}}
     assert json.loads((out / "dataset.json").read_text())["facts"]["excluded"] == 2
 

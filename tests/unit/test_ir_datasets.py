@@ -39,6 +39,7 @@ from beirgrid.core import files
 from beirgrid.core.errors import DataError
 from beirgrid.data import collection
 from beirgrid.data.downloads import one_at_a_time
+from beirgrid.data.qrels import read as read_qrels
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 META = {
@@ -203,7 +204,13 @@ def register(server, home) -> Callable[..., str]:
 
 
 @pytest.fixture
-def fetch(tmp_path, capsys):
+def place_of_mirror() -> list[str]:
+    """The mirror that ``fetch`` uses: the last of the list, if there is one."""
+    return []
+
+
+@pytest.fixture
+def fetch(tmp_path, capsys, place_of_mirror):
     """Fetch the corpus, or the dataset, of an id into ``out``; return the status and standard error."""
     out = tmp_path / "out"
 
@@ -211,13 +218,19 @@ def fetch(tmp_path, capsys):
         capsys.readouterr()
         source = json.dumps({"source": "ir_datasets", "id": corpus, **(entry if kind == "corpus" else {})})
         if kind == "corpus":
-            command = [*("--corpus", source), *("--output", out / "corpus.parquet"), *("--made", out / "corpus.json")]
+            command = [*("--entry", source), *("--output", out / "corpus.parquet"), *("--record", out / "corpus.json")]
         else:
             command = [
-                *("--dataset", json.dumps({"corpus": "tiny", "id": dataset or corpus, **entry}), "--corpus", source),
-                *("--documents", out / "corpus.parquet", "--queries", out / "queries.parquet"),
-                *("--qrels", out / "qrels.tsv", "--made", out / "dataset.json"),
+                *(
+                    "--entry",
+                    json.dumps({"corpus": "tiny", "id": dataset or corpus, **entry}),
+                    "--corpus-entry",
+                    source,
+                ),
+                *("--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"),
+                *("--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
             ]
+        command += ["--mirror", place_of_mirror[-1]] if place_of_mirror else []
         status = main(["fetch", kind, "--name", "tiny", *map(str, command)])
         return status, capsys.readouterr().err
 
@@ -260,7 +273,7 @@ def assert_whole(fetch, out: Path, identifier: str) -> None:
     assert fetch("dataset", identifier, queries=2)[0] == 0
     assert documents_in(out) == served(DOCUMENTS, "title", "text")
     assert pq.read_table(out / "queries.parquet").to_pylist() == served(QUERIES[:2], "text")
-    assert collection.read_qrels(out / "qrels.tsv") == {"2": {"d3": 2, "31715818": 0}, "1": {"d1": 1, "gone": -1}}
+    assert read_qrels(out / "qrels.tsv") == {"2": {"d3": 2, "31715818": 0}, "1": {"d1": 1, "gone": -1}}
 
 
 # ---- the right file
@@ -378,11 +391,11 @@ def test_a_finished_corpus_outlives_a_failed_download(server, register, fetch, t
 
 
 @pytest.fixture(params=["folder", "url"])
-def mirror(request, server, tmp_path, monkeypatch) -> Callable[[bytes, str], str]:
+def mirror(request, server, tmp_path, place_of_mirror) -> Callable[[bytes, str], str]:
     """Return a function that puts a file under a name into a mirror, and returns where that is."""
     (tmp_path / "mirror").mkdir()
     root = server.url.rsplit("/", 1)[0]
-    monkeypatch.setenv("BEIRGRID_MIRROR", str(tmp_path / "mirror") if request.param == "folder" else root)
+    place_of_mirror.append(str(tmp_path / "mirror") if request.param == "folder" else root)
 
     def put(body: bytes, name: str) -> str:
         if request.param == "url":
@@ -422,11 +435,11 @@ def test_a_wrong_file_in_the_mirror_is_named_and_the_right_one_is_used_then(
 
 
 @pytest.mark.parametrize("mirror", ["url"], indirect=True)
-def test_a_mirror_that_fails_is_named(server, register, mirror, fetch, monkeypatch):
+def test_a_mirror_that_fails_is_named(server, register, mirror, fetch, place_of_mirror):
     identifier = register(server.serve(zipped()))
     server.absent = 503
     assert "the mirror answers 503 for http://127.0.0.1" in the_error(fetch("corpus", identifier))
-    monkeypatch.setenv("BEIRGRID_MIRROR", "http://127.0.0.1:9/")
+    place_of_mirror.append("http://127.0.0.1:9/")
     assert "the mirror cannot be reached" in the_error(fetch("corpus", identifier))
 
 
@@ -449,7 +462,7 @@ download = _DownloadConfig(contents={"beir": {"shared": entry}}).context("beir",
 documents = beir.BeirDocs("shared", ZipExtract(download, "tiny/corpus.jsonl"), beir.BeirTitleDoc)
 ir_datasets.registry.register("beir/shared", Dataset(documents))
 source = json.dumps({"source": "ir_datasets", "id": "beir/shared", "documents": 3})
-sys.exit(main(["fetch", "corpus", "--name", "x", "--corpus", source, "--output", out, "--made", out + ".json"]))
+sys.exit(main(["fetch", "corpus", "--name", "x", "--entry", source, "--output", out, "--record", out + ".json"]))
 """
 
 
@@ -578,8 +591,8 @@ def test_the_command_names_an_unknown_id(home, tmp_path):
     source = json.dumps({"source": "ir_datasets", "id": "beir/scifacts"})
     out = tmp_path / "out"
     done = beirgrid(
-        *("fetch", "corpus", "--name", "tiny", "--corpus", source),
-        *("--output", out / "corpus.parquet", "--made", out / "corpus.json"),
+        *("fetch", "corpus", "--name", "tiny", "--entry", source),
+        *("--output", out / "corpus.parquet", "--record", out / "corpus.json"),
     )
     assert "ir_datasets has no dataset 'beir/scifacts'" in the_error((done.returncode, done.stderr))
     assert names(out) == []
@@ -607,15 +620,15 @@ def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch):
     source = json.dumps({"source": "ir_datasets", "id": "bright/leetcode", "documents": 3})
     corpus, made = tmp_path / "corpus.parquet", tmp_path / "made.json"
     dataset = json.dumps({"corpus": "tiny", "id": "bright/leetcode", "queries": 2})
-    common = ("--name", "tiny", "--corpus", source, "--made", made)
+    common = ("--name", "tiny", "--record", made)
     outputs = ("--queries", tmp_path / "queries.parquet", "--qrels", tmp_path / "qrels.tsv")
     for arguments in (
-        ("corpus", "--output", corpus),
-        ("dataset", "--dataset", dataset, "--documents", corpus, *outputs),
+        ("corpus", "--entry", source, "--output", corpus),
+        ("dataset", "--entry", dataset, "--corpus-entry", source, "--corpus", corpus, *outputs),
     ):
         done = beirgrid("fetch", *arguments, *common)
         assert done.returncode == 0, done.stderr
-    assert collection.read_qrels(tmp_path / "qrels.tsv") == {"7": {"leetcode/0": 1}, "8": {"leetcode/2": 1}}
+    assert read_qrels(tmp_path / "qrels.tsv") == {"7": {"leetcode/0": 1}, "8": {"leetcode/2": 1}}
     assert collection.read_excluded(tmp_path / "queries.parquet") == {"7": {"leetcode/1", "leetcode/2"}}
 
 

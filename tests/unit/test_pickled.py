@@ -55,8 +55,8 @@ def fetch_model(hub: ModelHub, folder: Path, model: str = "toy", also: str = "",
     folder.mkdir(exist_ok=True)
     entry = {"checkpoint": "some/model", "revision": "resolve", "pickled": True, **entry}
     out = Path("results/models") / model
-    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", model, "--model", json.dumps(entry)]
-    command += ["--output", str(out / "checkpoint"), "--made", str(out / "model.json")]
+    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", model, "--entry", json.dumps(entry)]
+    command += ["--output", str(out / "checkpoint"), "--record", str(out / "model.json")]
     environment = {**hub.environment(folder / "home"), "PYTHONPATH": f"{ROOT / 'workflow'}:{also}"}
     return subprocess.Popen(command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE)
 
@@ -142,7 +142,7 @@ def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: 
         (folder / name).write_bytes(data)
     out = tmp_path / "out"
     entry = json.dumps({"path": str(folder), "pickled": True})
-    arguments = ["--name", "toy", "--model", entry, "--output", str(out / "checkpoint"), "--made", str(out / "made")]
+    arguments = ["--name", "toy", "--entry", entry, "--output", str(out / "checkpoint"), "--record", str(out / "made")]
     assert main(["fetch", "model", *arguments]) == 1
     error = capsys.readouterr().err.strip()
     assert error.startswith("beirgrid fetch: error: model 'toy': ")

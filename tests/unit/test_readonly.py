@@ -67,10 +67,10 @@ def test_local_data_are_fetched_and_evaluated(stage, tmp_path):
     ranked = {query: runs.canonical(query, ids, [2.0, 1.0]) for query, ids in RUN.items()}
     runs.write(tmp_path / "a.run.gz", ranked, "a")
     commands = [
-        [*("fetch", "corpus", "--name", "mine", "--corpus", corpus), *("--output", "c.parquet", "--made", "c.json")],
+        [*("fetch", "corpus", "--name", "mine", "--entry", corpus), *("--output", "c.parquet", "--record", "c.json")],
         [
-            *("fetch", "dataset", "--name", "mine", "--dataset", '{"corpus": "mine"}', "--corpus", corpus),
-            *("--documents", "c.parquet", "--queries", "q.parquet", "--qrels", "qrels.tsv", "--made", "d.json"),
+            *("fetch", "dataset", "--name", "mine", "--entry", '{"corpus": "mine"}', "--corpus-entry", corpus),
+            *("--corpus", "c.parquet", "--queries", "q.parquet", "--qrels", "qrels.tsv", "--record", "d.json"),
         ],
         [
             *("evaluate", "--system", "a", "--dataset", "mine", "--run", "a.run.gz", "--qrels", "qrels.tsv"),

@@ -10,7 +10,6 @@ import pytest
 from beirgrid.__main__ import main
 from beirgrid.core.errors import DataError
 from beirgrid.data import runs
-from beirgrid.stages.rerank import rerank
 
 
 def test_ties_go_to_the_larger_id_as_a_string():
@@ -127,7 +126,7 @@ def test_below_the_depth_the_first_stages_order_is_kept():
     ids = [f"d{i:04}" for i in range(1000)]
     first = runs.canonical("q", ids, np.linspace(9, 1, 1000))
     scores = {("q", document): float(-i) * 1000 for i, document in enumerate(first.ids[:100][::-1])}
-    again = rerank("q", first, scores, 100)
+    again = runs.reordered("q", first, scores, 100)
     assert again.ids[:100] == first.ids[:100][::-1]
     assert again.ids[100:] == first.ids[100:]
     assert runs.canonical("q", again.ids, again.scores).ids == again.ids  # the scores alone say the same
@@ -135,4 +134,4 @@ def test_below_the_depth_the_first_stages_order_is_kept():
 
 def test_a_pair_without_score_is_an_error():
     with pytest.raises(DataError, match="no score for query 'q' with document 'b'"):
-        rerank("q", runs.canonical("q", ["a", "b"], [2, 1]), {("q", "a"): 1.0}, 2)
+        runs.reordered("q", runs.canonical("q", ["a", "b"], [2, 1]), {("q", "a"): 1.0}, 2)

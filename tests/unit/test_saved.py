@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from beirgrid.core.errors import DataError
 from beirgrid.data import saved
+from beirgrid.data.checkpoints import CheckpointEntry
 from beirgrid.stages import fetch
 
 QWEN = {"prompts": {"query": "Instruct: …\nQuery:", "document": ""}, "default_prompt_name": None}
@@ -60,15 +62,20 @@ def test_a_cross_encoder_with_prompts_is_refused(tmp_path):
         saved.check_prompts("toy", folder, [])
 
 
+def _fetch(folder: Path, **entry: Any) -> None:
+    fetched = CheckpointEntry.model_validate(entry)
+    fetch.fetch_model(name="toy", entry=fetched, output=folder / "out", record=folder / "model.json")
+
+
 def test_a_fetched_model_with_prompts_of_its_own_is_refused(tiny_models, tmp_path):
     import shutil
 
     folder = shutil.copytree(tiny_models["dense"], tmp_path / "dense")
     _folder(folder, QWEN)
     with pytest.raises(DataError, match="model 'toy': its checkpoint has prompts of its own"):
-        fetch.fetch_model("toy", {"path": str(folder)}, tmp_path / "out", tmp_path / "made.json")
+        _fetch(tmp_path, path=str(folder))
     assert not (tmp_path / "out").exists()
-    fetch.fetch_model("toy", {"path": str(folder), "prompts": ["query"]}, tmp_path / "out", tmp_path / "made.json")
+    _fetch(tmp_path, path=str(folder), prompts=["query"])
 
 
 def test_another_similarity_is_refused(tmp_path):

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection, runs
-from beirgrid.stages import rerank
+from beirgrid.data import collection, pairs, runs
+from beirgrid.stages import score
 
 QUERIES, DOCUMENTS = 12, 40
 
@@ -28,7 +28,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, start in (("one", 0), ("two", 10)):
         ranking = runs.Ranking(ids[start : start + 20], np.arange(20, 0, -1).astype(np.float32))
         runs.write(tmp_path / f"{name}.run.gz", dict.fromkeys(queries, ranking), name)
-    monkeypatch.setattr(rerank, "PART", 50)
+    monkeypatch.setattr(score, "PART", 50)
     return tmp_path
 
 
@@ -36,13 +36,13 @@ def _score(site: Path, checkpoint: Path, name: str) -> dict:
     arguments = ["score", "--model", json.dumps({"family": "cross-encoder", "max_length": 32}), "--device", "cpu"]
     arguments += ["--checkpoint", checkpoint, "--corpus", site / "c.parquet", "--queries", site / "q.parquet"]
     arguments += ["--run", site / f"{name}.run.gz", "--depth", "20", "--precision", "float32"]
-    assert main([*map(str, arguments), "--pairs", str(site / "pairs"), "--made", str(site / f"{name}.json")]) == 0
+    assert main([*map(str, arguments), "--pairs", str(site / "pairs"), "--record", str(site / f"{name}.json")]) == 0
     return json.loads((site / f"{name}.json").read_text())["facts"]
 
 
 def test_a_job_leaves_out_what_another_one_scores_meanwhile(site, tiny_models, monkeypatch):
     checkpoint = tiny_models["cross-encoder"]
-    write, second = rerank._write_part, []
+    write, second = score.write_part, []
 
     def write_and_let_the_other_run(*arguments):
         write(*arguments)
@@ -50,7 +50,7 @@ def test_a_job_leaves_out_what_another_one_scores_meanwhile(site, tiny_models, m
             second.append(None)
             second[0] = _score(site, checkpoint, "two")
 
-    monkeypatch.setattr(rerank, "_write_part", write_and_let_the_other_run)
+    monkeypatch.setattr(score, "write_part", write_and_let_the_other_run)
     first = _score(site, checkpoint, "one")
     assert first["pairs"] == second[0]["pairs"] == QUERIES * 20
     assert first["pairs_scored"] + second[0]["pairs_scored"] == QUERIES * 30
@@ -62,16 +62,13 @@ def test_a_job_leaves_out_what_another_one_scores_meanwhile(site, tiny_models, m
 def test_only_wanted_scores_are_read(site, tiny_models):
     facts = _score(site, tiny_models["cross-encoder"], "one")
     store, wanted = site / "pairs" / facts["store"], {("q3", "d4"), ("q1", "d39")}
-    assert set(rerank.read_scores(store, wanted)) == {("q3", "d4")}
-    assert rerank.read_scores(site / "absent", wanted) == {}
+    assert set(pairs.read_parts(list(store.iterdir()), wanted)) == {("q3", "d4")}
 
 
 def test_first_stages_begin_with_different_parts():
-    pairs = [("q", str(number)) for number in range(10 * rerank.PART)]
-    orders = {
-        tuple(part[0] for part in rerank._parts(pairs, f"{name}.run.gz")) for name in ("bm25", "e5", "bge", "gte")
-    }
+    found = [("q", str(number)) for number in range(10 * score.PART)]
+    orders = {tuple(part[0] for part in score._parts(found, f"{name}.run.gz")) for name in ("bm25", "e5", "bge", "gte")}
     assert len(orders) > 1
     assert all(
-        sorted(order) == sorted((("q", str(start))) for start in range(0, len(pairs), rerank.PART)) for order in orders
+        sorted(order) == sorted((("q", str(start))) for start in range(0, len(found), score.PART)) for order in orders
     )

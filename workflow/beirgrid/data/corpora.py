@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from ..config.collections import Corpus, LocalCorpus
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
-from .collection import CORPUS_SCHEMA, ROW_GROUP
+from . import collection
 from .sources import Document, Source
 
 # Text of one row group, in characters: of long documents a group holds fewer.
@@ -71,14 +71,14 @@ def _write_documents(name: str, entry: Corpus, documents: Iterator[Document], pa
     hashes = array("Q")
     empty = 0
     progress = Progress(f"fetch {name}", entry.documents, "documents")
-    with pq.ParquetWriter(path, CORPUS_SCHEMA) as writer:
+    with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
         for batch in _row_groups(documents):
             for document in batch:
                 check_id(document.id, document.place)
                 hashes.append(_hash(document.id))
                 empty += not (document.title.strip() or document.text.strip())
             columns = [[getattr(document, name) for document in batch] for name in ("id", "title", "text")]
-            writer.write_table(pa.table(columns, schema=CORPUS_SCHEMA))
+            writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))
             progress.add(len(batch))
     return hashes, empty
 
@@ -120,7 +120,7 @@ def _row_groups(documents: Iterator[Document]) -> Iterator[list[Document]]:
     for document in documents:
         group.append(document)
         text += len(document.title) + len(document.text)
-        if len(group) >= ROW_GROUP or text >= _GROUP_TEXT:
+        if len(group) >= collection.ROW_GROUP or text >= _GROUP_TEXT:
             yield group
             group, text = [], 0
     if group:
