@@ -73,14 +73,21 @@ class Params:
         return _json(self.grid.config.datasets[dataset].given(*_DATASET_KEYS))
 
     def checkpoint(self, model: str) -> str:
-        """Return the entry of a model that the fetch command receives: of prompts, which roles have one."""
+        """Return the entry of a model that the fetch command receives."""
         entry = self.grid.model(model)
         given = entry.given(*_FETCH_KEYS)
         if entry.path is not None:
             given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
             given["path"] = str(resolve_path(entry.path))
-        roles = [role for role in ("query", "document") if getattr(entry.prefixes, role) is not None]
-        return _json(given | ({"prompts": roles} if roles else {}))
+        return _json(given)
+
+    def prompted(self, model: str) -> list[str]:
+        """Return the options that name the sides, query and document, for which a model's entry has a prompt.
+
+        fetch refuses a checkpoint whose own prompts the entry leaves out. Another prompt fetches nothing again.
+        """
+        sides = [side for side in ("query", "document") if getattr(self.grid.model(model).prefixes, side) is not None]
+        return ["--prompts", *sides] if sides else []
 
     def model(self, model: str) -> str:
         """Return the entry of a model that encodes or expands documents, or scores pairs."""
