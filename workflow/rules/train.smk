@@ -11,7 +11,9 @@ for step in TRAINING_STEPS:
             record=step.record,
         params:
             **settings.neural(step.stage, recipe=entries.training_step(step.stage)),
-            inputs=lambda w, input, options=inputs.training_options(step.stage): in_file(*options(w)),
+            inputs=lambda w, input, options=inputs.training_options(step.stage): in_file(
+                *options(w)
+            ),
         log:
             f"logs/{step.stage}/{{model}}.log",
         benchmark:
