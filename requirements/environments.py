@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from split import CUDA
+from resolve import CUDA
 
 REQUIREMENTS = Path(__file__).parent
 MARK = "      # Required by those above (make lock).\n"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import forkserver
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 from snakemake.api import SnakemakeApi
 from snakemake.rules import Rule
@@ -37,9 +43,28 @@ def write_collection(folder: Path, documents: list[dict], queries: list[dict], q
     return folder
 
 
+def quick_first(cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a test, of which all but the first are slow."""
+    quick, *others = cases
+    return [
+        quick,
+        *(pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow) for case in others),
+    ]
+
+
+@cache
+def python() -> str:
+    """Return the Python that commands are started with: one that forks, where no GPU's driver forbids that."""
+    if Path("/dev/nvidiactl").exists():
+        return sys.executable
+    folder = tempfile.mkdtemp(prefix="beirgrid-forks-")
+    atexit.register(shutil.rmtree, folder)
+    return str(forkserver.install(Path(folder)))
+
+
 def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     """Run Snakemake as a user does; standard output and error come back together."""
-    command = [sys.executable, "-m", "snakemake", *map(str, arguments)]
+    command = [python(), "-m", "snakemake", *map(str, arguments)]
     return subprocess.run(
         command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False
     )
@@ -48,7 +73,7 @@ def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> s
 def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run one stage as a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-m", "beirgrid", *map(str, arguments)]
+    command = [python(), "-m", "beirgrid", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoints import save_ance, save_pickled
-from helpers import ROOT
+from helpers import ROOT, quick_first
 from model_hub import ModelHub, serve
 
 from beirgrid.core import files
@@ -65,7 +65,7 @@ COMPUTE = {
 }
 
 
-@pytest.mark.parametrize("kind", COMPUTE)
+@pytest.mark.parametrize("kind", quick_first(COMPUTE))
 def test_a_converted_checkpoint_computes_the_same(tiny_models, tmp_path, kind):
     pickled = save_pickled(tmp_path / "pickled", tiny_models[kind], legacy=kind.startswith("dpr"))
     with serve() as hub:

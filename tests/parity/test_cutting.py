@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import quick_first
 from test_encoders import BUDGET
 
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer, cutting
@@ -59,7 +60,7 @@ def _real() -> Any:
 KINDS = ("dense", "roberta", "decoder", "gemma", "modernbert", "seq2seq", "query-generator")
 
 
-@pytest.mark.parametrize("limit", [8, 128])
+@pytest.mark.parametrize("limit", quick_first([8, 128]))
 def test_the_tokens_of_a_cut_text_are_those_of_the_whole(tiny_models, limit):
     tokenizers = {**_tokenizers(tiny_models, *KINDS), "real": _real()}
     choose, cuts = random.Random(limit), 0
@@ -77,7 +78,7 @@ def test_the_tokens_of_a_cut_text_are_those_of_the_whole(tiny_models, limit):
     assert cuts > 10
 
 
-@pytest.mark.parametrize("limit", [61, 128])
+@pytest.mark.parametrize("limit", quick_first([61, 128]))
 def test_a_pair_of_cut_texts_is_truncated_as_the_whole_pair(tiny_models, limit):
     """BERT's pairs have three special tokens: with an even limit one side is cut by one more, the shorter one."""
     tokenizers = {**_tokenizers(tiny_models, "cross-encoder", "roberta"), "real": _real()}
@@ -102,7 +103,7 @@ def test_of_two_long_texts_of_nearly_one_length_the_longer_one_keeps_more(tiny_m
     for first in range(4999, 5002):
         pair = "a " * first, "b " * 5000
         cut = cutting.pair(*(cutting.for_pair(tokenizer, text, 64, counted=True) for text in pair))
-        assert sum(map(len, cut)) < 5000
+        assert sum(map(len, cut)) < sum(map(len, pair)) / 2
         whole, read = (tokenizer([p[0]], [p[1]], truncation=True, max_length=64)["input_ids"] for p in (pair, cut))
         assert read == whole
 

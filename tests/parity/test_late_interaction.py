@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import save_dense, save_pylate
+from helpers import quick_first
 
 from beirgrid.__main__ import main
 from beirgrid.core.errors import DataError
@@ -72,7 +73,8 @@ def _encoder(folder: Path, precision: str = "float32", **changes: int) -> LateIn
     return LateInteractionEncoder(folder, {**SPEC, **changes}, "cpu", precision, BUDGET)
 
 
-@pytest.mark.parametrize("layout", MARKERS)
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", quick_first(MARKERS))
 def test_token_vectors_and_scores_equal_the_papers(tiny_models, layout):
     paper, encoder = Paper(tiny_models[layout], *MARKERS[layout]), _encoder(tiny_models[layout])
     documents, queries = [*_texts(40), "", "ab " * 60, ",.-"], [*_texts(8, seed=1), "", "b " * 100]
@@ -182,7 +184,7 @@ def small_blocks(monkeypatch):
         monkeypatch.setattr(maxsim, name, value)
 
 
-@pytest.mark.parametrize("shards", [1, 3, 4])
+@pytest.mark.parametrize("shards", quick_first([3, 1, 4]))
 def test_an_exhaustive_search_is_brute_force(tmp_path, small_blocks, shards):
     found = _collection(120)
     assert (found.counts == 0).any()

@@ -141,6 +141,7 @@ def _cuts(log: str) -> dict[str, int]:
     return {query: int(kept.replace(",", "")) for query, kept in re.findall(pattern, log)}
 
 
+@pytest.mark.slow
 def test_a_query_with_too_many_tokens_is_cut_to_as_many_as_lucene_takes(tmp_path, capfd):
     queries = _long_queries()
     queries["just fits"] = " ".join([*(f"word{number}" for number in range(1023)), "flow"])
@@ -214,7 +215,7 @@ LANGUAGES = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("language", BM25_LANGUAGES.split())
 def test_every_language_is_indexed_searched_and_cut(tmp_path, language):
     text = LANGUAGES[language]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import quick_first
 
 from beirgrid.core.errors import DataError
 from beirgrid.data.collection import Document
@@ -50,7 +51,7 @@ def _rankings(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "weightedmean", "lasttoken"])
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta"])
+@pytest.mark.parametrize("kind", quick_first(["bert", "distilbert", "roberta"]))
 def test_a_plain_checkpoint_is_pooled_as_its_entry_says(tiny_models, kind, pooling):
     texts = _texts(30)
     spec = {"similarity": "dot", "pooling": pooling, "max_length": 48}
@@ -183,7 +184,7 @@ def _sgpt(folder: Path, texts: list[str], opening: str, closing: str, limit: int
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("kind", ["sgpt", "sgpt-j"])
+@pytest.mark.parametrize("kind", quick_first(["sgpt", "sgpt-j"]))
 def test_sgpts_brackets_and_position_weighted_mean(tiny_models, kind):
     texts = ["", "[ab]", "{ab}", "a" * 38, "a" * 39, *_texts(30)]
     encoder = DenseEncoder(tiny_models[kind], SGPT, "cpu", "float32", BUDGET)

@@ -74,7 +74,8 @@ class Site:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if words[1:4] == [b"-m", b"beirgrid", stage.encode()] and (entry / "cwd").resolve() == self.folder:
+                started = words[1:3] == [b"-m", b"beirgrid"] and stage.encode() in words[3:6]
+                if started and (entry / "cwd").resolve() == self.folder:
                     return int(entry.name)
             except OSError:
                 continue

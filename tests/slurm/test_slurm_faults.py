@@ -34,11 +34,11 @@ def _finishes(site: Site, expected: str, process: subprocess.Popen[str] | None =
 
 @full
 def test_a_job_that_hangs_is_ended_by_its_time_limit_and_has_more_time_at_the_next_attempt(site, expected):
-    run = site.start("--config", "device=cpu", "--set-resources", "encode:runtime=attempt")
+    run = site.start("--config", "device=cpu", "--set-resources", "encode_dense:runtime=attempt")
     site.hang("encode")
     output = _finishes(site, expected, run)
-    assert site.states("encode") == ["TIMEOUT", "COMPLETED"]
-    assert [job["TimeLimit"] for job in site.jobs("encode")] == ["00:01:00", "00:02:00"]
+    assert site.states("encode_dense") == ["TIMEOUT", "COMPLETED"]
+    assert [job["TimeLimit"] for job in site.jobs("encode_dense")] == ["00:01:00", "00:02:00"]
     assert "SLURM status is: 'TIMEOUT'" in output
 
 
@@ -46,17 +46,17 @@ def test_a_job_that_hangs_is_ended_by_its_time_limit_and_has_more_time_at_the_ne
 def test_a_job_cancelled_by_hand_is_submitted_again(site, expected):
     run = site.start()
     site.hang("encode")
-    subprocess.run(["scancel", site.jobs("encode")[0]["JobId"]], check=True)
+    subprocess.run(["scancel", site.jobs("encode_dense")[0]["JobId"]], check=True)
     output = _finishes(site, expected, run)
-    assert site.states("encode") == ["CANCELLED", "COMPLETED"]
+    assert site.states("encode_dense") == ["CANCELLED", "COMPLETED"]
     assert "SLURM status is: 'CANCELLED'" in output
 
 
 def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
-    memory = "encode:mem_mb=600 * 4**(attempt - 1)"
+    memory = "encode_dense:mem_mb=600 * 4**(attempt - 1)"
     output = _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", memory))
-    assert site.states("encode") == ["FAILED", "COMPLETED"]
-    log = site.jobs("encode")[0]["StdOut"]
+    assert site.states("encode_dense") == ["FAILED", "COMPLETED"]
+    log = site.jobs("encode_dense")[0]["StdOut"]
     assert log in output  # Snakemake names the file, SLURM says in it why
     assert "exceeded memory limit" in Path(log).read_text()
 
@@ -67,48 +67,49 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
 @full
 def test_a_cancelled_job_of_two_stages_is_run_again_whole_and_nothing_else_is(site, small_corpus, expected):
     site.configfile = small_corpus
-    run = site.start("--retries", "0")
+    on_cpu = ("--config", "device=cpu")  # jobs of GPU nodes share none
+    run = site.start(*on_cpu, "--retries", "0")
     site.hang("evaluate")
     subprocess.run(["scancel", site.live()[0]["JobId"]], check=True)
     assert end(run).returncode != 0
     # Snakemake takes the outputs of all stages of a failed job away, of those that had ended too.
     assert not (site.folder / "results/runs/tiny/small.run.gz").exists()
     assert (site.folder / "results/indexes/tiny-dense/small/0.faiss").exists()
-    _finishes(site, expected)
-    assert site.states("encode") == ["COMPLETED"]
+    _finishes(site, expected, site.start(*on_cpu))
+    assert site.states("encode-0") == ["COMPLETED"]
     assert site.states("retrieve-model") == ["CANCELLED", "COMPLETED"]
 
 
 @full
 def test_a_job_of_two_stages_has_more_memory_at_the_next_attempt(site, small_corpus, expected):
     site.configfile = small_corpus
-    memory = [f"{rule}:mem_mb=600 * 4**(attempt - 1)" for rule in ("encode", "index_faiss")]
+    memory = [f"{rule}:mem_mb=600 * 4**(attempt - 1)" for rule in ("encode_dense", "index_dense")]
     _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", *memory))
-    assert site.states("encode") == ["FAILED", "COMPLETED"]
-    assert [job["MinMemoryNode"] for job in site.jobs("encode")] == ["600M", "2400M"]
+    assert site.states("encode-0") == ["FAILED", "COMPLETED"]
+    assert [job["MinMemoryNode"] for job in site.jobs("encode-0")] == ["600M", "2400M"]
 
 
 @full
 def test_a_job_of_two_stages_has_the_time_of_both_and_more_at_the_next_attempt(site, small_corpus, expected):
     site.configfile = small_corpus
-    limits = [f"{rule}:runtime=attempt" for rule in ("encode", "index_faiss")]
+    limits = [f"{rule}:runtime=attempt" for rule in ("encode_dense", "index_dense")]
     run = site.start("--config", "device=cpu", "--set-resources", *limits)
     site.hang("encode")
     _finishes(site, expected, run)
-    assert site.states("encode") == ["TIMEOUT", "COMPLETED"]
-    assert [job["TimeLimit"] for job in site.jobs("encode")] == ["00:02:00", "00:04:00"]
+    assert site.states("encode-0") == ["TIMEOUT", "COMPLETED"]
+    assert [job["TimeLimit"] for job in site.jobs("encode-0")] == ["00:02:00", "00:04:00"]
 
 
 @full
 def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good(site, expected):
     failed = site.run("--config", "device=cuda", "--retries", "1")
     assert failed.returncode != 0
-    assert site.states("encode") == ["FAILED", "FAILED"]
+    assert site.states("encode_dense") == ["FAILED", "FAILED"]
     assert "device is cuda, but no GPU can be used here" in failed.stdout
     assert "Traceback" not in failed.stdout
     _finishes(site, expected, site.start("--config", "device=cpu"))
-    assert [job["Partition"] for job in site.jobs("encode")] == ["gpu", "gpu", "cpu"]
-    assert "TresPerJob" not in site.jobs("encode")[-1]
+    assert [job["Partition"] for job in site.jobs("encode_dense")] == ["gpu", "gpu", "cpu"]
+    assert "TresPerJob" not in site.jobs("encode_dense")[-1]
 
 
 # A node
@@ -118,12 +119,12 @@ def test_a_job_on_a_node_that_goes_down_starts_again(site, expected):
     run = site.start()
     site.hang("encode")
     subprocess.run(["scontrol", "update", "NodeName=gpu1", "State=DOWN", "Reason=test"], check=True)
-    wait_for(lambda: site.states("encode") == ["PENDING"])
+    wait_for(lambda: site.states("encode_dense") == ["PENDING"])
     # Refused while the node still ends the job.
     resume = ["scontrol", "update", "NodeName=gpu1", "State=RESUME"]
     wait_for(lambda: subprocess.run(resume, check=False).returncode == 0 or _state("gpu1") == "idle")
     _finishes(site, expected, run)
-    assert [job["Restarts"] for job in site.jobs("encode")] == ["1"]
+    assert [job["Restarts"] for job in site.jobs("encode_dense")] == ["1"]
 
 
 @full
@@ -131,12 +132,12 @@ def test_a_job_on_a_node_that_dies_starts_again_when_the_node_is_back(site, expe
     """Its daemon and all that runs on it vanish without a word."""
     run = site.start()
     stage = site.hang("encode")
-    job = site.jobs("encode")[0]["JobId"]
+    job = site.jobs("encode_dense")[0]["JobId"]
     os.kill(int((FOLDER / "pid/gpu1.pid").read_text()), signal.SIGKILL)
     for step in _slurm_steps(job):
         os.kill(step, signal.SIGKILL)
     os.killpg(os.getpgid(stage), signal.SIGKILL)
-    wait_for(lambda: site.states("encode") == ["PENDING"])
+    wait_for(lambda: site.states("encode_dense") == ["PENDING"])
     subprocess.run([CLUSTER, "slurmd", "gpu1"], check=True)
     _finishes(site, expected, run)
 
@@ -169,7 +170,7 @@ def test_interrupted_it_cancels_its_jobs(site, expected):
     run.send_signal(signal.SIGINT)
     assert end(run).returncode != 0
     wait_for(lambda: not site.live())
-    assert site.states("encode") == ["CANCELLED"]
+    assert site.states("encode_dense") == ["CANCELLED"]
     _finishes(site, expected)
 
 
@@ -183,7 +184,7 @@ def test_terminated_it_waits_for_its_jobs_and_starts_none(site, expected):
     assert not site.live()
     assert [job["JobState"] for job in site.jobs()] == ["COMPLETED"]
     _finishes(site, expected)
-    assert site.states("encode") == ["COMPLETED"]  # not again
+    assert site.states("encode_dense") == ["COMPLETED"]  # not again
 
 
 def test_killed_it_leaves_jobs_that_the_next_run_does_not_write_beside(site, expected):
@@ -215,7 +216,7 @@ def test_a_second_one_beside_it_is_turned_away(site, expected):
     assert "LockException" in second.stdout
     os.kill(stage, signal.SIGCONT)
     _finishes(site, expected, run)
-    assert site.states("encode") == ["COMPLETED"]
+    assert site.states("encode_dense") == ["COMPLETED"]
 
 
 # The file system

@@ -12,14 +12,11 @@ import pytest
 from helpers import ROOT, beirgrid
 from sites import TABLE, slurm_jobs, undisturbed, wait_for
 
-ON_GPU = {"encode", "retrieve_faiss", "score"}
-
-
-# What small corpora have in one job, by the name of its group.
+ON_GPU = {"encode_dense", "retrieve_dense", "score"}
+# The rules of small corpora that share a cluster job, by the name of its group. Jobs of GPU nodes share none.
 TOGETHER = {
-    "encode-0": "encode_index_faiss",
-    "retrieve-bm25": "evaluate_retrieve_lucene",
-    "retrieve-model": "evaluate_retrieve_faiss",
+    "retrieve-bm25": "evaluate_retrieve_lexical",
+    "evaluate": "evaluate",
     "combine-1": "evaluate_fuse_rerank",
 }
 
@@ -60,9 +57,9 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
     rules = {_rule(job) for job in jobs}
     together = {f"{name}_{stages}" for name, stages in TOGETHER.items()}
     assert len(jobs) == submitted
-    assert rules > (together if small_corpus else ON_GPU)
+    assert rules > (together | ON_GPU if small_corpus else ON_GPU)
     for job in jobs:
-        if ON_GPU & set(re.split(r"_(?!faiss)", _rule(job))):
+        if _rule(job) in ON_GPU:
             assert job["NodeList"] == "gpu1"
             assert job["TresPerJob"] == "gres:gpu:1"
         else:

@@ -90,7 +90,7 @@ def _index(kind: str, embeddings: Path) -> None:
 READERS = [
     ("corpus-count", _corpus, "", collection.count),
     ("corpus-read", _corpus, "", lambda path: list(collection.read_documents(path))),
-    ("corpus-pick", _corpus, "", lambda path: collection.pick_documents(path, {"d3"})),
+    ("corpus-pick", _corpus, "", lambda path: list(collection.pick_documents(path, {"d3"}))),
     ("corpus-ids", _corpus, "", lambda path: collection.read_ids(path, np.array([[1]]))),
     ("corpus-known", _corpus, "", lambda path: collection.known_ids(path, {"d1"})),
     ("queries", _queries, "", collection.read_queries),

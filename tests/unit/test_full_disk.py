@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import beirgrid, write_collection
+from helpers import beirgrid, quick_first, write_collection
 
 from beirgrid.core import environment
 from beirgrid.core.errors import BeirgridError
@@ -96,7 +96,7 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
 STAGES = ["encode", "encode-late", "expand", "index-faiss", "index-lucene", "retrieve", "score", "fuse", "train"]
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", quick_first(STAGES))
 def test_a_full_disk_is_named_and_nothing_is_left(inputs, tiny_models, full_disk, stage):
     (full_disk / "finished").write_text("finished work")
     filler = full_disk / "filler"

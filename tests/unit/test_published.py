@@ -241,11 +241,12 @@ def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     counted = dict.fromkeys(("empty_documents", "duplicates_dropped", "unknown_documents"), 0)
     counted |= dict.fromkeys(("queries_without_relevant", "overruled_judgements"), 0)
+    counted |= dict.fromkeys(("own_documents_dropped", "same_ids_kept"), 0)
     datasets = {name: {"corpus": name, "source": "here", "statistics": {}} for name in "xy"}
     for name in datasets:
-        files.write_json(paths.CORPUS_MADE.format(corpus=name), {"facts": counted})
+        files.write_json(paths.CORPUS_MADE.format(corpus=name), _record("fetch", counted))
         facts = {**counted, "relevant": 20, "queries": 10}
-        files.write_json(paths.DATASET_MADE.format(dataset=name), {"facts": facts})
+        files.write_json(paths.DATASET_MADE.format(dataset=name), _record("fetch_dataset", facts))
     kept = published.Published(
         "a", "x", "ndcg@10", 0.4, "paper", "Table 2", "", "The run kept the query's own document."
     )

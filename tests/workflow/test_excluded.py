@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import yaml
 from helpers import Rows, hub
 from small import run
@@ -20,6 +21,7 @@ SYSTEMS = {
 }
 
 
+@pytest.mark.slow
 def test_excluded_documents_are_dropped_before_the_cut(tiny_models, tmp_path, monkeypatch):
     """The same queries twice, in BRIGHT's layout: with exclusions, of more documents than a run holds, and without."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))

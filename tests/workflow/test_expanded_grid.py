@@ -109,6 +109,7 @@ def test_a_seed_makes_again_what_depends_on_it_and_a_note_only_tables(expanded, 
     assert not any(job in seeded for job in ("with tiny-deepct", "@tiny-deepct)", "with deepct"))
 
 
+@pytest.mark.slow
 def test_a_killed_expansion_leaves_nothing_and_starts_over(expanded, tmp_path):
     shutil.copytree(expanded / "results", tmp_path / "results")
     made = tmp_path / "results/expansions/tiny-t5/small/1.json"

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from small import run
 
@@ -64,6 +65,7 @@ def _models(tiny: dict[str, Path]) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 def test_every_family_runs_on_the_embedded_collection(tiny_models, tmp_path):
     settings = {
         "models": _models(tiny_models),

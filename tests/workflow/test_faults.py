@@ -68,6 +68,7 @@ def _temporaries(folder: Path) -> list[Path]:
     return list((folder / "results").rglob("*beirgrid-tmp*"))
 
 
+@pytest.mark.slow
 def test_a_kill_in_every_stage_costs_nothing_that_was_finished(finished, small_grid, tmp_path):
     configfile = small_grid(tmp_path)
     killed: set[str] = set()
@@ -92,6 +93,7 @@ def test_a_kill_in_every_stage_costs_nothing_that_was_finished(finished, small_g
     assert not _temporaries(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_snakemake_is_unlocked_and_finishes(finished, small_grid, tmp_path):
     configfile = small_grid(tmp_path)
     process = _start(configfile, tmp_path)
@@ -114,6 +116,7 @@ def test_a_killed_snakemake_is_unlocked_and_finishes(finished, small_grid, tmp_p
     assert _table(tmp_path) == _table(finished)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangup", ["signal", "terminal"])
 def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, hangup):
     configfile = small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT, rules
+from helpers import ROOT, rules, snakemake
 
 ODD = 'it\'s a "{co}" {system} $(touch hacked) `touch hacked` <x> <results> & ; * ü'
 
@@ -26,10 +26,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _snakemake(checkout: Path, *arguments: str | Path, folder: Path) -> str:
-    command = [sys.executable, "-m", "snakemake", *map(str, arguments), "--directory", str(folder), "--cores", "2"]
-    done = subprocess.run(
-        command, cwd=checkout, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+    done = snakemake(*arguments, "--directory", folder, "--cores", "2", cwd=checkout)
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -16,6 +16,7 @@ EXPECTED = {
     "bm25": ((0.6647, 0.9076, 0.9800), 0.0005),
     "minilm": ((0.6451, 0.9250, 0.9933), 0.001),
 }
+pytestmark = pytest.mark.slow
 METRICS = ("ndcg@10", "recall@100", "recall@1000")
 # The two kinds of holes of BM25 multifield: not judged for the query, judged for no query.
 HOLES = {"cranfield": (0.697, 0.196), "scifact": (0.912, 0.863)}

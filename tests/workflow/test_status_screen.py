@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from helpers import ROOT, beirgrid
 from small import SYSTEMS, run
 
@@ -53,6 +54,7 @@ def test_what_failed_is_shown_with_its_log_and_the_rest_goes_on(small_grid, fini
     assert told[-1].strip() == (tmp_path / "logs/retrieve/bm25-flat/small.log").read_text().splitlines()[-1].strip()
 
 
+@pytest.mark.slow
 def test_a_killed_grid_is_said_to_have_died_and_its_rerun_begins_anew(small_grid, tmp_path):
     configfile = small_grid(tmp_path, grid={"systems": ["tiny"], "datasets": ["small"]})
     command = [sys.executable, "-m", "snakemake", "--configfile", configfile, "--directory", tmp_path, "--cores", "1"]

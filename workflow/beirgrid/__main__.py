@@ -1,66 +1,112 @@
-"""Command line of the stages: ``python -m beirgrid <stage> --help``."""
+"""Command line: ``python -m beirgrid <command> --help``."""
 
 from __future__ import annotations
 
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    sys.path.pop(0)  # the folder that the command runs in: what lies there (a json.py) is data
+    sys.path.pop(0)  # the working directory: files there (a json.py) are data
 
 import argparse
 import errno
 import importlib
 import os
+from typing import Any
 
 from . import __version__
+from .core import provenance
+from .core.cli import CALL, add_options
 from .core.errors import BeirgridError
 
-# stage: (module, function that declares its arguments, what it does)
-_STAGES = {
-    "fetch": ("stages.fetch", "add_arguments", "fetch a corpus, a dataset or a model's checkpoint, and check it"),
-    "train": ("stages.train", "add_arguments", "train a cross-encoder on pairs from a corpus"),
-    "generate": ("stages.generate", "add_arguments", "write training queries for the documents of a corpus"),
-    "mine": ("stages.mine", "add_arguments", "find documents that training queries are confused with"),
-    "label": ("stages.label", "add_arguments", "score training queries with a cross-encoder teacher"),
-    "adapt": ("stages.adapt", "add_arguments", "adapt a dense model to a corpus"),
-    "encode": ("stages.encode", "add_arguments", "encode one shard of a corpus to vectors"),
-    "expand": ("stages.expand", "add_arguments", "expand the documents of one shard of a corpus for BM25"),
-    "index": ("stages.index", "add_arguments", "index a corpus for BM25, or a shard of vectors"),
-    "retrieve": ("stages.retrieve", "add_arguments", "retrieve the top documents per query"),
-    "score": ("stages.rerank", "add_score_arguments", "score (query, document) pairs with a cross-encoder, each once"),
-    "rerank": ("stages.rerank", "add_arguments", "reorder the top of a run by stored pair scores"),
-    "fuse": ("stages.fuse", "add_arguments", "fuse several runs into one"),
-    "evaluate": ("stages.evaluate", "add_arguments", "compute the metrics of a run"),
-    "aggregate": ("stages.aggregate", "add_arguments", "make the tables of a grid, with verdicts"),
-    "plan": ("tools.plan", "add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
-    "status": ("tools.status", "add_arguments", "show what a grid is doing, or what became of it"),
-    "report": ("stages.report", "add_arguments", "write the report of a grid"),
+# Words of a command: the function that it runs, and what it does. A module is imported when its command runs.
+_COMMANDS = {
+    "fetch corpus": ("stages.fetch:fetch_corpus", "fetch the documents of a corpus"),
+    "fetch dataset": ("stages.fetch:fetch_dataset", "fetch the judged queries and the qrels of a dataset"),
+    "fetch model": ("stages.fetch:fetch_model", "fetch the checkpoint of a model"),
+    "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),
+    "generate": ("stages.generate:generate", "write training queries for the documents of a corpus"),
+    "mine": ("stages.mine:mine", "find documents that training queries are confused with"),
+    "label": ("stages.label:label", "score training queries with a cross-encoder teacher"),
+    "adapt": ("stages.adapt:adapt", "adapt a dense model to a corpus"),
+    "encode": ("stages.encode:encode", "encode one shard of a corpus to vectors"),
+    "expand": ("stages.expand:expand", "expand the documents of one shard of a corpus for BM25"),
+    "index lexical": ("stages.index:index_lexical", "index a corpus for BM25"),
+    "index dense": ("stages.index:index_dense", "index the vectors of one shard exactly"),
+    "index sparse": ("stages.index:index_sparse", "turn the sparse vectors of one shard into postings"),
+    "index late-interaction": ("stages.index:index_late_interaction", "index the token vectors of one shard"),
+    "retrieve lexical": ("stages.retrieve:retrieve_lexical", "search a corpus with BM25"),
+    "retrieve dense": ("stages.retrieve:retrieve_dense", "search a corpus exactly with a dense model"),
+    "retrieve sparse": ("stages.retrieve:retrieve_sparse", "search a corpus exactly with a sparse model"),
+    "retrieve late-interaction": (
+        "stages.retrieve:retrieve_late_interaction",
+        "score documents by MaxSim with a late-interaction model",
+    ),
+    "score": ("stages.score:score", "score (query, document) pairs with a reranker, each once"),
+    "rerank": ("stages.rerank:rerank", "reorder the top of a run by stored pair scores"),
+    "fuse": ("stages.fuse:fuse", "fuse several runs into one"),
+    "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
+    "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
+    "report": ("stages.report:report", "write the report of a grid"),
+    "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
+    "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
+}
+# Words with commands under them, and what these have in common.
+_GROUPS = {
+    "fetch": "fetch a corpus, a dataset or a model's checkpoint, and check it",
+    "index": "index a corpus for BM25, or one shard of vectors",
+    "retrieve": "retrieve the top documents per query",
 }
 
 
-def _parser(stage: str | None) -> argparse.ArgumentParser:
-    """Return the parser; only the module of the named stage is imported."""
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser that declares the options of its command when the command is parsed."""
+
+    function: str = ""
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        if self.function:
+            module, _, name = self.function.partition(":")
+            function = getattr(importlib.import_module(f"beirgrid.{module}"), name)
+            self.function = ""
+            if name == "add_arguments":
+                function(self)
+            else:
+                add_options(self, function)
+        return super().parse_known_args(*arguments, **options)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="python -m beirgrid",
-        description="One stage of the beirgrid workflow. An argument @FILE stands for the lines of that file.",
+        description="One command of the beirgrid workflow. An argument @FILE stands for the lines of that file.",
         fromfile_prefix_chars="@",
     )
     parser.add_argument("--version", action="version", version=f"beirgrid {__version__}")
-    stages = parser.add_subparsers(dest="stage", required=True, metavar="stage")
-    for name, (module, function, purpose) in _STAGES.items():
-        subparser = stages.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
-        if name == stage:
-            getattr(importlib.import_module(f"beirgrid.{module}"), function)(subparser)
+    parser.add_argument("--settings", metavar="DIGEST", help="digest of the command's settings, for its record")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    groups = {}
+    for word, purpose in _GROUPS.items():
+        group = commands.add_parser(word, help=purpose, description=_sentence(purpose))
+        groups[word] = group.add_subparsers(dest="kind", required=True, metavar="kind")
+    for words, (function, purpose) in _COMMANDS.items():
+        word, _, kind = words.partition(" ")
+        place = groups[word] if kind else commands
+        place.add_parser(kind or word, help=purpose, description=_sentence(purpose)).function = function
     return parser
 
 
+def _sentence(purpose: str) -> str:
+    return f"{purpose[0].upper()}{purpose[1:]}."
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run one stage; return 0, or 1 after one message that says what to change."""
+    """Run one command; return 0, or 1 after one message that says what to change."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    stage = next((a for a in arguments if a in _STAGES), None)
     try:
-        args = _parser(stage).parse_args(arguments)  # artifacts are held against their records here
-        args.run(args)
+        args = _parser().parse_args(arguments)  # compares artifacts with their records
+        provenance.use_settings(args.settings)
+        call = getattr(args, CALL) if hasattr(args, CALL) else args.run
+        call(args)
     except BeirgridError as error:
         message = str(error)
     except OSError as error:
@@ -76,7 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
             raise
     else:
         return 0
-    print(f"beirgrid {stage}: error: {message}", file=sys.stderr)
+    first_words = {words.partition(" ")[0] for words in _COMMANDS}
+    command = next((word for word in arguments if word in first_words), "")
+    print(f"beirgrid {command}: error: {message}", file=sys.stderr)
     return 1
 
 

@@ -17,7 +17,7 @@ for step in SHARD_STEPS:
                 stage=step.stage,
                 entry=lambda w: in_file(entries.model(w.model)),
                 size=grid.config.encode.shard,
-                last=lambda w: ["--last"] if grid.is_last(w.corpus, int(w.shard)) else [],
+                last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",
             ),
             stage=step.stage,
         log:

@@ -46,7 +46,6 @@ for family in RETRIEVERS.values():
             record=paths.SHARD_RECORD,
         params:
             **settings(f"index_{family.rule}", stage="index"),
-            family=family.name,
         log:
             "logs/index/{model}/{corpus}/{shard}.log",
         benchmark:
@@ -63,5 +62,6 @@ for family in RETRIEVERS.values():
         group:
             nodes.group(f"index_{family.rule}")
         shell:
-            "{params.beirgrid} index {params.family} --vectors {input.vectors:q}"
+            f"{{params.beirgrid}} index {family.name}"
+            " --vectors {input.vectors:q}"
             " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"

@@ -57,11 +57,9 @@ for family in RETRIEVERS.values():
                 f"retrieve_{family.rule}",
                 stage="retrieve",
                 entry=lambda w: in_file(entries.query_model(w.system, w.dataset)),
-                indexes=lambda w: in_file(*inputs.indexes(w.system, w.dataset)),
                 search=lambda w: in_file(*entries.search(w.system, w.dataset)),
                 depth=DEPTH,
             ),
-            family=family.name,
         log:
             "logs/retrieve/{system}/{dataset}.log",
         benchmark:
@@ -78,8 +76,9 @@ for family in RETRIEVERS.values():
         group:
             nodes.group(f"retrieve_{family.rule}")
         shell:
-            "{params.beirgrid} retrieve {params.family} --system {wildcards.system:q}"
+            f"{{params.beirgrid}} retrieve {family.name}"
+            " --system {wildcards.system:q}"
             " --model {params.entry:q} --checkpoint {input.checkpoint:q} --corpus {input.corpus:q}"
-            " --indexes {params.indexes:q} {params.search:q} --queries {input.queries:q}"
+            " --indexes {params.search:q} --queries {input.queries:q}"
             " --depth {params.depth:q} --precision {params.precision:q} {params.compute:q}"
             " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"

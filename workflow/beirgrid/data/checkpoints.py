@@ -20,7 +20,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..config import lock, resolve_path
-from ..config.entries import LIST, ModelEntry
+from ..config.models import ModelEntry
+from ..config.values import LIST
 from ..core import files
 from ..core.errors import DataError
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ..config.messages import explain
+from ..config.models import (
+    CrossEncoder,
+    DenseModel,
+    LateInteractionModel,
+    QueryGenerator,
+    Seq2SeqReranker,
+    SparseModel,
+    TermWeightsModel,
+)
 from ..core.errors import ConfigError
 
 
@@ -26,3 +35,14 @@ def from_json(kind: Any) -> Callable[[str], Any]:
             raise ConfigError(f"the JSON of an entry cannot be used: {'; '.join(problems)}") from None
 
     return read
+
+
+_FAMILY = Field(discriminator="family")
+_Encoding = Annotated[DenseModel | SparseModel | LateInteractionModel, _FAMILY]
+_Expanding = Annotated[QueryGenerator | TermWeightsModel, _FAMILY]
+_Scoring = Annotated[CrossEncoder | Seq2SeqReranker, _FAMILY]
+_HELP = "registry entry of the model, JSON"
+# Types of the options that take a model's entry.
+EncodingModel = Annotated[DenseModel | SparseModel | LateInteractionModel, from_json(_Encoding), _HELP]
+ExpandingModel = Annotated[QueryGenerator | TermWeightsModel, from_json(_Expanding), _HELP]
+ScoringModel = Annotated[CrossEncoder | Seq2SeqReranker, from_json(_Scoring), _HELP]

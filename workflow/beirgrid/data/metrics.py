@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
-from ..config.metrics import Metric
+from ..config.metrics import Metric, parse_metric
 from ..core.environment import prepare_libraries
+from .runs import Run
 
 # Our name, which is the field's, to ranx's. None: not in ranx, computed here from its hits.
 _RANX: dict[str, str | None] = {
@@ -22,6 +23,26 @@ _RANX: dict[str, str | None] = {
     "hole": None,
     "hole_corpus": None,
 }
+
+
+def evaluate_run(run: Run, qrels: Mapping[str, dict[str, int]], metrics: Sequence[str]) -> dict[str, np.ndarray]:
+    """Compute metrics of a run for each query that has qrels; a query that the run lacks has no documents.
+
+    Args:
+        run: rankings by query, in canonical order (``runs.read``).
+        qrels: per query, document id to grade. A grade above 0 is relevant.
+        metrics: names, name@k.
+
+    Returns:
+        float64 [queries] by the name of the metric, in the order of the qrels.
+
+    Raises:
+        BeirgridError: a metric is unknown.
+    """
+    parsed = {name: parse_metric(name) for name in metrics}
+    ranked = [run[query].ids if query in run else [] for query in qrels]
+    values = evaluate(list(parsed.values()), list(qrels.values()), ranked)
+    return {name: values[metric] for name, metric in parsed.items()}
 
 
 def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[list[str]]) -> dict[Metric, np.ndarray]:

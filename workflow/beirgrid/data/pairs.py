@@ -1,6 +1,6 @@
 """Scores of (query, document) pairs on disk: parts in a store, and the manifest of what one job has in the store.
 
-A store is a folder results/pairs/{reranker}/{dataset}/{fingerprint} with one parquet file per few minutes of work. Jobs of
+A store is a folder pairs/{reranker}/{dataset}/{fingerprint} with one parquet file per few minutes of work. Jobs of
 several first stages fill the same store.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +52,32 @@ def canonical(
     order = [by_id[i] for i in np.argsort(-values[by_id], kind="stable")]
     order = [i for i in order if ids[i] not in excluded][:depth]
     return Ranking([ids[i] for i in order], values[order])
+
+
+def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], float], depth: int) -> Ranking:
+    """Return a ranking with its top ``depth`` in the order of other scores, and the rest as it was.
+
+    The rest gets scores below the reordered documents, in the ranking's order.
+
+    Args:
+        query: the query's id.
+        ranking: a first stage's ranking.
+        scores: score by (query, document).
+        depth: documents to reorder.
+
+    Raises:
+        DataError: a document to reorder has no score.
+    """
+    top = ranking.ids[:depth]
+    unscored = [document for document in top if (query, document) not in scores]
+    if unscored:
+        raise DataError(f"no score for query {query!r} with document {unscored[0]!r}: run the grid again, to score it")
+    head = canonical(query, top, [scores[query, document] for document in top])
+    rest = ranking.ids[depth:]
+    floor = float(head.scores[-1]) if top else 0.0
+    # Steps that float32 can tell apart at any logit's size, so that ties do not reorder the rest.
+    below = np.float32(floor) - np.maximum(1.0, abs(floor)) * np.arange(1, len(rest) + 1, dtype=np.float32) / 1024
+    return Ranking([*head.ids, *rest], np.concatenate([head.scores, below.astype(np.float32)]))
 
 
 def write(path: str | Path, run: Run, tag: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..config import both_forms, local_forms, resolve_path
-from ..config.entries import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
+from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..core.errors import DataError, quoted
 from . import downloads, lines, qrels
 from .qrels import Judgement

@@ -10,7 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..config.entries import LIST, Entry, Statistics
+from ..config.collections import Statistics
+from ..config.values import LIST, Entry
 
 Texts = Annotated[tuple[str, ...], LIST]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ..config.entries import CrossEncoder, DenseModel, LateInteractionModel, Seq2SeqReranker, SparseModel
+from ..config.models import CrossEncoder, DenseModel, LateInteractionModel, Seq2SeqReranker, SparseModel
 from ..core.compute import Runtime
 from ..search.maxsim import TokenVectors
 from .base import Variety, check_finite, token_batches

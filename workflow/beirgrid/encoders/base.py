@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ..config.entries import ModelEntry
+from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress

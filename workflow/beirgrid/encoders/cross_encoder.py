@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.entries import CrossEncoder
+from ..config.models import CrossEncoder
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress

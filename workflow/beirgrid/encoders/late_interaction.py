@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.entries import LateInteractionModel
+from ..config.models import LateInteractionModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..config import entries
+from ..config import models
 from ..core.compute import Runtime
 from ..core.progress import Progress
 from .base import check_finite, token_batches
@@ -23,7 +23,7 @@ QUERY_LENGTH = 64
 AT_ONCE = 40
 
 
-class QueryGenerator(HeadedModel[entries.QueryGenerator]):
+class QueryGenerator(HeadedModel[models.QueryGenerator]):
     """Queries sampled from a sequence-to-sequence model (AutoModelForSeq2SeqLM), T5 above all.
 
     The entry's ``top_k`` and ``top_p`` cut the distribution that each word piece is drawn from.
@@ -31,7 +31,7 @@ class QueryGenerator(HeadedModel[entries.QueryGenerator]):
     its batch, shard or position, but for what rounding does to the logits in batches of other shapes.
     """
 
-    def __init__(self, folder: Path, entry: entries.QueryGenerator, runtime: Runtime) -> None:
+    def __init__(self, folder: Path, entry: models.QueryGenerator, runtime: Runtime) -> None:
         from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
         super().__init__(entry, runtime)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.entries import Seq2SeqReranker
+from ..config.models import Seq2SeqReranker
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress

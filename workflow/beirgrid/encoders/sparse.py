@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..config.entries import SparseModel
+from ..config.models import SparseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress

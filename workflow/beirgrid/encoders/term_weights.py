@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..config.entries import TermWeightsModel
+from ..config.models import TermWeightsModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress

@@ -147,12 +147,12 @@ class Params:
         return ["--k1", str(entry.k1), "--b", str(entry.b)]
 
     def search(self, system: str, dataset: str) -> list[str]:
-        """Return the options that a neural retriever's search has beside its index."""
-        entry = self.grid.system(system)
+        """Return the indexes that a neural retriever searches, and the options that its search has beside them."""
+        entry, indexes = self.grid.system(system), self.inputs.indexes(system, dataset)
         if not isinstance(entry, LateInteractionRetriever):
-            return []
+            return indexes
         candidates = [] if entry.exhaustive else ["--candidates", str(entry.candidates)]
-        return [*candidates, "--tokens", *self.inputs.vectors(system, dataset)]
+        return [*indexes, *candidates, "--tokens", *self.inputs.vectors(system, dataset)]
 
     def fusion(self, system: str) -> list[str]:
         """Return the options of the fuse command."""

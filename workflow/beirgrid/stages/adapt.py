@@ -8,24 +8,28 @@ MLM (Devlin et al. 2019) restores masked tokens.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..config import PRETRAINING
+from ..config.models import DenseModel, Prompts
+from ..config.training import PRETRAINING
+from ..config.values import Count, Entry, Length, NotNegative, Positive, Precision, Seed, Size
 from ..core import files, provenance
-from ..core.environment import BATCH_TOKENS
+from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
-from ..data import checkpoints
+from ..core.provenance import Artifact
+from ..data import checkpoints, training
 from ..data.collection import count
-from ..encoders import DenseEncoder, add_compute_arguments, pick_device, pick_precision
-from . import generate
+from ..data.entries import from_json
+from ..encoders import DenseEncoder
+from ..encoders.training import arguments
 
 if TYPE_CHECKING:
     import torch
@@ -41,53 +45,84 @@ DELETED, MASKED = 0.6, 0.15
 SAVED_STEPS = 1000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid adapt``."""
-    parser.add_argument("--recipe", required=True, type=json.loads, help="recipe and settings of the model, as JSON")
-    parser.add_argument("--base", required=True, type=provenance.artifact, help="checkpoint to start from")
-    parser.add_argument(
-        "--examples",
-        required=True,
-        type=provenance.artifact,
-        help="queries.parquet (GenQ), margins.parquet (GPL), corpus.parquet (TSDAE, MLM)",
-    )
-    parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to write")
-    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
-    add_compute_arguments(parser)
-    parser.set_defaults(run=run)
+class AdaptRecipe(Entry):
+    """The keys of a recipe and of the model's own entry that decide the training, and the base's entry."""
+
+    recipe: Literal["genq", "gpl", "tsdae", "mlm"]
+    base: DenseModel
+    similarity: Literal["cosine", "dot"]
+    documents: Count | None = None
+    epochs: Size = 1
+    steps: Count | None = None
+    batch: Size
+    learning_rate: Positive
+    warmup: NotNegative
+    seed: Seed = 0
+    max_length: Length | None = None
+    prompts: Prompts = Prompts()
+    precision: Precision | None = None
+
+    @property
+    def reads_documents_alone(self) -> bool:
+        """Whether training needs no queries."""
+        return self.recipe in PRETRAINING
 
 
-def run(args: argparse.Namespace) -> None:
-    """Train and save the model."""
-    recipe = args.recipe
-    with provenance.record("adapt", args.made, recipe, [args.output]) as facts:
-        device = pick_device(args.device)
-        # On a CPU in float32 unless the entry says otherwise: only some multiply bfloat16.
-        wanted = recipe.get("precision", args.precision if device == "cuda" else "float32")
-        precision = pick_precision(wanted, device)
-        state = _state_folder(args, precision)
-        with files.atomic(args.output, directory=True) as temporary, files.scratch(f"{args.output}-cache") as cache:
-            facts.update(_train(recipe, args, device, precision, cache, state, temporary))
-            facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
-        shutil.rmtree(state)
-        facts.update(device=device, precision=precision, bytes=files.size(args.output))
+def adapt(
+    *,
+    recipe: Annotated[AdaptRecipe, from_json(AdaptRecipe), "recipe and settings of the model, JSON"],
+    base: Annotated[Artifact, "checkpoint to start from"],
+    examples: Annotated[Artifact, "queries.parquet (GenQ), margins.parquet (GPL), corpus.parquet (TSDAE, MLM)"],
+    compute: Compute,
+    output: Annotated[Path, "checkpoint folder to write"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Adapt a dense model to a corpus.
 
+    On a CPU the training computes in float32 unless the model's entry says otherwise: only some CPUs multiply bfloat16.
 
-def _state_folder(args: argparse.Namespace, precision: str) -> Path:
-    """Return the folder beside the output that holds the state of just this training; those of others are deleted.
+    Args:
+        recipe: the recipe, the model's own settings and the base's entry.
+        base: checkpoint to start from.
+        examples: queries.parquet (GenQ), margins.parquet (GPL) or corpus.parquet (TSDAE, MLM).
+        compute: where and how training runs.
+        output: checkpoint folder to write.
+        record: record to write.
 
-    Its name follows from all that decides on the weights, so that nothing else goes on from that state.
+    Raises:
+        DataError: an input is damaged, or the base has no decoder (TSDAE) or is no masked language model (MLM).
     """
-    made_from = {
+    from transformers import set_seed
+
+    with provenance.record("adapt", record, recipe.given(), [output]) as facts, compute.start() as runtime:
+        precision = runtime.resolve(recipe.precision or (None if runtime.kind == "cuda" else "float32"))
+        state = _state_folder(recipe, base, examples, output, precision)
+        with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
+            set_seed(recipe.seed)
+            model = _open(base, recipe, runtime)
+            found = _examples(recipe, examples, cache)
+            facts.update(_train(model, recipe, base, found, runtime, precision, state))
+            model.save_pretrained(str(temporary), create_model_card=False)
+            facts["files"] = checkpoints.verify(output.parent.name, temporary)
+        shutil.rmtree(state)
+        facts.update(device=runtime.kind, precision=precision, bytes=files.size(output))
+
+
+def _state_folder(recipe: AdaptRecipe, base: Path, examples: Path, output: Path, precision: str) -> Path:
+    """Return the folder beside the output with the state of just this training, and delete those of other trainings.
+
+    Its name follows from all that decides the weights, so that no other training goes on from that state.
+    """
+    inputs = {
         "version": provenance.STAGE_VERSIONS["adapt"],
-        "recipe": args.recipe,
+        "recipe": recipe.given(),
         "precision": precision,
-        "base": checkpoints.verify(args.output.parent.name, {}, args.base),
-        "examples": files.sha256(args.examples),
+        "base": checkpoints.verify(output.parent.name, base),
+        "examples": files.sha256(examples),
     }
-    fingerprint = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
-    folder: Path = args.output.parent / f".{args.output.name}-state-{fingerprint}"
-    for other in args.output.parent.glob(f".{args.output.name}-state-*"):
+    fingerprint = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+    folder = output.parent / f".{output.name}-state-{fingerprint}"
+    for other in output.parent.glob(f".{output.name}-state-*"):
         if other != folder:
             shutil.rmtree(other)
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,53 +160,46 @@ def _trainer(**options: Any) -> Any:
 
 
 def _train(
-    recipe: dict[str, Any],
-    args: argparse.Namespace,
-    device: str,
+    model: SentenceTransformer,
+    recipe: AdaptRecipe,
+    base: Path,
+    examples: Dataset,
+    runtime: Runtime,
     precision: str,
-    cache: Path,
     state: Path,
-    output: Path,
 ) -> dict[str, Any]:
-    """Train with the settings of the recipe, save to ``output`` and return steps, seconds and losses.
+    """Train with the settings of the recipe and return steps, seconds and losses.
 
     A training that was killed goes on from the last of its states in ``state``, to the same weights.
     """
     from sentence_transformers import SentenceTransformerTrainingArguments
-    from transformers import set_seed
 
-    set_seed(recipe["seed"])
-    model = _open(args.base, recipe, device)
-    examples = _examples(recipe, args.examples, cache)
-    settings = SentenceTransformerTrainingArguments(
+    settings = arguments(
+        SentenceTransformerTrainingArguments,
+        runtime,
+        precision,
         output_dir=str(state),
-        num_train_epochs=recipe.get("epochs", 1),
-        max_steps=recipe.get("steps", -1),
-        per_device_train_batch_size=recipe["batch"],
-        learning_rate=recipe["learning_rate"],
-        warmup_steps=recipe["warmup"],
-        lr_scheduler_type="constant_with_warmup" if recipe["recipe"] == "tsdae" else "linear",
-        weight_decay=0.0 if recipe["recipe"] in PRETRAINING else 0.01,
+        num_train_epochs=recipe.epochs,
+        max_steps=recipe.steps or -1,
+        per_device_train_batch_size=recipe.batch,
+        learning_rate=recipe.learning_rate,
+        warmup_steps=recipe.warmup,
+        lr_scheduler_type="constant_with_warmup" if recipe.recipe == "tsdae" else "linear",
+        weight_decay=0.0 if recipe.reads_documents_alone else 0.01,
         prompts=_prompts(recipe, examples.column_names),
-        batch_sampler=_distinct(examples) if recipe["recipe"] == "genq" else _shuffled,
-        seed=recipe["seed"],
-        bf16=precision == "bfloat16",
-        fp16=precision == "float16",
-        use_cpu=device == "cpu",
+        batch_sampler=_distinct(examples) if recipe.recipe == "genq" else _shuffled,
+        seed=recipe.seed,
         save_strategy="steps",
         save_steps=SAVED_STEPS,
         save_total_limit=1,
         logging_steps=0.01,  # of all steps
-        report_to="none",
-        disable_tqdm=True,
     )
     shown = examples.select_columns([name for name in examples.column_names if name != "document"])
-    trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=_loss(model, recipe, args.base))
+    trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=_loss(model, recipe, base))
     last = _last_state(state)
     if last:
         print(f"going on from {last}", file=sys.stderr)
     trained = trainer.train(resume_from_checkpoint=str(last) if last else None)
-    model.save_pretrained(str(output), create_model_card=False)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return {
         "examples": len(examples),
@@ -182,29 +210,31 @@ def _train(
     }
 
 
-def _open(base: Path, recipe: dict[str, Any], device: str) -> SentenceTransformer:
+def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransformer:
     """Open the base as its entry says, with weights in float32, in which they are updated."""
-    entry = {**recipe["base"], **{key: recipe[key] for key in ("max_length", "similarity") if key in recipe}}
-    model: SentenceTransformer = DenseEncoder(base, entry, device, "float32", BATCH_TOKENS).model.float()
-    if device == "cpu":  # the backward pass of plain attention is 1.5 times as fast there as that of sdpa
+    own = {"similarity": recipe.similarity, **({"max_length": recipe.max_length} if recipe.max_length else {})}
+    encoder = DenseEncoder(base, recipe.base.model_copy(update=own), replace(runtime, precision="float32"))
+    model: SentenceTransformer = encoder.model.float()
+    if runtime.kind == "cpu":  # the backward pass of plain attention is 1.5 times as fast there as that of sdpa
         model.transformers_model.set_attn_implementation("eager")
     return model
 
 
-def _examples(recipe: dict[str, Any], path: Path, cache: Path) -> Dataset:
+def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
     """Return the training examples, on disk: only the batch at hand is in memory."""
     from datasets import Dataset
 
-    if recipe["recipe"] not in PRETRAINING:
+    if not recipe.reads_documents_alone:
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
-    settings = {"corpus": path, "most": recipe["documents"], "seed": recipe["seed"]}
-    examples = _damaged if recipe["recipe"] == "tsdae" else _whole
+    most = recipe.documents or count(path)
+    settings = {"corpus": path, "most": most, "seed": recipe.seed}
+    examples = _damaged if recipe.recipe == "tsdae" else _whole
     return Dataset.from_generator(examples, cache_dir=str(cache), gen_kwargs=settings)
 
 
 def _texts(corpus: Path, most: int, seed: int) -> Iterator[str]:
     """Yield the texts of at most so many documents, drawn with the seed; blank ones teach nothing."""
-    for documents in generate.read_rows(corpus, generate.sample_rows(count(corpus), most, seed), generate.BLOCK):
+    for documents in training.read_rows(corpus, training.sample_rows(count(corpus), most, seed)):
         yield from (document.joined for document in documents if document.joined.strip())
 
 
@@ -222,10 +252,10 @@ def _whole(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
     return ({"whole": text} for text in _texts(corpus, most, seed))
 
 
-def _prompts(recipe: dict[str, Any], columns: list[str]) -> dict[str, str] | None:
+def _prompts(recipe: AdaptRecipe, columns: list[str]) -> dict[str, str] | None:
     """Return the prompt of each column that has one."""
     roles = {"query": "query", **dict.fromkeys(("positive", "negative", "damaged", "whole"), "document")}
-    prompts = recipe.get("prompts", {})
+    prompts = recipe.prompts.given("query", "document")
     return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None
 
 
@@ -250,12 +280,12 @@ def _distinct(examples: Dataset) -> Callable[..., Any]:
     return lambda dataset, **options: NoDuplicatesBatchSampler(keys, **options)
 
 
-def _loss(model: SentenceTransformer, recipe: dict[str, Any], base: Path) -> Any:
+def _loss(model: SentenceTransformer, recipe: AdaptRecipe, base: Path) -> Any:
     """Return the recipe's loss over similarities as the model's, in float32."""
     from sentence_transformers import util
     from sentence_transformers.sentence_transformer import losses
 
-    if recipe["recipe"] == "tsdae":
+    if recipe.recipe == "tsdae":
         try:
             return losses.DenoisingAutoEncoderLoss(model).float()
         except (ValueError, AttributeError, KeyError) as error:
@@ -264,10 +294,10 @@ def _loss(model: SentenceTransformer, recipe: dict[str, Any], base: Path) -> Any
                 f"{base} is a {kind} model: transformers has no decoder of that kind, which tsdae needs (BERT and "
                 f"RoBERTa have one)"
             ) from error
-    if recipe["recipe"] == "mlm":
-        return _masked_language_model(model, base, recipe["seed"])
-    scale, cosine = SCALE[recipe["similarity"]], recipe["similarity"] == "cosine"
-    if recipe["recipe"] == "genq":
+    if recipe.recipe == "mlm":
+        return _masked_language_model(model, base, recipe.seed)
+    scale, cosine = SCALE[recipe.similarity], recipe.similarity == "cosine"
+    if recipe.recipe == "genq":
         similarity = _in_float32(util.cos_sim if cosine else util.dot_score)
         return losses.MultipleNegativesRankingLoss(model, scale=scale, similarity_fct=similarity)
     return losses.MarginMSELoss(
@@ -308,11 +338,11 @@ def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) ->
             # batches, so a document has other masks.
             digest = hashlib.sha256(f"{seed}".encode() + tokens.numpy().tobytes()).digest()
             masking.generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
-            masked, wanted = (part.to(features["input_ids"].device) for part in masking.torch_mask_tokens(tokens))
+            masked, answers = (part.to(features["input_ids"].device) for part in masking.torch_mask_tokens(tokens))
             inputs = {name: value for name, value in features.items() if name in ("attention_mask", "token_type_ids")}
             logits = self.language_model(input_ids=masked, **inputs).logits
-            chosen = wanted >= 0
-            restored = torch.nn.functional.cross_entropy(logits[chosen].float(), wanted[chosen], reduction="sum")
+            chosen = answers >= 0
+            restored = torch.nn.functional.cross_entropy(logits[chosen].float(), answers[chosen], reduction="sum")
             loss: torch.Tensor = restored / chosen.sum().clamp(min=1)  # a short batch may have no token chosen
             return loss
 
@@ -323,8 +353,8 @@ def _in_float32(similarity: Callable[..., torch.Tensor], scale: float = 1.0) -> 
     """Return the similarity, times ``scale``, outside autocast: dot products near 100 have steps of 0.5 in bfloat16."""
     import torch
 
-    def of(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def scaled(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         with torch.autocast(left.device.type, enabled=False):
             return scale * similarity(left.float(), right.float())
 
-    return of
+    return scaled

@@ -2,127 +2,113 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from ..config.models import DenseModel, LateInteractionModel
 from ..core import files, provenance
+from ..core.compute import Compute
 from ..core.progress import Progress
+from ..core.provenance import Artifact
 from ..data import collection
-from ..encoders import (
-    DenseEncoder,
-    LateInteractionEncoder,
-    SparseTextEncoder,
-    Variety,
-    add_compute_arguments,
-    check_finite,
-    open_encoder,
-)
+from ..data.entries import EncodingModel
+from ..encoders import Encoder, Variety, check_finite, open_encoder
 from ..search import maxsim
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 # Documents that are tokenized and sorted by length together: the more, the less padding.
 BLOCK = 4 * collection.ROW_GROUP
 # The same for a vector per token: 300 MB in float32, if each document has 300 tokens of 128 dimensions.
 TOKENS_BLOCK = collection.ROW_GROUP // 4
 
-# What a writer tells of its artifact, for the record.
-Facts = dict[str, int]
 
+def encode(
+    *,
+    model: EncodingModel,
+    checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    shard: Annotated[int, "number of the shard, from 0"] = 0,
+    shard_size: Annotated[int, "documents per shard"],
+    last: Annotated[bool, "this is the last shard: it must end with the corpus"] = False,
+    compute: Compute,
+    output: Annotated[Path, "to write: .npy (dense), .npz (sparse), a folder (late interaction)"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Encode one shard of a corpus to vectors.
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid encode``."""
-    parser.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
-    parser.add_argument(
-        "--checkpoint", required=True, type=provenance.artifact, help="folder of the fetched checkpoint"
-    )
-    collection.add_shard_arguments(parser)
-    parser.add_argument(
-        "--output", required=True, type=Path, help="to write: .npy (dense), .npz (sparse), a folder (late interaction)"
-    )
-    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
-    add_compute_arguments(parser)
-    parser.set_defaults(run=run)
+    Args:
+        model: registry entry of a dense, sparse or late-interaction model.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet.
+        shard: number of the shard, from 0.
+        shard_size: documents per shard.
+        last: whether the shard must end with the corpus.
+        compute: where and how the model runs.
+        output: float32 [documents, dimension] as .npy (dense), float32 CSR [documents, vocabulary] as .npz (sparse), or
+            a folder of token vectors (late interaction).
+        record: record to write.
 
-
-def run(args: argparse.Namespace) -> None:
-    """Encode one shard, a block of documents at a time."""
-    start, stop = collection.shard_rows(args.corpus, args.shard, args.shard_size, args.last)
-    settings = {**args.model, "shard": args.shard, "shard_size": args.shard_size}
-    with provenance.record("encode", args.made, settings, [args.output]) as facts:
-        encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
-        progress = Progress(f"encode shard {args.shard}", stop - start, "documents")
-        write, is_folder = WRITERS[args.model["family"]]
-        with files.atomic(args.output, directory=is_folder) as temporary:
-            facts.update(write(encoder, args.corpus, start, stop, temporary, progress))
+    Raises:
+        DataError: the shard does not fit the corpus, the checkpoint is not what the entry says, or the model gives
+            values that are not finite, or the same vector for all texts.
+    """
+    start, stop = collection.shard_rows(corpus, shard, shard_size, last)
+    settings = {**model.given(), "shard": shard, "shard_size": shard_size}
+    with provenance.record("encode", record, settings, [output]) as facts, compute.start() as runtime:
+        progress = Progress(f"encode shard {shard}", stop - start, "documents")
+        with files.atomic(output, directory=isinstance(model, LateInteractionModel)) as temporary:
+            opened = open_encoder(checkpoint, model, runtime)
+            size = TOKENS_BLOCK if isinstance(model, LateInteractionModel) else BLOCK
+            separator = model.separator if isinstance(model, DenseModel) else " "
+            blocks = _encoded(opened, collection.read_blocks(corpus, start, stop, size), separator, progress)
+            if isinstance(model, DenseModel):
+                _write_dense(blocks, (stop - start, opened.dimension), temporary)
+            elif isinstance(model, LateInteractionModel):
+                facts["tokens"] = maxsim.write(temporary, blocks, opened.dimension)
+            else:
+                facts["weights"] = _write_sparse(blocks, temporary)
         facts.update(
-            encoder.facts(),
+            opened.facts(),
             documents=stop - start,
             documents_per_second=round(progress.rate, 2),
-            dimension=encoder.dimension,
+            dimension=opened.dimension,
         )
 
 
-def _write_dense(encoder: DenseEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress) -> Facts:
-    """Write float32 [stop - start, dimension] to ``output``; refuse vectors that are not finite."""
-    header = {"descr": "<f4", "fortran_order": False, "shape": (stop - start, encoder.dimension)}
-    with output.open("wb") as stream:
-        np.lib.format.write_array_header_1_0(stream, header)
-        separator, variety = encoder.spec.get("separator", " "), Variety(encoder)
-        for documents in collection.read_blocks(corpus, start, stop, BLOCK):
-            texts = [document.join(separator) for document in documents]
-            vectors = encoder.encode_documents(texts, progress)
-            variety.add(vectors, texts)
-            check_finite(vectors, [f"document {document.id!r}" for document in documents], encoder.precision)
-            stream.write(np.ascontiguousarray(vectors, "<f4").data)
+def _encoded(
+    encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
+) -> Iterator[Any]:
+    """Yield the vectors of each block of documents, checked."""
+    variety = Variety(encoder)
+    for documents in blocks:
+        texts = [document.join(separator) for document in documents]
+        vectors = encoder.encode_documents(texts, progress=progress)
+        checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
+        variety.add(checked, texts)
+        check_finite(checked, [f"document {document.id!r}" for document in documents], encoder.precision)
+        yield vectors
     variety.check("this shard")
-    return {}
 
 
-def _write_sparse(
-    encoder: SparseTextEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress
-) -> Facts:
-    """Write a float32 CSR matrix [stop - start, vocabulary] to ``output``; refuse weights that are not finite."""
+def _write_dense(blocks: Iterable[np.ndarray], shape: tuple[int, int], output: Path) -> None:
+    """Write float32 vectors of the given shape [documents, dimension], block by block."""
+    with output.open("wb") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for vectors in blocks:
+            stream.write(np.ascontiguousarray(vectors, "<f4").data)
+
+
+def _write_sparse(blocks: Iterable[scipy.sparse.csr_matrix], output: Path) -> int:
+    """Write a float32 CSR matrix [documents, vocabulary] and return how many weights it has."""
     import scipy.sparse
 
-    blocks, variety = [], Variety(encoder)
-    for documents in collection.read_blocks(corpus, start, stop, BLOCK):
-        texts = [document.joined for document in documents]
-        weights = encoder.encode_documents(texts, progress)
-        variety.add(weights, texts)
-        check_finite(weights, [f"document {document.id!r}" for document in documents], encoder.precision)
-        blocks.append(weights)
-    variety.check("this shard")
+    weights = scipy.sparse.vstack(list(blocks), format="csr")
     with output.open("wb") as stream:
-        scipy.sparse.save_npz(stream, scipy.sparse.vstack(blocks, format="csr"), compressed=False)
-    return {"weights": sum(block.nnz for block in blocks)}
-
-
-def _write_tokens(
-    encoder: LateInteractionEncoder, corpus: Path, start: int, stop: int, output: Path, progress: Progress
-) -> Facts:
-    """Write the vectors of all tokens to the folder ``output``, block by block; refuse those that are not finite."""
-
-    variety = Variety(encoder)
-
-    def blocks() -> Iterator[maxsim.TokenVectors]:
-        for documents in collection.read_blocks(corpus, start, stop, TOKENS_BLOCK):
-            texts = [document.joined for document in documents]
-            found = encoder.encode_documents(texts, progress)
-            variety.add(found.sums(), texts)
-            check_finite(found.sums(), [f"document {document.id!r}" for document in documents], encoder.precision)
-            yield found
-
-    tokens = maxsim.write(output, blocks(), encoder.dimension)
-    variety.check("this shard")
-    return {"tokens": tokens}
-
-
-# How each family's vectors are written, and whether as a folder.
-WRITERS: dict[str, tuple[Callable[..., Facts], bool]] = {
-    "dense": (_write_dense, False),
-    "sparse": (_write_sparse, False),
-    "late-interaction": (_write_tokens, True),
-}
+        scipy.sparse.save_npz(stream, weights, compressed=False)
+    return int(weights.nnz)

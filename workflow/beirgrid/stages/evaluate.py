@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
-import argparse
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Annotated, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..config.metrics import parse_metric
 from ..core import files, provenance
 from ..core.errors import DataError
-from ..data import collection, metrics, runs
+from ..core.provenance import Artifact
+from ..data import qrels as judgements
+from ..data import runs
+from ..data.metrics import evaluate_run
+from ..data.scores import Scores
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid evaluate``."""
-    parser.add_argument("--system", required=True, help="name of the system")
-    parser.add_argument("--dataset", required=True, help="name of the dataset")
-    parser.add_argument(
-        "--run", required=True, type=provenance.artifact, dest="run_file", help="run, .run.gz or plain TREC"
-    )
-    parser.add_argument("--qrels", required=True, type=provenance.artifact, help="qrels.tsv")
-    parser.add_argument("--metrics", required=True, nargs="+", help="metrics, name@k")
-    parser.add_argument("--output", required=True, type=Path, help="means and what made them, .json")
-    parser.add_argument("--per-query", required=True, type=Path, help="values per query, .parquet")
-    parser.set_defaults(run=run)
+def evaluate(
+    *,
+    run: Annotated[Artifact, "run, TREC format, plain or .gz"],
+    qrels: Annotated[Artifact, "qrels, BEIR or TREC layout, plain or .gz"],
+    metrics: Annotated[list[str], "metrics, name@k"],
+    system: Annotated[str, "name of the system"] = "",
+    dataset: Annotated[str, "name of the dataset"] = "",
+    output: Annotated[Path | None, "scores and their record to write, .json; without it the scores are printed"] = None,
+    per_query: Annotated[Path | None, "values per query to write, .parquet"] = None,
+) -> None:
+    """Compute the metrics of a run.
 
+    The mean is over all queries that have qrels, whether the run has them or not (trec_eval -c).
 
-def run(args: argparse.Namespace) -> None:
-    """Evaluate a run; the mean is over all queries that have qrels, found or not (trec_eval -c)."""
-    wanted = [metrics.parse_metric(name) for name in args.metrics]
-    with provenance.record("evaluate", args.output, {"metrics": args.metrics}, [args.per_query]) as facts:
-        qrels = collection.read_qrels(args.qrels)
-        found = runs.read(args.run_file)
-        if unknown := [query for query in found if query not in qrels]:
-            raise DataError(f"{args.run_file} has {len(unknown)} queries without qrels, {unknown[0]!r} first")
-        ranked = [found[query].ids if query in found else [] for query in qrels]
-        values = metrics.evaluate(wanted, list(qrels.values()), ranked)
-        with files.atomic(args.per_query) as temporary:
-            columns = {"query": list(qrels)} | {f"{m.name}@{m.k}": values[m] for m in wanted}
-            pq.write_table(pa.table(columns), temporary)
-        facts.update(
-            system=args.system,
-            dataset=args.dataset,
-            queries=len(qrels),
-            queries_without_documents=sum(not ids for ids in ranked),
-            means={f"{m.name}@{m.k}": float(values[m].mean()) for m in wanted},
-        )
+    Args:
+        run: run, TREC format, plain or gzipped.
+        qrels: qrels in BEIR's or TREC's layout, plain or gzipped.
+        metrics: metrics, name@k.
+        system: name of the system.
+        dataset: name of the dataset.
+        output: scores and their record to write, .json. Without it, the scores are printed.
+        per_query: values per query to write: a column ``query`` and a float64 column per metric.
+
+    Raises:
+        BeirgridError: a metric is unknown.
+        DataError: run or qrels cannot be read, or the run has queries without qrels.
+    """
+    for name in metrics:
+        parse_metric(name)
+    results: dict[str, Any] = {}
+    outputs = [per_query] if per_query else []
+    recorded = provenance.record("evaluate", output, {"metrics": metrics}, outputs, results) if output else None
+    with recorded or nullcontext({}) as facts:
+        grades, found = judgements.read(qrels), runs.read(run)
+        if unknown := [query for query in found if query not in grades]:
+            raise DataError(f"{run} has {len(unknown)} queries without qrels, {unknown[0]!r} first")
+        values = evaluate_run(found, grades, metrics)
+        means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
+        scores = Scores(system=system, dataset=dataset, queries=len(grades), means=means)
+        if per_query:
+            with files.atomic(per_query) as temporary:
+                pq.write_table(pa.table({"query": list(grades)} | values), temporary)
+        results["scores"] = scores.model_dump()
+        # The facts repeat the scores for programs that read the files of beirgrid 0.1.0.
+        empty = sum(query not in found or not found[query].ids for query in grades)
+        facts.update(results["scores"], queries_without_documents=empty)
+    if not output:
+        print(*(f"{name}\t{mean:.4f}" for name, mean in means.items()), f"queries\t{len(grades)}", sep="\n")

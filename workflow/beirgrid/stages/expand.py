@@ -2,70 +2,95 @@
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .. import encoders
+from ..config.models import QueryGenerator, TermWeightsModel
 from ..core import files, provenance
+from ..core.compute import Compute, Runtime
 from ..core.progress import Progress
+from ..core.provenance import Artifact
 from ..data import collection
-from ..encoders import QueryGenerator, TermWeighter, add_compute_arguments
+from ..data.entries import ExpandingModel
 
 # Documents that are tokenized and sorted by length together, and written as one row group.
 BLOCK = 1024
-# As in the BEIR paper, which follows Nogueira and Lin.
-QUERIES_PER_DOCUMENT = 40
+# Texts to the columns of their expansions.
+Expander = Callable[[list[str], Progress], dict[str, Any]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid expand``."""
-    parser.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
-    parser.add_argument(
-        "--checkpoint", required=True, type=provenance.artifact, help="folder of the fetched checkpoint"
-    )
-    collection.add_shard_arguments(parser)
-    parser.add_argument("--output", required=True, type=Path, help=".parquet to write, a row per document")
-    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
-    add_compute_arguments(parser)
-    parser.set_defaults(run=run)
+def expand(
+    *,
+    model: ExpandingModel,
+    checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    shard: Annotated[int, "number of the shard, from 0"] = 0,
+    shard_size: Annotated[int, "documents per shard"],
+    last: Annotated[bool, "this is the last shard: it must end with the corpus"] = False,
+    compute: Compute,
+    output: Annotated[Path, ".parquet to write, a row per document"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Expand the documents of one shard of a corpus for BM25.
 
+    Args:
+        model: registry entry of a query generator or of a term-weights model.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet.
+        shard: number of the shard, from 0.
+        shard_size: documents per shard.
+        last: whether the shard must end with the corpus.
+        compute: where and how the model runs.
+        output: parquet with a row per document: its queries, or its terms with their frequencies.
+        record: record to write.
 
-def run(args: argparse.Namespace) -> None:
-    """Expand one shard, a block of documents at a time."""
-    start, stop = collection.shard_rows(args.corpus, args.shard, args.shard_size, args.last)
-    settings = {**args.model, "shard": args.shard, "shard_size": args.shard_size}
-    with provenance.record("expand", args.made, settings, [args.output]) as facts:
-        opened, expand = _FAMILIES[args.model["family"]]
-        model = opened(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
-        progress = Progress(f"expand shard {args.shard}", stop - start, "documents")
-        schema = collection.EXPANSION_SCHEMAS[args.model["family"]]
-        with files.atomic(args.output) as temporary, pq.ParquetWriter(temporary, schema) as writer:
-            for documents in collection.read_blocks(args.corpus, start, stop, BLOCK):
+    Raises:
+        DataError: the shard does not fit the corpus, or the checkpoint is not what the entry says.
+    """
+    start, stop = collection.shard_rows(corpus, shard, shard_size, last)
+    settings = {**model.given(), "shard": shard, "shard_size": shard_size}
+    with provenance.record("expand", record, settings, [output]) as facts, compute.start() as runtime:
+        if isinstance(model, QueryGenerator):
+            columns, about_model = _queries(checkpoint, model, runtime)
+        else:
+            columns, about_model = _terms(checkpoint, model, runtime)
+        progress = Progress(f"expand shard {shard}", stop - start, "documents")
+        schema = collection.EXPANSION_SCHEMAS[model.family]
+        with files.atomic(output) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+            for documents in collection.read_blocks(corpus, start, stop, BLOCK):
                 texts = [document.joined for document in documents]
-                writer.write_table(pa.table(expand(model, args.model, texts, progress), schema))
+                writer.write_table(pa.table(columns(texts, progress), schema))
         facts.update(
-            model.facts(),
+            about_model,
             documents=stop - start,
             documents_per_second=round(progress.rate, 2),
-            bytes=files.size(args.output),
+            bytes=files.size(output),
         )
 
 
-def _queries(model: QueryGenerator, spec: dict[str, Any], texts: list[str], progress: Progress) -> dict[str, Any]:
-    per_text, seed = spec.get("queries_per_document", QUERIES_PER_DOCUMENT), spec.get("seed", 0)
-    return {"queries": model.generate(texts, per_text, seed, progress)}
+def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, dict[str, str]]:
+    """Return the function that samples queries for documents, and the model's facts."""
+    model = encoders.QueryGenerator(checkpoint, entry, runtime)
+
+    def expand(texts: list[str], progress: Progress) -> dict[str, Any]:
+        per_text, seed = entry.queries_per_document, entry.seed
+        return {"queries": model.generate(texts, per_text=per_text, seed=seed, progress=progress)}
+
+    return expand, model.facts()
 
 
-def _terms(model: TermWeighter, spec: dict[str, Any], texts: list[str], progress: Progress) -> dict[str, Any]:
-    found = model.weigh(texts, progress)
-    return {"terms": [list(terms) for terms in found], "frequencies": [list(terms.values()) for terms in found]}
+def _terms(checkpoint: Path, entry: TermWeightsModel, runtime: Runtime) -> tuple[Expander, dict[str, str]]:
+    """Return the function that weights the terms of documents, and the model's facts."""
+    model = encoders.TermWeighter(checkpoint, entry, runtime)
 
+    def expand(texts: list[str], progress: Progress) -> dict[str, Any]:
+        found = model.weigh(texts, progress=progress)
+        frequencies = [list(terms.values()) for terms in found]
+        return {"terms": [list(terms) for terms in found], "frequencies": frequencies}
 
-_FAMILIES: dict[str, tuple[Any, Any]] = {
-    "query-generator": (QueryGenerator, _queries),
-    "term-weights": (TermWeighter, _terms),
-}
+    return expand, model.facts()

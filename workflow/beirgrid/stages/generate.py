@@ -1,133 +1,120 @@
 """Stage generate: training queries for documents of a corpus, written by a model or derived from the text.
 
-A derived query is the title, or a sentence taken out of its document: training then needs no query
-generator. No test query is read.
+A derived query is the title, or a sentence taken out of its document: training then needs no query generator. No test
+query is read.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import math
 import random
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config import queries_per_document
+from ..config import models
+from ..config.values import Count, Derive, Entry, Seed, Size
 from ..core import files, provenance
+from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from ..data import collection
+from ..core.provenance import Artifact
+from ..data import collection, training
 from ..data.collection import Document
-from ..encoders import add_compute_arguments
+from ..data.entries import from_json
+from ..encoders import QueryGenerator
 
-# A training query, the text that answers it, and the document which that text is from.
-SCHEMA = pa.schema([("query", pa.string()), ("positive", pa.string()), ("document", pa.string())])
-BLOCK = 2048
 # A batch of documents to the (query, positive) pairs of each.
 Writer = Callable[[list[Document]], list[list[tuple[str, str]]]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid generate``."""
-    parser.add_argument("--recipe", required=True, type=json.loads, help="documents, queries_per_document, … as JSON")
-    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
-    parser.add_argument(
-        "--generator", type=provenance.artifact, help="checkpoint of the query generator, if there is one"
-    )
-    parser.add_argument("--output", required=True, type=Path, help="queries.parquet to write")
-    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
-    add_compute_arguments(parser)
-    parser.set_defaults(run=run)
+class GenerateRecipe(Entry):
+    """The keys of a recipe that decide the training queries."""
+
+    documents: Count
+    seed: Seed = 0
+    derive: Derive = ()
+    queries: Count | None = None
+    queries_per_document: Size | None = None
+    generator: models.QueryGenerator | None = None
+
+    def queries_for_each(self, documents: int) -> int:
+        """Return how many queries are written for each of so many documents."""
+        if self.queries_per_document is not None:
+            return self.queries_per_document
+        if self.queries is None:
+            raise DataError("the recipe needs queries_per_document, or queries in all")
+        return math.ceil(self.queries / documents)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Write the queries of a sample of documents, a block at a time."""
-    recipe = args.recipe
-    with provenance.record("generate", args.made, recipe, [args.output]) as facts:
-        rows = sample_rows(collection.count(args.corpus), recipe["documents"], recipe["seed"])
-        per_document = queries_per_document(recipe, len(rows))
-        write = _generator(args, per_document) if args.generator else _deriver(recipe, per_document)
+def generate(
+    *,
+    recipe: Annotated[GenerateRecipe, from_json(GenerateRecipe), "documents, queries_per_document, …, JSON"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    generator: Annotated[Artifact | None, "checkpoint of the query generator, if there is one"] = None,
+    compute: Compute,
+    output: Annotated[Path, "queries.parquet to write"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Write training queries for a sample of the documents of a corpus.
+
+    Args:
+        recipe: number of documents and queries, seed, and how queries are made.
+        corpus: corpus.parquet.
+        generator: checkpoint of the query generator. Without it, queries are derived from the documents.
+        compute: where and how the generator runs.
+        output: parquet to write (``data.training.QUERIES``).
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, or no document gives a query.
+    """
+    with provenance.record("generate", record, recipe.given(), [output]) as facts, compute.start() as runtime:
+        rows = training.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
+        per_document = recipe.queries_for_each(len(rows))
+        writer = _generator(generator, recipe, runtime, per_document) if generator else _deriver(recipe, per_document)
         progress = Progress("generate", len(rows), "documents")
         queries = 0
-        with files.atomic(args.output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as parquet:
-            for documents in read_rows(args.corpus, rows, BLOCK):
+        with (
+            files.atomic(output) as temporary,
+            pq.ParquetWriter(temporary, training.QUERIES, compression="zstd") as parquet,
+        ):
+            for documents in training.read_rows(corpus, rows):
                 pairs = [
                     (query, positive, document.id)
-                    for document, found in zip(documents, write(documents), strict=True)
+                    for document, found in zip(documents, writer(documents), strict=True)
                     for query, positive in dict.fromkeys(found)
                     if query.strip() and positive.strip()
                 ]
                 columns = [list(column) for column in zip(*pairs, strict=True)] or [[], [], []]
-                parquet.write_table(pa.table(columns, schema=SCHEMA))
+                parquet.write_table(pa.table(columns, schema=training.QUERIES))
                 queries += len(pairs)
                 progress.add(len(documents))
             if not queries:
                 raise DataError(
-                    f"no training queries come of {args.corpus}: its documents have no text, titles or sentences"
+                    f"no training queries come of {corpus}: its documents have no text, titles or sentences"
                 )
         facts.update(documents=len(rows), queries_per_document=per_document, queries=queries)
         facts["documents_per_second"] = round(progress.rate, 2)
 
 
-def sample_rows(total: int, most: int, seed: int) -> list[int]:
-    """Return the rows of at most ``most`` of ``total`` documents, sampled with the seed, in order."""
-    return sorted(random.Random(seed).sample(range(total), min(total, most)))
-
-
-def read_rows(corpus: Path, rows: list[int], block: int) -> Iterator[list[Document]]:
-    """Yield the documents of the given rows, in order, in lists of at most ``block``."""
-    wanted, start = set(rows), 0
-    kept: list[Document] = []
-    for documents in collection.read_documents(corpus):
-        kept += [document for row, document in enumerate(documents, start) if row in wanted]
-        start += len(documents)
-        while len(kept) >= block:
-            yield kept[:block]
-            kept = kept[block:]
-    if kept:
-        yield kept
-
-
-def _generator(args: argparse.Namespace, per_document: int) -> Writer:
-    from ..encoders.query_generator import QueryGenerator
-
-    recipe = args.recipe
-    model = QueryGenerator(args.generator, recipe["generator"], args.device, args.precision, args.batch_tokens)
+def _generator(checkpoint: Path, recipe: GenerateRecipe, runtime: Runtime, per_document: int) -> Writer:
+    if recipe.generator is None:
+        raise DataError("--generator names a checkpoint, but the recipe has no generator")
+    model = QueryGenerator(checkpoint, recipe.generator, runtime)
 
     def write(documents: list[Document]) -> list[list[tuple[str, str]]]:
         texts = [document.joined for document in documents]
-        queries = model.generate(texts, per_document, recipe["seed"])
+        queries = model.generate(texts, per_text=per_document, seed=recipe.seed)
         return [[(query, text) for query in found] for text, found in zip(texts, queries, strict=True)]
 
     return write
 
 
-def _deriver(recipe: dict[str, Any], most: int) -> Writer:
-    ways = recipe["derive"]
-    choose = random.Random(recipe["seed"])
-    return lambda documents: [derive(document, ways, most - ("titles" in ways), choose) for document in documents]
-
-
-def derive(document: Document, ways: list[str], sentences: int, choose: random.Random) -> list[tuple[str, str]]:
-    """Return the title paired with the body, and sentences paired with their document without them.
-
-    Args:
-        document: where the queries come from.
-        ways: ``titles`` and ``sentences``, or one of them.
-        sentences: how many sentences are taken, each from the whole document.
-        choose: picks the sentences.
-    """
-    pairs = []
-    if "titles" in ways and document.title and document.text:
-        pairs.append((document.title, document.text))
-    found = re.split(r"(?<=[.!?])\s+", document.text)
-    if "sentences" in ways and len(found) > 2:
-        for held_out in choose.sample(range(len(found)), min(sentences, len(found))):
-            rest = " ".join(found[:held_out] + found[held_out + 1 :])
-            pairs.append((found[held_out], f"{document.title} {rest}".strip()))
-    return pairs
+def _deriver(recipe: GenerateRecipe, most: int) -> Writer:
+    ways, choose = recipe.derive, random.Random(recipe.seed)
+    sentences = most - ("titles" in ways)
+    return lambda documents: [training.derive(document, ways, sentences, choose) for document in documents]

@@ -1,65 +1,58 @@
-"""Stage index: a Lucene index of a corpus, or an index of one shard of vectors (faiss, impacts)."""
+"""Stage index: a Lucene index of a corpus, or an index of one shard of vectors."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
 
 from ..core import files, provenance
+from ..core.provenance import Artifact
 from ..data import collection
-from ..search import impact, lucene, maxsim
+from ..search import flat, impact, lucene, maxsim
+
+Record = Annotated[Path, "record to write, .json"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid index``."""
-    kinds = parser.add_subparsers(dest="kind", required=True)
+def index_lexical(
+    *,
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    expansions: Annotated[tuple[Artifact, ...], "expansions to index in place of the documents, per shard"] = (),
+    fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
+    language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
+    threads: Annotated[int, "threads of Lucene"] = 1,
+    memory: Annotated[int, "Java heap in MB"] = 1500,
+    output: Annotated[Path, "folder to write"],
+    record: Record,
+) -> None:
+    """Index a corpus for BM25.
 
-    lexical = kinds.add_parser("lucene", help="index a corpus for BM25")
-    lexical.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
-    lexical.add_argument(
-        "--expansions", nargs="*", default=[], type=provenance.artifact, help="what to index instead, per shard"
-    )
-    lexical.add_argument("--fields", required=True, choices=sorted(lucene.COLLECTIONS))
-    lexical.add_argument("--language", default="en", help="ISO 639-1 code that picks the analyzer")
-    lexical.add_argument("--threads", default=1, type=int)
-    lexical.add_argument("--memory", default=1500, type=int, help="Java heap in MB")
-    lexical.add_argument("--output", required=True, type=Path, help="folder to write")
-    lexical.set_defaults(run=run_lucene)
+    Args:
+        corpus: corpus.parquet.
+        expansions: expansions of each shard, in order; without any, the documents are indexed as they are.
+        fields: ``flat`` (title and text as one field) or ``multifield``.
+        language: ISO 639-1 code that picks Lucene's analyzer.
+        threads: threads of Lucene.
+        memory: Java heap in MB.
+        output: folder to write.
+        record: record to write.
 
-    dense = kinds.add_parser("faiss", help="index the embeddings of one shard")
-    dense.add_argument("--embeddings", required=True, type=provenance.artifact, help="float32 .npy, a row per document")
-    dense.add_argument("--output", required=True, type=Path, help=".faiss file to write")
-    dense.set_defaults(run=run_faiss)
-
-    sparse = kinds.add_parser("impact", help="turn the sparse vectors of one shard into postings")
-    sparse.add_argument(
-        "--embeddings", required=True, type=provenance.artifact, help="float32 CSR matrix .npz, a row per document"
-    )
-    sparse.add_argument("--output", required=True, type=Path, help="folder to write")
-    sparse.set_defaults(run=run_impact)
-
-    late = kinds.add_parser("late", help="index the token vectors of one shard, to find candidates in")
-    late.add_argument("--tokens", required=True, type=provenance.artifact, help="folder of token vectors")
-    late.add_argument("--output", required=True, type=Path, help=".faiss file to write")
-    late.set_defaults(run=run_late)
-
-    for kind in (lexical, dense, sparse, late):
-        kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
-
-
-def run_lucene(args: argparse.Namespace) -> None:
-    """Write the corpus as BEIR JSON lines for Lucene and index it."""
-    settings = {"fields": args.fields, "language": args.language}
-    with provenance.record("index", args.made, settings, [args.output]) as facts:
-        with files.atomic(args.output, directory=True) as index, files.scratch(f"{args.output}-input") as folder:
+    Raises:
+        DataError: corpus or expansions are damaged or do not fit, or Lucene leaves no index.
+        BeirgridError: Java or Lucene fails.
+    """
+    settings = {"fields": fields, "language": language}
+    with provenance.record("index", record, settings, [output]) as facts:
+        with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
-            whole = collection.read_documents(args.corpus)
-            documents = collection.read_expanded(args.corpus, args.expansions) if args.expansions else whole
+            whole = collection.read_documents(corpus)
+            documents = collection.read_expanded(corpus, expansions) if expansions else whole
             _write_jsonl(documents, folder / "corpus.jsonl")
-            lucene.build_index(folder, index, args.fields, args.language, args.threads, args.memory)
-        facts.update(documents=collection.count(args.corpus), bytes=files.size(args.output))
+            lucene.build_index(folder, index, fields, language, threads, memory)
+        facts.update(documents=collection.count(corpus), bytes=files.size(output))
 
 
 def _write_jsonl(blocks: Iterable[list[collection.Document]], output: Path) -> None:
@@ -70,50 +63,83 @@ def _write_jsonl(blocks: Iterable[list[collection.Document]], output: Path) -> N
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def run_faiss(args: argparse.Namespace) -> None:
-    """Write an exact (flat, inner product) index; cosine vectors are already of length 1."""
-    import faiss
-    import numpy as np
+def index_dense(
+    *,
+    vectors: Annotated[Artifact, "float32 .npy, a row per document"],
+    output: Annotated[Path, ".faiss file to write"],
+    record: Record,
+) -> None:
+    """Index the vectors of one shard exactly (flat, inner product); cosine vectors are already of length 1.
 
+    Args:
+        vectors: float32 [documents, dimension], .npy.
+        output: .faiss file to write.
+        record: record to write.
+
+    Raises:
+        DataError: the vectors are damaged.
+    """
     settings = {"index": "Flat", "metric": "inner product"}
-    with provenance.record("index", args.made, settings, [args.output]) as facts:
-        with files.reading(args.embeddings):
-            vectors = np.load(args.embeddings, mmap_mode="r")
-        index = faiss.IndexFlatIP(vectors.shape[1])
-        for start in range(0, len(vectors), collection.ROW_GROUP):
-            index.add(np.ascontiguousarray(vectors[start : start + collection.ROW_GROUP]))
-        with files.atomic(args.output) as temporary:
-            faiss.write_index(index, str(temporary))
-        facts.update(documents=len(vectors), dimension=vectors.shape[1], bytes=files.size(args.output))
+    with provenance.record("index", record, settings, [output]) as facts:
+        with files.reading(vectors):
+            rows = np.load(vectors, mmap_mode="r")
+        with files.atomic(output) as temporary:
+            flat.write_index(rows, temporary)
+        facts.update(documents=len(rows), dimension=rows.shape[1], bytes=files.size(output))
 
 
-def run_impact(args: argparse.Namespace) -> None:
-    """Write postings with exact float32 impacts."""
+def index_sparse(
+    *,
+    vectors: Annotated[Artifact, "float32 CSR matrix .npz, a row per document"],
+    output: Annotated[Path, "folder to write"],
+    record: Record,
+) -> None:
+    """Turn the sparse vectors of one shard into postings with exact float32 impacts.
+
+    Args:
+        vectors: float32 CSR matrix [documents, vocabulary], .npz.
+        output: folder to write.
+        record: record to write.
+
+    Raises:
+        DataError: the vectors are damaged.
+    """
     import scipy.sparse
 
     settings = {"index": "impact postings", "weights": "float32"}
-    with provenance.record("index", args.made, settings, [args.output]) as facts:
-        with files.reading(args.embeddings):
-            weights = scipy.sparse.load_npz(args.embeddings)
-        with files.atomic(args.output, directory=True) as folder:
+    with provenance.record("index", record, settings, [output]) as facts:
+        with files.reading(vectors):
+            weights = scipy.sparse.load_npz(vectors)
+        with files.atomic(output, directory=True) as folder:
             impact.write_index(weights, folder)
         facts.update(
-            documents=weights.shape[0],
-            dimension=weights.shape[1],
-            postings=int(weights.nnz),
-            bytes=files.size(args.output),
+            documents=weights.shape[0], dimension=weights.shape[1], postings=int(weights.nnz), bytes=files.size(output)
         )
 
 
-def run_late(args: argparse.Namespace) -> None:
-    """Write the index that a late-interaction system finds its candidates in."""
+def index_late_interaction(
+    *,
+    vectors: Annotated[Artifact, "folder of token vectors"],
+    output: Annotated[Path, ".faiss file to write"],
+    record: Record,
+) -> None:
+    """Index the token vectors of one shard, to find candidate documents by their nearest tokens.
+
+    Args:
+        vectors: folder of token vectors (``search.maxsim``).
+        output: .faiss file to write.
+        record: record to write.
+
+    Raises:
+        DataError: the token vectors are damaged.
+    """
     import faiss
 
-    shard = maxsim.TokenShard(args.tokens)
+    shard = maxsim.TokenShard(vectors)
     settings = {"index": maxsim.index_name(shard.tokens, shard.dimension), "metric": "inner product"}
-    with provenance.record("index", args.made, settings, [args.output]) as facts:
+    with provenance.record("index", record, settings, [output]) as facts:
         index = maxsim.build_index(shard)
-        with files.atomic(args.output) as temporary:
+        with files.atomic(output) as temporary:
             faiss.write_index(index, str(temporary))
-        stored = files.size(args.output) + files.size(args.tokens)  # MaxSim reads the token vectors too
+        stored = files.size(output) + files.size(vectors)  # MaxSim reads the token vectors too
         facts.update(tokens=shard.tokens, dimension=shard.dimension, bytes=stored)

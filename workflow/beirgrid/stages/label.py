@@ -2,81 +2,95 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..config.models import CrossEncoder
+from ..config.values import Count, Entry, Seed, Size
 from ..core import files, provenance
+from ..core.compute import Compute
 from ..core.progress import Progress
-from ..data import collection
-from ..encoders import CrossEncoderScorer, add_compute_arguments, check_finite
-
-# ``label`` is the teacher's logit of (query, positive) less that of (query, negative).
-SCHEMA = pa.schema(
-    [("query", pa.string()), ("positive", pa.string()), ("negative", pa.string()), ("label", pa.float32())]
-)
-BLOCK = 2048
+from ..core.provenance import Artifact
+from ..data import collection, training
+from ..data.entries import from_json
+from ..encoders import Scorer, check_finite, open_scorer
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid label``."""
-    parser.add_argument("--recipe", required=True, type=json.loads, help="teacher, steps, batch and seed, as JSON")
-    parser.add_argument("--teacher", required=True, type=provenance.artifact, help="checkpoint of the cross-encoder")
-    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
-    parser.add_argument(
-        "--queries", required=True, type=provenance.artifact, help="queries.parquet that generate wrote"
-    )
-    parser.add_argument(
-        "--negatives", required=True, type=provenance.artifact, help="negatives.parquet that mine wrote"
-    )
-    parser.add_argument("--output", required=True, type=Path, help="margins.parquet to write")
-    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
-    add_compute_arguments(parser)
-    parser.set_defaults(run=run)
+class LabelRecipe(Entry):
+    """The keys of a recipe that decide the margins, and the teacher's entry."""
+
+    steps: Count
+    batch: Size
+    seed: Seed = 0
+    teacher: CrossEncoder
 
 
-def run(args: argparse.Namespace) -> None:
-    """Score each query's positive and as many of its negatives as training takes, a block at a time."""
-    recipe = args.recipe
-    with provenance.record("label", args.made, recipe, [args.output]) as facts:
-        scorer = CrossEncoderScorer(args.teacher, recipe["teacher"], args.device, args.precision, args.batch_tokens)
-        with files.reading(args.queries):
-            queries = pq.ParquetFile(args.queries)
-        per_query = math.ceil(recipe["steps"] * recipe["batch"] / queries.metadata.num_rows)
+def label(
+    *,
+    recipe: Annotated[LabelRecipe, from_json(LabelRecipe), "teacher, steps, batch and seed, JSON"],
+    teacher: Annotated[Artifact, "checkpoint of the cross-encoder"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    queries: Annotated[Artifact, "queries.parquet that generate wrote"],
+    negatives: Annotated[Artifact, "negatives.parquet that mine wrote"],
+    compute: Compute,
+    output: Annotated[Path, "margins.parquet to write"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Score training queries with a cross-encoder teacher: each positive, and as many negatives as training takes.
+
+    Args:
+        recipe: steps and batch of the training, seed, and the teacher's entry.
+        teacher: checkpoint of the cross-encoder.
+        corpus: corpus.parquet.
+        queries: queries.parquet that generate wrote.
+        negatives: negatives.parquet that mine wrote.
+        compute: where and how the teacher runs.
+        output: parquet to write (``data.training.MARGINS``).
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, or a score is not finite.
+    """
+    with provenance.record("label", record, recipe.given(), [output]) as facts, compute.start() as runtime:
+        scorer = open_scorer(teacher, recipe.teacher, runtime)
+        with files.reading(queries):
+            asked = pq.ParquetFile(queries)
+        with files.reading(negatives):
+            mined = pq.ParquetFile(negatives)
+        per_query = math.ceil(recipe.steps * recipe.batch / asked.metadata.num_rows)
         progress = Progress("label", None, "pairs")
-        choose = random.Random(recipe["seed"])
+        choose = random.Random(recipe.seed)
         triplets = 0
-        with files.atomic(args.output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as parquet:
-            with files.reading(args.negatives):
-                negatives = pq.ParquetFile(args.negatives)
-            blocks = queries.iter_batches(BLOCK), negatives.iter_batches(BLOCK)
-            for asked, mined in zip(*blocks, strict=True):
-                chosen = [choose.sample(found, min(len(found), per_query)) for found in mined["negatives"].to_pylist()]
-                table = _margins(scorer, asked, chosen, args.corpus, progress)
+        with (
+            files.atomic(output) as temporary,
+            pq.ParquetWriter(temporary, training.MARGINS, compression="zstd") as parquet,
+        ):
+            blocks = asked.iter_batches(training.BLOCK), mined.iter_batches(training.BLOCK)
+            for some, found in zip(*blocks, strict=True):
+                chosen = [choose.sample(ids, min(len(ids), per_query)) for ids in found["negatives"].to_pylist()]
+                table = _margins(scorer, some, chosen, corpus, progress)
                 parquet.write_table(table)
                 triplets += table.num_rows
         facts.update(scorer.facts(), triplets=triplets, pairs_per_second=round(progress.rate, 2))
 
 
 def _margins(
-    scorer: CrossEncoderScorer, asked: pa.RecordBatch, negatives: list[list[str]], corpus: Path, progress: Progress
+    scorer: Scorer, asked: pa.RecordBatch, negatives: list[list[str]], corpus: Path, progress: Progress
 ) -> pa.Table:
     """Return the triplets of some queries with the teacher's margins."""
     queries, positives = asked["query"].to_pylist(), asked["positive"].to_pylist()
-    wanted = {document for found in negatives for document in found}
-    documents = {document.id: document for document in collection.pick_documents(corpus, wanted)}
+    ids = {document for found in negatives for document in found}
+    documents = {document.id: document for document in collection.pick_documents(corpus, ids)}
     rows = np.repeat(np.arange(len(queries)), [len(found) for found in negatives])
-    names = [document for found in negatives for document in found]
-    texts = [documents[document].joined for document in names]
-    scores = scorer.score([*queries, *(queries[row] for row in rows)], [*positives, *texts], progress)
-    check_finite(
-        scores, [f"query {query!r}" for query in (*queries, *(queries[row] for row in rows))], scorer.precision
-    )
+    texts = [documents[document].joined for found in negatives for document in found]
+    repeated = [queries[row] for row in rows]
+    scores = scorer.score([*queries, *repeated], [*positives, *texts], progress=progress)
+    check_finite(scores, [f"query {query!r}" for query in (*queries, *repeated)], scorer.precision)
     margins = scores[: len(queries)][rows] - scores[len(queries) :]
-    return pa.table([[queries[row] for row in rows], [positives[row] for row in rows], texts, margins], schema=SCHEMA)
+    return pa.table([repeated, [positives[row] for row in rows], texts, margins], schema=training.MARGINS)

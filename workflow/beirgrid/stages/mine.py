@@ -1,82 +1,108 @@
-"""Stage mine: what retrievers find for training queries beside the document that each was written for."""
+"""Stage mine: documents that retrievers find for training queries beside the document that each was written for."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..config.models import DenseModel
+from ..config.values import LIST, Entry, Language, Size
 from ..core import files, provenance
+from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
-from ..data import collection
-from ..encoders import add_compute_arguments, check_finite, open_encoder
-from ..search import lucene
-from .retrieve import search_shards
+from ..core.provenance import Artifact
+from ..data import collection, training
+from ..data.entries import from_json
+from ..encoders import check_finite, open_encoder
+from ..search import flat, lucene
 
-# A row per training query, in the order of queries.parquet.
-SCHEMA = pa.schema([("negatives", pa.list_(pa.string()))])
+# Queries that are searched at a time.
 BLOCK = 8192
 # The first row and the texts of some queries to the documents found for each, best first.
 Retriever = Callable[[int, list[str]], list[list[str]]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid mine``."""
-    parser.add_argument("--recipe", required=True, type=json.loads, help="negative_depth and language, as JSON")
-    parser.add_argument(
-        "--queries", required=True, type=provenance.artifact, help="queries.parquet that generate wrote"
-    )
-    parser.add_argument(
-        "--corpus", required=True, type=provenance.artifact, help="corpus.parquet, for the document ids"
-    )
-    parser.add_argument("--index", type=provenance.artifact, help="flat Lucene index: search with BM25")
-    parser.add_argument(
-        "--dense",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar=("MODEL CHECKPOINT", "SHARD"),
-        help="search with a dense model: its registry entry as JSON, its checkpoint, its faiss shards (repeatable)",
-    )
-    parser.add_argument("--threads", default=1, type=int, help="threads of the search with BM25")
-    parser.add_argument("--output", required=True, type=Path, help="negatives.parquet to write")
-    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
-    add_compute_arguments(parser)
-    parser.set_defaults(run=run)
+class MineRecipe(Entry):
+    """The keys of a recipe that decide the negatives, and the entries of the dense models that mine them."""
+
+    negative_depth: Size
+    language: Language = "en"
+    dense: Annotated[tuple[DenseModel, ...], LIST] = ()
 
 
-def run(args: argparse.Namespace) -> None:
-    """Search the training queries with each retriever and write what each query finds, once each."""
-    settings = {**args.recipe, "bm25": bool(args.index), "dense": [json.loads(entry) for entry, *_ in args.dense]}
-    with provenance.record("mine", args.made, settings, [args.output]) as facts:
-        with files.reading(args.queries):
-            queries = pq.read_table(args.queries, columns=["query", "document"])
-        texts, answers = queries["query"].to_pylist(), queries["document"].to_pylist()
+def mine(
+    *,
+    recipe: Annotated[MineRecipe, from_json(MineRecipe), "negative_depth, language and dense models, JSON"],
+    queries: Annotated[Artifact, "queries.parquet that generate wrote"],
+    corpus: Annotated[Artifact, "corpus.parquet, for the document ids"],
+    index: Annotated[Artifact | None, "flat Lucene index: search with BM25"] = None,
+    checkpoints: Annotated[tuple[Artifact, ...], "checkpoint of each dense model"] = (),
+    indexes: Annotated[tuple[Artifact, ...], "indexes of the first dense model's shards, then the next one's"] = (),
+    compute: Compute,
+    threads: Annotated[int, "threads of the search with BM25"] = 1,
+    output: Annotated[Path, "negatives.parquet to write"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Find documents that training queries are confused with.
+
+    Args:
+        recipe: depth of the rankings, language of the corpus, and the entries of the dense models.
+        queries: queries.parquet that generate wrote.
+        corpus: corpus.parquet, for the document ids.
+        index: flat Lucene index. Without it, BM25 mines nothing.
+        checkpoints: checkpoint of each dense model of the recipe, in order.
+        indexes: indexes of the shards, one model after another: as many for each model.
+        compute: where and how the dense models run.
+        threads: threads of the search with BM25.
+        output: parquet to write (``data.training.NEGATIVES``): what each query finds, each document once.
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, models and files do not match, or no retriever finds another document.
+    """
+    models = len(recipe.dense)
+    if len(checkpoints) != models or len(indexes) % max(models, 1) or bool(indexes) != bool(models):
+        raise DataError(
+            f"{models} dense models of the recipe, {len(checkpoints)} --checkpoints and {len(indexes)} "
+            "--indexes do not match: give one checkpoint for each model, and the same number of indexes"
+        )
+    settings = {**recipe.given(), "bm25": index is not None, "dense": [model.given() for model in recipe.dense]}
+    with provenance.record("mine", record, settings, [output]) as facts:
+        with files.reading(queries):
+            table = pq.read_table(queries, columns=["query", "document"])
+        texts, answers = table["query"].to_pylist(), table["document"].to_pylist()
         answered: dict[str, set[str]] = {}
         for text, document in zip(texts, answers, strict=True):
             answered.setdefault(text, set()).add(document)
-        retrievers = [_bm25(args)] if args.index else []
-        retrievers += [_dense(args, texts, *dense) for dense in args.dense]
+        retrievers = [_bm25(index, recipe, threads)] if index else []
+        if recipe.dense:
+            shards = len(indexes) // models
+            with compute.start() as runtime:
+                for number, (model, checkpoint) in enumerate(zip(recipe.dense, checkpoints, strict=True)):
+                    of_model = indexes[number * shards : (number + 1) * shards]
+                    found = _dense(model, checkpoint, of_model, corpus, texts, recipe.negative_depth, runtime)
+                    retrievers.append(found)
         mined = 0
-        with files.atomic(args.output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as parquet:
+        with (
+            files.atomic(output) as temporary,
+            pq.ParquetWriter(temporary, training.NEGATIVES, compression="zstd") as parquet,
+        ):
             for block in _blocks(texts, retrievers, answered):
-                parquet.write_table(pa.table([block], schema=SCHEMA))
+                parquet.write_table(pa.table([block], schema=training.NEGATIVES))
                 mined += sum(map(len, block))
             if not mined:
-                raise DataError(
-                    f"no negatives: no retriever finds any other document for the queries of {args.queries}"
-                )
+                raise DataError(f"no negatives: no retriever finds any other document for the queries of {queries}")
         facts.update(queries=len(texts), negatives=mined)
 
 
 def _blocks(texts: list[str], retrievers: list[Retriever], answered: dict[str, set[str]]) -> Iterator[list[list[str]]]:
-    """Yield the negatives of a block of queries: all that is found except what answers the same query."""
+    """Yield the negatives of a block of queries: all documents found except those that answer the same query."""
     for start in range(0, len(texts), BLOCK):
         block = texts[start : start + BLOCK]
         found = [search(start, block) for search in retrievers]
@@ -86,19 +112,19 @@ def _blocks(texts: list[str], retrievers: list[Retriever], answered: dict[str, s
         ]
 
 
-def _bm25(args: argparse.Namespace) -> Retriever:
+def _bm25(index: Path, recipe: MineRecipe, threads: int) -> Retriever:
     def search(_: int, texts: list[str]) -> list[list[str]]:
         with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
             hits = lucene.search(
-                args.index,
+                index,
                 {str(number): text for number, text in enumerate(texts)},
                 Path(folder),
                 fields="flat",
-                language=args.recipe["language"],
+                language=recipe.language,
                 k1=0.9,
                 b=0.4,
-                depth=args.recipe["negative_depth"],
-                threads=args.threads,
+                depth=recipe.negative_depth,
+                threads=threads,
                 memory_mb=1500,
             )
         return [hits[str(number)][0] for number in range(len(texts))]
@@ -106,13 +132,19 @@ def _bm25(args: argparse.Namespace) -> Retriever:
     return search
 
 
-def _dense(args: argparse.Namespace, texts: list[str], model: str, checkpoint: str, *shards: str) -> Retriever:
+def _dense(
+    model: DenseModel,
+    checkpoint: Path,
+    indexes: tuple[Path, ...],
+    corpus: Path,
+    texts: list[str],
+    depth: int,
+    runtime: Runtime,
+) -> Retriever:
     """Search all queries at once, so that each shard is read once."""
-    encoder = open_encoder(
-        provenance.artifact(checkpoint), json.loads(model), args.device, args.precision, args.batch_tokens
-    )
+    encoder = open_encoder(checkpoint, model, runtime)
     vectors = encoder.encode_queries(texts)
     check_finite(vectors, [f"query {text!r}" for text in texts], encoder.precision)
-    _, rows = search_shards(map(provenance.artifact, shards), vectors, args.recipe["negative_depth"])
-    ids = collection.read_ids(args.corpus, rows)
+    _, rows = flat.search_shards(indexes, vectors, depth)
+    ids = collection.read_ids(corpus, rows)
     return lambda start, block: [ids.take(found).to_pylist() for found in rows[start : start + len(block)]]

@@ -1,45 +1,58 @@
-"""Stage report: one self-contained HTML page of a grid: scores, verdicts, costs, how each was made."""
+"""Stage report: one self-contained HTML page of a grid: scores, verdicts, costs, and the steps behind each cell."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 
 from .. import __version__
-from ..core import files, paths, provenance
+from ..core import files, provenance
+from ..core.provenance import Artifact
+from ..data import tables
+from ..data.entries import from_json
 from ..data.published import OTHER_PROTOCOL
-from . import aggregate
+from ..data.summary import GridSummary
 
 TEMPLATES = Path(__file__).parents[2] / "report"
-VERDICTS = ("reproduced", "close", "deviates", OTHER_PROTOCOL, "no reference", aggregate.NOT_SUPPLIED)
+VERDICTS = ("reproduced", "close", "deviates", OTHER_PROTOCOL, "no reference", tables.NOT_SUPPLIED)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid report``."""
-    parser.add_argument("--grid", required=True, type=json.loads, help="summary of the grid, as JSON")
-    parser.add_argument("--output", default=Path(paths.REPORT), type=Path, help="HTML page to write")
-    parser.add_argument("--made", default=Path(paths.REPORT_MADE), type=Path, help="where to record what made it")
-    parser.set_defaults(run=run)
+def report(
+    *,
+    grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
+    scores: Annotated[Artifact, "scores.csv that aggregate wrote"],
+    verdicts: Annotated[Artifact, "verdicts.csv that aggregate wrote"],
+    costs: Annotated[Artifact, "costs.csv that aggregate wrote"],
+    output: Annotated[Path, "HTML page to write"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Write the report of a grid.
 
+    Args:
+        grid: summary of the grid, which names the records to read.
+        scores: scores.csv that aggregate wrote.
+        verdicts: verdicts.csv that aggregate wrote.
+        costs: costs.csv that aggregate wrote.
+        output: HTML page to write.
+        record: record to write.
 
-def run(args: argparse.Namespace) -> None:
-    """Write the page from the tables and records of the grid."""
-    with provenance.record("report", args.made, {}, [args.output]) as facts:
-        page = render(args.grid)
-        with files.atomic(args.output) as temporary:
+    Raises:
+        DataError: a table or a record is missing or damaged.
+    """
+    with provenance.record("report", record, {}, [output]) as facts:
+        page = render(grid, tables.read(scores), tables.read(verdicts), tables.read(costs))
+        with files.atomic(output) as temporary:
             temporary.write_text(page, encoding="utf-8")
-        facts["bytes"] = files.size(args.output)
+        facts["bytes"] = files.size(output)
 
 
-def render(grid: dict[str, Any]) -> str:
+def render(grid: GridSummary, scores: pd.DataFrame, verdicts: pd.DataFrame, costs: pd.DataFrame) -> str:
     """Return the page as HTML."""
     import jinja2
 
-    scores, verdicts, costs = _read(paths.SCORES), _read(paths.VERDICTS), _read(paths.COSTS)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -47,38 +60,28 @@ def render(grid: dict[str, Any]) -> str:
         version=__version__,
         grid=grid,
         notes=_notes(grid),
-        averaged=aggregate.averaged_rows(grid),
-        precision=aggregate.precision_note(scores, grid),
+        averaged=tables.averaged_rows(grid),
+        precision=tables.precision_note(scores, grid),
         queries=scores.groupby("dataset")["queries"].first().dropna().astype(int).to_dict(),
         relevant=_relevant(grid),
-        tables=[_table(scores, verdicts, grid, metric) for metric in grid["metrics"]],
+        tables=[_table(scores, verdicts, grid, metric) for metric in grid.metrics],
         verdicts=_verdict_rows(verdicts),
         counts={name: int((verdicts["verdict"] == name).sum()) for name in VERDICTS},
         costs=_cost_rows(costs),
-        cells=_cells(costs),
+        cells=_cells(grid),
     )
 
 
-def _read(path: str) -> pd.DataFrame:
-    """Read a table in which a dataset may be called 2019 or NA."""
-    names = ["system", "dataset", "metric", "precision", "verdict", "source", "note", "protocol"]
-    names += ["stage", "unit", "device", "record"]
-    numbers = {"rate": "", "bytes": "", "published": "", "difference": "", "tolerance": ""}
-    numbers |= dict.fromkeys(("value", "queries"), aggregate.NOT_SUPPLIED)
-    with files.reading(provenance.artifact(path)):
-        return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
-
-
-def _notes(grid: dict[str, Any]) -> dict[str, str]:
-    """Return for each dataset what fetch counted that a reader should know."""
+def _notes(grid: GridSummary) -> dict[str, str]:
+    """Return for each dataset the counts of fetch that a reader should know."""
     notes = {}
-    for name, facts in grid["datasets"].items():
-        if "not_supplied" in facts:
-            notes[name] = f"not supplied: there is no folder {', '.join(facts['not_supplied'])}"
-        if {"mean_of", "not_supplied"} & set(facts):
+    for name, entry in grid.datasets.items():
+        if entry.not_supplied:
+            notes[name] = f"not supplied: there is no folder {', '.join(entry.not_supplied)}"
+        if not entry.has_scores:
             continue
-        corpus = provenance.read_record(paths.CORPUS_MADE.format(corpus=facts["corpus"]))["facts"]
-        dataset = provenance.read_record(paths.DATASET_MADE.format(dataset=name))["facts"]
+        corpus = provenance.read_record(entry.corpus_record)["facts"]
+        dataset = provenance.read_record(entry.dataset_record)["facts"]
         counts = {
             "documents without text": corpus["empty_documents"],
             "duplicate documents dropped": corpus["duplicates_dropped"],
@@ -93,32 +96,30 @@ def _notes(grid: dict[str, Any]) -> dict[str, str]:
     return notes
 
 
-def _relevant(grid: dict[str, Any]) -> dict[str, float]:
+def _relevant(grid: GridSummary) -> dict[str, float]:
     """Return for each dataset with queries of its own its relevant documents per query."""
     relevant = {}
-    for name, facts in grid["datasets"].items():
-        if not {"mean_of", "not_supplied"} & set(facts):
-            made = provenance.read_record(paths.DATASET_MADE.format(dataset=name))["facts"]
-            relevant[name] = made["relevant"] / made["queries"]
+    for name, entry in grid.datasets.items():
+        if entry.has_scores:
+            facts = provenance.read_record(entry.dataset_record)["facts"]
+            relevant[name] = facts["relevant"] / facts["queries"]
     return relevant
 
 
-def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], metric: str) -> dict[str, Any]:
+def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: GridSummary, metric: str) -> dict[str, Any]:
     """Return one metric's rows: per cell the value, whether it is the row's best, and its worst verdict."""
-    wide = aggregate.wide(scores, grid, metric)
-    order = (aggregate.NOT_SUPPLIED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
+    wide = tables.wide(scores, grid, metric)
+    order = (tables.NOT_SUPPLIED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
     rank = {name: number for number, name in enumerate(order)}
     worst: dict[tuple[str, str], str] = {}
     of_metric = verdicts[verdicts["metric"] == metric]
     for system, dataset, verdict in zip(of_metric["system"], of_metric["dataset"], of_metric["verdict"], strict=True):
-        worst[system, dataset] = max(
-            worst.get((system, dataset), aggregate.NOT_SUPPLIED), verdict, key=rank.__getitem__
-        )
+        worst[system, dataset] = max(worst.get((system, dataset), tables.NOT_SUPPLIED), verdict, key=rank.__getitem__)
     rows = []
     for dataset, values in zip(map(str, wide.index), wide.to_numpy(), strict=True):
-        shown = aggregate.shown(values)
+        shown = tables.shown(values)
         cells = [
-            {"value": text, "best": text == aggregate.best(metric, shown), "verdict": worst.get((system, dataset), "")}
+            {"value": text, "best": text == tables.best(metric, shown), "verdict": worst.get((system, dataset), "")}
             for system, text in zip(wide.columns, shown, strict=True)
         ]
         rows.append({"dataset": dataset, "cells": cells})
@@ -128,7 +129,7 @@ def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: dict[str, Any], m
 def _verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the verdicts that have a published value, deviations first."""
     judged = verdicts[verdicts["published"].notna()].copy()
-    names = ("deviates", "close", "reproduced", OTHER_PROTOCOL, aggregate.NOT_SUPPLIED)
+    names = ("deviates", "close", "reproduced", OTHER_PROTOCOL, tables.NOT_SUPPLIED)
     order = {name: number for number, name in enumerate(names)}
     judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     return [{str(name): value for name, value in row.items()} for row in judged.to_dict("records")]
@@ -159,17 +160,17 @@ def _megabytes(size: float) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def _cells(costs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return for each cell the steps that made it, in order, with settings and commands."""
+def _cells(grid: GridSummary) -> list[dict[str, Any]]:
+    """Return for each cell the steps behind it, in order, with settings and commands."""
     records: dict[str, dict[str, Any]] = {}
     cells = []
-    for (system, dataset), steps in costs.groupby(["system", "dataset"], sort=False):
-        made = []
-        for path in steps["record"]:
+    for cell in grid.cells:
+        steps = []
+        for path in cell.records:
             if path not in records:
                 records[path] = provenance.read_record(path)
             record = records[path]
             settings = {key: value for key, value in record["settings"].items() if key != "files"}
-            made.append({**record, "path": path, "settings": json.dumps(settings, ensure_ascii=False)})
-        cells.append({"system": system, "dataset": dataset, "steps": made})
+            steps.append({**record, "path": path, "settings": json.dumps(settings, ensure_ascii=False)})
+        cells.append({"system": cell.system, "dataset": cell.dataset, "steps": steps})
     return cells

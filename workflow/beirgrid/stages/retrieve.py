@@ -1,196 +1,266 @@
-"""Stage retrieve: the top documents per query, from Lucene, faiss, impact postings or token vectors."""
+"""Stage retrieve: the top documents per query, from Lucene, exact dense search, impact postings or token vectors."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ..core import files, provenance
+from ..config.models import DenseModel, LateInteractionModel, SparseModel
+from ..core import provenance
+from ..core.compute import Compute
 from ..core.errors import DataError
 from ..core.progress import Progress
+from ..core.provenance import Artifact
 from ..data import collection, runs
-from ..encoders import Variety, add_compute_arguments, check_finite, open_encoder
-from ..search import impact, lucene, maxsim
+from ..data.entries import from_json
+from ..encoders import Variety, check_finite, open_encoder
+from ..search import flat, impact, lucene, maxsim
+
+System = Annotated[str, "name of the system, the tag of the run"]
+Checkpoint = Annotated[Artifact, "folder of the model's checkpoint"]
+Corpus = Annotated[Artifact, "corpus.parquet, for the document ids"]
+Queries = Annotated[Artifact, "queries.parquet"]
+Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row order"]
+Depth = Annotated[int, "documents per query"]
+Output = Annotated[Path, "run to write, .run.gz"]
+Record = Annotated[Path, "record to write, .json"]
+_ENTRY = "registry entry of the model, JSON"
+# Vectors of queries and a depth to scores and corpus rows, best first; -1 stands for no row.
+Search = Callable[[Any, int], tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarray]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid retrieve``."""
-    kinds = parser.add_subparsers(dest="kind", required=True)
+def retrieve_lexical(
+    *,
+    system: System,
+    index: Annotated[Artifact, "Lucene index"],
+    queries: Queries,
+    fields: Annotated[Literal["flat", "multifield"], "fields of the index"],
+    language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
+    k1: Annotated[float, "saturation of term frequencies"] = 0.9,
+    b: Annotated[float, "normalisation by document length"] = 0.4,
+    depth: Depth = 1000,
+    threads: Annotated[int, "threads of Lucene"] = 1,
+    memory: Annotated[int, "Java heap in MB"] = 1500,
+    output: Output,
+    record: Record,
+) -> None:
+    """Search a corpus with BM25.
 
-    lexical = kinds.add_parser("lucene", help="search with BM25")
-    lexical.add_argument("--index", required=True, type=provenance.artifact, help="Lucene index")
-    lexical.add_argument("--fields", required=True, choices=sorted(lucene.COLLECTIONS))
-    lexical.add_argument("--language", default="en", help="ISO 639-1 code that picks the analyzer")
-    lexical.add_argument("--k1", default=0.9, type=float)
-    lexical.add_argument("--b", default=0.4, type=float)
-    lexical.add_argument("--threads", default=1, type=int)
-    lexical.add_argument("--memory", default=1500, type=int, help="Java heap in MB")
-    lexical.set_defaults(run=run_lucene)
+    Args:
+        system: name of the system, the tag of the run.
+        index: Lucene index.
+        queries: queries.parquet.
+        fields: ``flat`` or ``multifield``, as the index was built.
+        language: ISO 639-1 code that picks Lucene's analyzer, as the index was built.
+        k1: saturation of term frequencies.
+        b: normalisation by document length.
+        depth: documents per query.
+        threads: threads of Lucene.
+        memory: Java heap in MB.
+        output: run to write, .run.gz.
+        record: record to write.
 
-    dense = kinds.add_parser("faiss", help="encode the queries and search faiss shards exactly")
-    dense.set_defaults(run=run_shards, search=_search_faiss)
-
-    sparse = kinds.add_parser("impact", help="encode the queries and search postings exactly")
-    sparse.set_defaults(run=run_shards, search=_search_impact)
-
-    late = kinds.add_parser("late", help="encode the queries and score documents by MaxSim over their tokens")
-    late.add_argument("--candidates", default=100, type=int, help="nearest tokens per query token")
-    late.add_argument(
-        "--indexes", nargs="+", type=provenance.artifact, help="the index of each shard; without any, score everything"
-    )
-    late.set_defaults(run=run_late)
-
-    for kind in (dense, sparse, late):
-        kind.add_argument("--model", required=True, type=json.loads, help="registry entry of the model, as JSON")
-        kind.add_argument(
-            "--checkpoint", required=True, type=provenance.artifact, help="folder of the fetched checkpoint"
-        )
-        kind.add_argument(
-            "--corpus", required=True, type=provenance.artifact, help="corpus.parquet, for the document ids"
-        )
-        kind.add_argument(
-            "--shards", required=True, nargs="+", type=provenance.artifact, help="shards of the corpus, in row order"
-        )
-        add_compute_arguments(kind)
-
-    for kind in (lexical, dense, sparse, late):
-        kind.add_argument("--system", required=True, help="name of the system, the tag of the run")
-        kind.add_argument("--queries", required=True, type=provenance.artifact, help="queries.parquet")
-        kind.add_argument("--depth", default=1000, type=int, help="documents per query")
-        kind.add_argument("--output", required=True, type=Path, help="run to write, .run.gz")
-        kind.add_argument("--made", required=True, type=Path, help="where to record what made it")
-
-
-def run_lucene(args: argparse.Namespace) -> None:
-    """Search all queries with BM25 and write the canonical run."""
-    settings = {"fields": args.fields, "language": args.language, "k1": args.k1, "b": args.b, "depth": args.depth}
-    with provenance.record("retrieve", args.made, settings, [args.output]) as facts:
-        queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
+    Raises:
+        DataError: queries or index are damaged.
+        BeirgridError: Java or Lucene fails.
+    """
+    settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
+    with provenance.record("retrieve", record, settings, [output]) as facts:
+        texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
         with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
             started = time.monotonic()
             hits = lucene.search(
-                args.index,
-                queries,
+                index,
+                texts,
                 Path(folder),
-                fields=args.fields,
-                language=args.language,
-                k1=args.k1,
-                b=args.b,
-                depth=_searched(args.depth, excluded),
-                threads=args.threads,
-                memory_mb=args.memory,
+                fields=fields,
+                language=language,
+                k1=k1,
+                b=b,
+                depth=_searched(depth, excluded),
+                threads=threads,
+                memory_mb=memory,
             )
             facts["search_seconds"] = round(time.monotonic() - started, 3)
-        found = {query: runs.canonical(query, *hits[query], args.depth, excluded.get(query, ())) for query in queries}
-        runs.write(args.output, found, args.system)
-        facts.update(_run_facts(found, len(queries)), device="cpu")
+        run = {query: runs.canonical(query, *hits[query], depth, excluded.get(query, ())) for query in texts}
+        runs.write(output, run, system)
+        facts.update(_counts(run, len(texts)), device="cpu")
 
 
-def run_shards(args: argparse.Namespace) -> None:
-    """Encode the queries, search every shard exactly and write the canonical run."""
-    settings = {**args.model, "depth": args.depth}
-    with provenance.record("retrieve", args.made, settings, [args.output]) as facts:
-        queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
-        encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
-        vectors = encoder.encode_queries(list(queries.values()))
-        check_finite(vectors, [f"query {query!r}" for query in queries], encoder.precision)
-        _check_variety(encoder, vectors, queries)
-        started = time.monotonic()
-        scores, rows = args.search(args, vectors, _searched(args.depth, excluded))
-        facts["search_seconds"] = round(time.monotonic() - started, 3)
-        ids = collection.read_ids(args.corpus, rows)
-        found = dict(_rankings(queries, excluded, ids, scores, rows, args.depth))
-        runs.write(args.output, found, args.system)
-        facts.update(encoder.facts(), **_run_facts(found, len(queries)))
+def retrieve_dense(
+    *,
+    system: System,
+    model: Annotated[DenseModel, from_json(DenseModel), _ENTRY],
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    indexes: Indexes,
+    queries: Queries,
+    depth: Depth = 1000,
+    compute: Compute,
+    output: Output,
+    record: Record,
+) -> None:
+    """Encode the queries with a dense model and search all shards exactly.
+
+    Args:
+        system: name of the system, the tag of the run.
+        model: registry entry of the model that encodes the queries.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet, for the document ids.
+        indexes: indexes of the shards, in row order (``index_dense``).
+        queries: queries.parquet.
+        depth: documents per query.
+        compute: where and how the model runs.
+        output: run to write, .run.gz.
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, or an index has another dimension than the queries' vectors.
+    """
+    settings = {**model.given(), "depth": depth}
+
+    def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        return flat.search_shards(indexes, vectors, depth)
+
+    with provenance.record("retrieve", record, settings, [output]) as facts:
+        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
 
 
-def _search_faiss(args: argparse.Namespace, vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    return search_shards(args.shards, vectors, depth)
+def retrieve_sparse(
+    *,
+    system: System,
+    model: Annotated[SparseModel, from_json(SparseModel), _ENTRY],
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    indexes: Indexes,
+    queries: Queries,
+    depth: Depth = 1000,
+    compute: Compute,
+    output: Output,
+    record: Record,
+) -> None:
+    """Encode the queries with a sparse model and search the postings of all shards exactly.
+
+    Args:
+        system: name of the system, the tag of the run.
+        model: registry entry of the model that encodes the queries.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet, for the document ids.
+        indexes: postings of the shards, in row order (``index_sparse``).
+        queries: queries.parquet.
+        depth: documents per query.
+        compute: where and how the model runs.
+        output: run to write, .run.gz.
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, or an index has another vocabulary than the queries' vectors.
+    """
+    settings = {**model.given(), "depth": depth}
+
+    def search(weights: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        return impact.search_shards(indexes, weights, depth)
+
+    with provenance.record("retrieve", record, settings, [output]) as facts:
+        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
 
 
-def _search_impact(args: argparse.Namespace, weights: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    return impact.search_shards(args.shards, weights, depth)
+def retrieve_late_interaction(
+    *,
+    system: System,
+    model: Annotated[LateInteractionModel, from_json(LateInteractionModel), _ENTRY],
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
+    indexes: Annotated[tuple[Artifact, ...], "index of each shard, to find candidates in"] = (),
+    candidates: Annotated[
+        int | None, "nearest tokens per query token; without candidates, every document is scored"
+    ] = None,
+    queries: Queries,
+    depth: Depth = 1000,
+    compute: Compute,
+    output: Output,
+    record: Record,
+) -> None:
+    """Encode the queries with a late-interaction model and score documents by MaxSim over their tokens.
 
+    Args:
+        system: name of the system, the tag of the run.
+        model: registry entry of the model that encodes the queries.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet, for the document ids.
+        tokens: token vectors of the shards, in row order.
+        indexes: index of each shard (``index_late_interaction``); an exhaustive search reads none.
+        candidates: nearest tokens per query token whose documents are scored. None: every document is scored.
+        queries: queries.parquet.
+        depth: documents per query.
+        compute: where and how the model runs.
+        output: run to write, .run.gz.
+        record: record to write.
 
-def run_late(args: argparse.Namespace) -> None:
-    """Encode the queries, score the candidates (or every document) by MaxSim and write the canonical run."""
-    search = {"candidates": args.candidates} if args.indexes else {"exhaustive": True}
-    settings = {**args.model, **search, "depth": args.depth}
-    with provenance.record("retrieve", args.made, settings, [args.output]) as facts:
-        queries, excluded = collection.read_queries(args.queries), collection.read_excluded(args.queries)
-        encoder = open_encoder(args.checkpoint, args.model, args.device, args.precision, args.batch_tokens)
-        found = encoder.encode_queries(list(queries.values()))
-        check_finite(found.sums(), [f"query {query!r}" for query in queries], encoder.precision)
-        _check_variety(encoder, found.sums(), queries)
-        progress = Progress(f"retrieve from {len(args.shards)} shards", len(queries) * len(args.shards), "searches")
-        started = time.monotonic()
-        if args.indexes:
-            scores, rows = maxsim.search(args.shards, args.indexes, found, args.candidates, progress)
+    Raises:
+        DataError: an input is damaged, or shards and indexes do not fit each other or the queries' vectors.
+    """
+    if candidates is not None and len(indexes) != len(tokens):
+        raise DataError(f"--indexes names {len(indexes)} indexes, --tokens {len(tokens)} shards: give one for each")
+    settings = {**model.given(), **({"candidates": candidates} if candidates else {"exhaustive": True}), "depth": depth}
+    with provenance.record("retrieve", record, settings, [output]) as facts:
+
+        def search(vectors: maxsim.TokenVectors, depth: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+            steps = len(vectors.counts) * len(tokens)
+            progress = Progress(f"retrieve from {len(tokens)} shards", steps, "searches")
+            if candidates is None:
+                return maxsim.search_exhaustively(tokens, vectors, depth, progress)
+            scores, rows = maxsim.search(tokens, indexes, vectors, candidates, progress)
             facts["candidates_per_query"] = round(float(np.mean([len(row) for row in rows])), 1)
-        else:
-            depth = _searched(args.depth, excluded)
-            scores, rows = maxsim.search_exhaustively(args.shards, found, depth, progress)
-        facts["search_seconds"] = round(time.monotonic() - started, 3)
-        run = dict(_rankings(queries, excluded, collection.read_ids(args.corpus, rows), scores, rows, args.depth))
-        runs.write(args.output, run, args.system)
-        facts.update(encoder.facts(), **_run_facts(run, len(queries)))
+            return scores, rows
+
+        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
 
 
-def _check_variety(encoder: Any, vectors: Any, queries: dict[str, str]) -> None:
-    variety = Variety(encoder)
-    variety.add(vectors, list(queries.values()))
-    variety.check("all queries")
+def _retrieve(
+    system: str,
+    model: DenseModel | SparseModel | LateInteractionModel,
+    checkpoint: Path,
+    corpus: Path,
+    queries: Path,
+    depth: int,
+    compute: Compute,
+    output: Path,
+    search: Search,
+) -> dict[str, Any]:
+    """Encode the queries, search, write the canonical run, and return facts for the record."""
+    texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
+    with compute.start() as runtime:
+        encoder = open_encoder(checkpoint, model, runtime)
+        vectors = encoder.encode_queries(list(texts.values()))
+        checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
+        check_finite(checked, [f"query {query!r}" for query in texts], encoder.precision)
+        variety = Variety(encoder)
+        variety.add(checked, list(texts.values()))
+        variety.check("all queries")
+        facts: dict[str, Any] = dict(encoder.facts())
+    started = time.monotonic()
+    scores, rows = search(vectors, _searched(depth, excluded))
+    facts["search_seconds"] = round(time.monotonic() - started, 3)
+    run = dict(_rankings(texts, excluded, collection.read_ids(corpus, rows), scores, rows, depth))
+    runs.write(output, run, system)
+    return facts | _counts(run, len(texts))
 
 
 def _searched(depth: int, excluded: dict[str, set[str]]) -> int:
-    """Return how many documents to search for: all documents that are dropped may be among the best."""
+    """Return how many documents to search for: all excluded documents may be among the best."""
     return depth + max(map(len, excluded.values()), default=0)
 
 
-def _run_facts(run: runs.Run, queries: int) -> dict[str, int]:
+def _counts(run: runs.Run, queries: int) -> dict[str, int]:
     empty = queries - sum(bool(ranking.ids) for ranking in run.values())
     return {"queries": queries, "queries_without_documents": empty}
-
-
-def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Search faiss shards one after another and merge.
-
-    Only one shard is mapped at a time, so memory does not grow with the corpus.
-
-    Args:
-        shards: faiss index files whose rows, one after another, are the corpus's rows.
-        queries: float32 [queries, dimension].
-        depth: documents per query.
-
-    Returns:
-        float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first.
-    """
-    import faiss
-
-    best = faiss.ResultHeap(len(queries), depth, keep_max=True)
-    start = 0
-    for path in shards:
-        with files.reading(path):
-            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-        if index.d != queries.shape[1]:
-            raise DataError(
-                f"{path} holds vectors of dimension {index.d}, but the model gives {queries.shape[1]}: "
-                "the checkpoint changed since the corpus was indexed"
-            )
-        scores, rows = index.search(queries, min(depth, index.ntotal))
-        best.add_result(scores, rows + start)
-        start += index.ntotal
-        del index  # unmapped before the next one is mapped
-    best.finalize()
-    kept = min(depth, start)
-    return best.D[:, :kept], best.I[:, :kept]
 
 
 def _rankings(
@@ -201,6 +271,7 @@ def _rankings(
     rows: Sequence[np.ndarray] | np.ndarray,
     depth: int,
 ) -> Iterator[tuple[str, runs.Ranking]]:
+    """Yield each query with its canonical ranking; rows below 0 are none."""
     for number, query in enumerate(queries):
         found = rows[number] >= 0
         documents = ids.take(rows[number][found]).to_pylist()

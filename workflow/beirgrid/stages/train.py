@@ -1,27 +1,30 @@
 """Stage train: a cross-encoder trained in the workflow on pairs from a corpus.
 
-Positive pairs are queries with qrels of a training dataset, document titles, and sentences taken out
-of their document. Negatives are what BM25 finds for the query instead, and documents at random. Labels
-are 1 and 0, or the similarities that a dense teacher gives (listwise distillation).
+Positive pairs are queries with qrels of a training dataset, document titles, and sentences taken out of their document.
+Negatives are other documents that BM25 finds for the query, and random documents. Labels are 1 and 0, or the
+similarities of a dense teacher (listwise distillation).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from ..config import CROSS_ENCODER_RECIPE
+from ..config.models import DenseModel
+from ..config.training import CrossEncoderTraining
+from ..config.values import Language, Length
 from ..core import files, provenance
-from ..core.environment import BATCH_TOKENS
+from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
-from ..data import checkpoints, collection
-from ..encoders import DenseEncoder, add_device_argument, pick_device, pick_precision
+from ..core.provenance import Artifact
+from ..data import checkpoints, collection, training
+from ..data import qrels as judgements
+from ..data.entries import from_json
+from ..encoders import DenseEncoder
+from ..encoders.training import arguments
 from ..search import lucene
-from . import generate
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -42,90 +45,118 @@ class Positive(NamedTuple):
     text: str
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid train``."""
-    parser.add_argument("--train", required=True, type=json.loads, help="training recipe of the model, as JSON")
-    parser.add_argument("--base", required=True, type=provenance.artifact, help="checkpoint to start from")
-    parser.add_argument("--corpus", required=True, type=provenance.artifact, help="corpus.parquet")
-    parser.add_argument("--index", required=True, type=provenance.artifact, help="its flat Lucene index, for negatives")
-    parser.add_argument("--teacher", type=provenance.artifact, help="checkpoint of a dense model that labels the pairs")
-    parser.add_argument("--queries", type=provenance.artifact, help="queries.parquet of the training dataset")
-    parser.add_argument("--qrels", type=provenance.artifact, help="qrels.tsv of the training dataset")
-    add_device_argument(parser)
-    parser.add_argument("--threads", default=1, type=int, help="threads of the search for negatives")
-    parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to write")
-    parser.add_argument("--made", required=True, type=Path, help="where to record what made it")
-    parser.set_defaults(run=run)
+class TrainRecipe(CrossEncoderTraining):
+    """A reranker's recipe, with its teacher's entry in place of the teacher's name."""
+
+    teacher: DenseModel | None = None  # type: ignore[assignment]
+    language: Language = "en"
+    max_length: Length | None = None
 
 
-def run(args: argparse.Namespace) -> None:
-    """Mine pairs, train and save the model."""
-    recipe = {**CROSS_ENCODER_RECIPE, **args.train}
-    with provenance.record("train", args.made, recipe, [args.output]) as facts:
-        device = pick_device(args.device)
-        documents = {d.id: d for rows in collection.read_documents(args.corpus) for d in rows}
-        positives = _judged(args, documents) + _derived(documents, recipe)
+def train(
+    *,
+    recipe: Annotated[TrainRecipe, from_json(TrainRecipe), "training recipe of the model, JSON"],
+    base: Annotated[Artifact, "checkpoint to start from"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    index: Annotated[Artifact, "flat Lucene index of the corpus, for negatives"],
+    teacher: Annotated[Artifact | None, "checkpoint of a dense model that labels the pairs"] = None,
+    queries: Annotated[Artifact | None, "queries.parquet of the training dataset"] = None,
+    qrels: Annotated[Artifact | None, "qrels.tsv of the training dataset"] = None,
+    compute: Compute,
+    threads: Annotated[int, "threads of the search for negatives"] = 1,
+    output: Annotated[Path, "checkpoint folder to write"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Train a cross-encoder on pairs from a corpus.
+
+    Args:
+        recipe: the registry's recipe, the teacher's entry, the corpus's language and the model's max_length.
+        base: checkpoint to start from.
+        corpus: corpus.parquet.
+        index: flat Lucene index of the corpus.
+        teacher: checkpoint of the dense model whose similarities are the labels; without it, labels are 1 and 0.
+        queries: queries.parquet of the training dataset, if there is one.
+        qrels: qrels.tsv of the training dataset.
+        compute: where and how training runs.
+        threads: threads of the search for negatives.
+        output: checkpoint folder to write.
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, or there is nothing to train on.
+    """
+    with provenance.record("train", record, _settings(recipe), [output]) as facts, compute.start() as runtime:
+        documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
+        positives = _judged(queries, qrels, documents) + _derived(documents, recipe)
         if not positives:
             raise DataError("there is nothing to train on: no relevant judgements, titles or sentences")
-        random.Random(recipe["seed"]).shuffle(positives)
-        positives = positives[: recipe["queries"]]
-        examples = _with_negatives(positives, documents, recipe, args.index, args.threads)
-        if args.teacher:
-            _label(examples, args.teacher, recipe["teacher"], device)
-        with files.atomic(args.output, directory=True) as temporary:
-            seconds = _fit(examples, args.base, recipe, device, temporary)
-            facts["files"] = checkpoints.verify(args.output.parent.name, {}, temporary)
+        random.Random(recipe.seed).shuffle(positives)
+        positives = positives[: recipe.queries]
+        examples = _with_negatives(positives, documents, recipe, index, threads)
+        if teacher and recipe.teacher:
+            _label(examples, teacher, recipe.teacher, runtime)
+        with files.atomic(output, directory=True) as temporary:
+            seconds = _fit(examples, base, recipe, runtime, temporary)
+            facts["files"] = checkpoints.verify(output.parent.name, temporary)
         facts.update(
             queries=len(positives),
             pairs=sum(len(example["labels"]) for example in examples),
             training_seconds=round(seconds, 1),
-            device=device,
-            bytes=files.size(args.output),
+            device=runtime.kind,
+            bytes=files.size(output),
         )
 
 
-def _judged(args: argparse.Namespace, documents: dict[str, collection.Document]) -> list[Positive]:
+def _settings(recipe: TrainRecipe) -> dict[str, Any]:
+    """Return the recipe for the record, with defaults; the teacher's entry as it was given."""
+    settings = recipe.model_dump(mode="json", by_alias=True)
+    if recipe.teacher:
+        settings["teacher"] = recipe.teacher.given()
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, collection.Document]) -> list[Positive]:
     """Return the relevant pairs of the training dataset, if there is one."""
-    if args.queries is None:
+    if queries is None or qrels is None:
         return []
-    queries = collection.read_queries(args.queries)
+    texts = collection.read_queries(queries)
     return [
-        Positive(queries[query], document, documents[document].joined)
-        for query, grades in collection.read_qrels(args.qrels).items()
+        Positive(texts[query], document, documents[document].joined)
+        for query, grades in judgements.read(qrels).items()
         for document, grade in grades.items()
         if grade > 0 and document in documents
     ]
 
 
-def _derived(documents: dict[str, collection.Document], recipe: dict[str, Any]) -> list[Positive]:
+def _derived(documents: dict[str, collection.Document], recipe: TrainRecipe) -> list[Positive]:
     """Return titles paired with bodies, and sentences paired with their document without them."""
-    choose = random.Random(recipe["seed"])
+    choose = random.Random(recipe.seed)
     return [
         Positive(query, document.id, text)
         for document in documents.values()
-        for query, text in generate.derive(document, recipe["derive"], 1, choose)
+        for query, text in training.derive(document, recipe.derive, 1, choose)
     ]
 
 
 def _with_negatives(
     positives: list[Positive],
     documents: dict[str, collection.Document],
-    recipe: dict[str, Any],
+    recipe: TrainRecipe,
     index: Path,
     threads: int,
 ) -> list[dict[str, Any]]:
     """Return one listwise example per positive: query, documents (the positive first) and labels."""
-    choose = random.Random(recipe["seed"])
+    choose = random.Random(recipe.seed)
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
         found = lucene.search(
             index,
             {str(number): positive.query for number, positive in enumerate(positives)},
             Path(folder),
             fields="flat",
-            language=recipe.get("language", "en"),
+            language=recipe.language,
             k1=0.9,
             b=0.4,
-            depth=recipe["negative_depth"],
+            depth=recipe.negative_depth,
             threads=threads,
             memory_mb=1000,
         )
@@ -137,19 +168,19 @@ def _with_negatives(
     for number, positive in enumerate(positives):
         known = relevant[positive.query]
         hard = [document for document in found[str(number)][0] if document not in known]
-        negatives = choose.sample(hard, min(len(hard), recipe["hard_negatives"]))
-        wanted = recipe["hard_negatives"] + recipe["random_negatives"]  # rare words find little: random ones fill up
-        for document in choose.sample(everything, min(len(everything), 3 * wanted)):
-            if len(negatives) < wanted and document not in known and document not in negatives:
+        negatives = choose.sample(hard, min(len(hard), recipe.hard_negatives))
+        most = recipe.hard_negatives + recipe.random_negatives  # rare words find little: random ones fill up
+        for document in choose.sample(everything, min(len(everything), 3 * most)):
+            if len(negatives) < most and document not in known and document not in negatives:
                 negatives.append(document)
         texts = [positive.text, *(documents[negative].joined for negative in negatives)]
         examples.append({"query": positive.query, "docs": texts, "labels": [1.0] + [0.0] * len(negatives)})
     return examples
 
 
-def _label(examples: list[dict[str, Any]], teacher: Path, entry: dict[str, Any], device: str) -> None:
+def _label(examples: list[dict[str, Any]], teacher: Path, entry: DenseModel, runtime: Runtime) -> None:
     """Replace the labels by a dense teacher's, as logits: the loss takes the softmax of labels and scores."""
-    encoder = DenseEncoder(teacher, {**entry, "similarity": "cosine"}, device, "auto", BATCH_TOKENS)
+    encoder = DenseEncoder(teacher, entry.model_copy(update={"similarity": "cosine"}), runtime)
     texts = list(dict.fromkeys(text for example in examples for text in example["docs"]))
     vectors = dict(zip(texts, encoder.encode_documents(texts), strict=True))
     queries = encoder.encode_queries([example["query"] for example in examples])
@@ -158,7 +189,7 @@ def _label(examples: list[dict[str, Any]], teacher: Path, entry: dict[str, Any],
         example["labels"][0] += POSITIVE_BONUS
 
 
-def _build(base: Path, recipe: dict[str, Any], device: str) -> CrossEncoder:
+def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
     """Return a cross-encoder with the base's transformer and one linear layer over its first and mean token.
 
     The usual head, a fresh pooler over the first token, takes longer to learn than a minute allows.
@@ -170,16 +201,16 @@ def _build(base: Path, recipe: dict[str, Any], device: str) -> CrossEncoder:
 
     transformer = Transformer(
         str(base),
-        processor_kwargs={"model_max_length": recipe["max_length"]} if recipe.get("max_length") else None,
+        processor_kwargs={"model_max_length": recipe.max_length} if recipe.max_length else None,
         # On a CPU the backward pass of plain attention is 1.5 times as fast as that of sdpa.
-        model_kwargs={"attn_implementation": "eager"} if device == "cpu" else None,
+        model_kwargs={"attn_implementation": "eager"} if runtime.kind == "cpu" else None,
         # A minute of training does not overfit, and without dropout it learns more.
         config_kwargs={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
     pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode=("cls", "mean"))
     width = pooling.get_embedding_dimension()
     head = Dense(width, 1, activation_function=nn.Identity(), module_output_name="scores")
-    return CrossEncoder(modules=[transformer, pooling, head], num_labels=1, device=device)
+    return CrossEncoder(modules=[transformer, pooling, head], num_labels=1, device=runtime.device)
 
 
 def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
@@ -203,34 +234,31 @@ def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
         model[2].linear.bias.zero_()
 
 
-def _fit(examples: list[dict[str, Any]], base: Path, recipe: dict[str, Any], device: str, output: Path) -> float:
+def _fit(examples: list[dict[str, Any]], base: Path, recipe: TrainRecipe, runtime: Runtime, output: Path) -> float:
     """Train with the sentence-transformers trainer, save to ``output`` and return the seconds it took."""
     from datasets import Dataset
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
     from sentence_transformers.cross_encoder.losses import ListNetLoss
     from transformers import set_seed
 
-    set_seed(recipe["seed"])
-    model = _build(base, recipe, device)
+    set_seed(recipe.seed)
+    model = _build(base, recipe, runtime)
     _fit_head(model, examples)
-    precision = pick_precision("auto", device)
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
         trainer = CrossEncoderTrainer(
             model=model,
-            args=CrossEncoderTrainingArguments(
+            args=arguments(
+                CrossEncoderTrainingArguments,
+                runtime,
+                runtime.resolve(),
                 output_dir=folder,
-                num_train_epochs=recipe["epochs"],
-                per_device_train_batch_size=recipe["batch"],
-                learning_rate=recipe["learning_rate"],
+                num_train_epochs=recipe.epochs,
+                per_device_train_batch_size=recipe.batch,
+                learning_rate=recipe.learning_rate,
                 warmup_steps=0.1,
-                seed=recipe["seed"],
-                bf16=precision == "bfloat16",
-                fp16=precision == "float16",
-                use_cpu=device == "cpu",
+                seed=recipe.seed,
                 save_strategy="no",
                 logging_steps=20,
-                report_to="none",
-                disable_tqdm=True,
             ),
             train_dataset=Dataset.from_list(examples),
             loss=ListNetLoss(model),

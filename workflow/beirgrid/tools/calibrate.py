@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..config.entries import DenseModel
 from ..core import files
-from ..core.environment import BATCH_TOKENS
+from ..core.compute import Compute, Runtime
 
 # Random weights in these shapes: MiniLM's on a CPU, BERT-base's on a GPU, which a smaller one would not fill.
 _SHAPES: dict[str, dict[str, Any]] = {
@@ -32,21 +33,18 @@ _VECTORS, _DIMENSIONS, _QUERIES = 200_000, 384, 500
 
 def calibrate(path: Path) -> None:
     """Write ``rates`` (those of ``costs.RATES``), ``device``, ``machine`` and ``cpus`` to ``path``."""
-    from ..encoders import pick_device
-
-    device = pick_device("auto")
     texts = list(_texts(random.Random(0), 20_000))  # noqa: S311
     rates: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
+    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder, Compute().start() as runtime:
         for name, measure in (("model_flops", _model), ("search_flops", _search), ("index_mb", _index)):
             print(f"calibrate: {name} …", file=sys.stderr, flush=True)
-            rates[name] = float(f"{measure(Path(folder), device, texts):.4g}")
+            rates[name] = float(f"{measure(Path(folder), runtime, texts):.4g}")
         print("calibrate: lucene_postings …", file=sys.stderr, flush=True)
         rates["lucene_postings"] = float(f"{_lucene(Path(folder), texts):.4g}")
     measured = {
         "rates": rates,
-        "device": device,
-        "machine": _machine(device),
+        "device": runtime.kind,
+        "machine": _machine(runtime),
         "cpus": len(os.sched_getaffinity(0)),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
@@ -54,12 +52,9 @@ def calibrate(path: Path) -> None:
     print(f"calibrate: wrote {path}", file=sys.stderr)
 
 
-def _machine(device: str) -> str:
-    if device == "cuda":
-        import torch
-
-        return f"{platform.node()}, {torch.cuda.get_device_name()}"
-    return f"{platform.node()}, {len(os.sched_getaffinity(0))} cores"
+def _machine(runtime: Runtime) -> str:
+    what = runtime.hardware if runtime.kind == "cuda" else f"{len(os.sched_getaffinity(0))} cores"
+    return f"{platform.node()}, {what}"
 
 
 def _texts(rng: random.Random, count: int) -> Iterator[str]:
@@ -70,7 +65,7 @@ def _texts(rng: random.Random, count: int) -> Iterator[str]:
         yield " ".join(rng.choices(words, weights, k=_WORDS))
 
 
-def _model(folder: Path, device: str, texts: list[str]) -> float:
+def _model(folder: Path, runtime: Runtime, texts: list[str]) -> float:
     """Return the arithmetic per second of encoding with a model of random weights."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
@@ -78,20 +73,20 @@ def _model(folder: Path, device: str, texts: list[str]) -> float:
 
     words = sorted({word for text in texts for word in text.split()})
     vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
-    model = BertModel(BertConfig(vocab_size=len(vocabulary), **_SHAPES[device]))
+    model = BertModel(BertConfig(vocab_size=len(vocabulary), **_SHAPES[runtime.kind]))
     model.save_pretrained(folder / "model")
     BertTokenizer(vocab=vocabulary, model_max_length=512).save_pretrained(folder / "model")
     layers = sum(weight.numel() for weight in model.encoder.parameters())
-    spec = {"pooling": "mean", "similarity": "cosine", "max_length": 256}
-    encoder = DenseEncoder(folder / "model", spec, device, "auto", BATCH_TOKENS)
+    entry = DenseModel(family="dense", pooling="mean", similarity="cosine", max_length=256)
+    encoder = DenseEncoder(folder / "model", entry, runtime)
     encoder.encode_documents(texts[:50])
-    texts = texts[: _TEXTS[device]]
+    texts = texts[: _TEXTS[runtime.kind]]
     started = time.monotonic()
     encoder.encode_documents(texts)
     return len(texts) * (_WORDS + 2) * 2 * layers / (time.monotonic() - started)
 
 
-def _search(folder: Path, device: str, texts: list[str]) -> float:
+def _search(folder: Path, runtime: Runtime, texts: list[str]) -> float:
     """Return the arithmetic per second of an exact search."""
     import faiss
     import numpy as np
@@ -108,7 +103,7 @@ def _search(folder: Path, device: str, texts: list[str]) -> float:
     return 2.0 * _VECTORS * _DIMENSIONS * _QUERIES / (time.monotonic() - started)
 
 
-def _index(folder: Path, device: str, texts: list[str]) -> float:
+def _index(folder: Path, runtime: Runtime, texts: list[str]) -> float:
     """Return the MB of text per second that Lucene indexes."""
     from ..search import lucene
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from ..data.metrics import Metric, evaluate, known_metrics
+from ..config.metrics import NAMES, Metric
+from ..data.metrics import evaluate
 from ..data.runs import Ranking
 from ..search import impact
 from ..stages.fuse import fuse
@@ -20,7 +21,7 @@ from ..stages.fuse import fuse
 def main() -> None:
     """Use every compiled function that the stages use, on a few documents."""
     ranking = Ranking(["a", "b"], np.array([2, 1], np.float32))
-    evaluate([Metric(name, 1) for name in known_metrics()], [{"a": 1}] * 10, [["a", "b"]] * 10)
+    evaluate([Metric(name, 1) for name in NAMES], [{"a": 1}] * 10, [["a", "b"]] * 10)
     fuse([{"q": ranking}, {"q": ranking}], "rrf", 10)
     for norm in ("min-max", "max", "sum", "zmuv", "rank", "borda"):
         fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, norm=norm, weights=[0.5, 0.5])

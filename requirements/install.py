@@ -1,0 +1,121 @@
+"""Install what the project needs into .venv, and say how much and how far: ``make setup`` (standard library only).
+
+Without --dev: what a run of the workflow needs. With --dev: what tests, checks, documentation and benchmarks need
+beside that. --torch and --torch-index choose torch's build and where it comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VENV = HERE.parent / ".venv"
+PYTHON = VENV / "bin" / "python"
+LOG = VENV / "install.log"
+PYTORCH = "https://download.pytorch.org/whl/cpu"  # torch's CPU builds, for those whose package index has none
+WAIT = ("--retries", "0", "--timeout", "15")  # PYTORCH may be out of reach: then the CUDA build does
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def size(name: str) -> str:
+    """Return what the first line of a file of requirements says of its download."""
+    return re.search(r"^# (.*) \(", (HERE / name).read_text())[1]
+
+
+def pip(*arguments: str | Path) -> bool:
+    """Run ``pip install`` and report its progress; return whether it succeeded. Its whole output goes to LOG."""
+    command = [PYTHON, "-m", "pip", "install", "--no-deps", "--progress-bar", "off", *arguments]
+    collected = 0
+    with LOG.open("a") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        for line in process.stdout:
+            log.write(line)
+            collected += line.startswith("Collecting")
+            large = re.match(r" *Downloading (\S+) \((\d{2,} MB|\d{2,}\.\d MB|\d.*GB)\)", line)
+            if large:
+                say(f"    {large[1].rpartition('/')[2]}, {large[2]}")
+            elif line.startswith("Collecting") and collected % 25 == 0:
+                say(f"    {collected} packages")
+            elif line.startswith("Installing"):
+                say("    unpacking and compiling")
+    return process.returncode == 0
+
+
+def install(*arguments: str | Path) -> None:
+    """Run ``pip install``; end the program with pip's last lines if it fails."""
+    if not pip(*arguments):
+        sys.exit("\n".join(LOG.read_text().splitlines()[-15:]) + f"\nSet-up failed. All of pip's output: {LOG}")
+
+
+def locked(name: str) -> tuple[str, ...]:
+    """Return pip's arguments for a file of requirements."""
+    return "--require-hashes", "-r", str(HERE / name)
+
+
+def install_torch(build: str, index: str) -> None:
+    """Install the CPU or the CUDA build of torch: the CPU build where it can be had, if no build is named."""
+    cpu = (HERE / "torch-cpu.txt").read_text()
+    has_hash = re.search(rf"cp{sys.version_info.major}{sys.version_info.minor}-\S+_{platform.machine()}\b", cpu)
+    if build != "cuda" and index:
+        say(f"  torch's CPU build from {index}: {size('torch-cpu.txt')}")
+        if has_hash:
+            return install("--index-url", index, *locked("torch-cpu.txt"))
+        say(f"    The lock has no hash of this build for Python {platform.python_version()}: pip trusts this index.")
+        return install("--index-url", index, re.search(r"^torch==\S+", cpu, re.MULTILINE)[0])
+    if build == "cpu" or not (build or shutil.which("nvidia-smi")):
+        say(f"  torch's CPU build: {size('torch-cpu.txt')}")
+        if has_hash and (pip(*locked("torch-cpu.txt")) or pip("--index-url", PYTORCH, *WAIT, *locked("torch-cpu.txt"))):
+            return None
+        lacks = "No package index in reach has it" if has_hash else "The lock has no hash of it"
+        say(f"    {lacks} for Python {platform.python_version()}. To install it from an index that you trust:")
+        say(f"      make setup TORCH_INDEX={PYTORCH}")
+        if build == "cpu":
+            sys.exit("Set-up failed: TORCH=cpu asks for this build.")
+        say("    Without TORCH_INDEX, set-up goes on with the CUDA build, which runs on a CPU too.")
+    say(f"  torch's CUDA build: {size('torch-cuda.txt')} (Ctrl-C stops)")
+    return install(*locked("torch-cuda.txt"))
+
+
+def main() -> None:
+    """Install, and report each step and the time that all steps took."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--dev", action="store_true", help="install what tests, lint, documentation and bench need")
+    parser.add_argument("--torch", choices=["", "cpu", "cuda"], default="", help="torch's build; default: by machine")
+    parser.add_argument("--torch-index", default="", help=f"package index that has torch's CPU build, as {PYTORCH}")
+    args = parser.parse_args()
+    if sys.version_info < (3, 11):  # noqa: UP036 - any Python may run this
+        sys.exit(f"beirgrid needs Python 3.11 or newer; this is {platform.python_version()}. Try PYTHON=python3.11.")
+    started = time.monotonic()
+    if args.dev:
+        say(f"Packages for tests, lint, documentation and benchmarks: {size('dev.txt')}")
+        install(*locked("dev.txt"))
+    else:
+        say(f"Set-up with Python {platform.python_version()}. Step 1 of 5: a virtual environment in {VENV}")
+        try:
+            venv.create(VENV, with_pip=True)
+        except (ImportError, subprocess.CalledProcessError):
+            sys.exit("Python lacks its venv module: install it (Debian and Ubuntu: python3-venv).")
+        say("Step 2 of 5: torch")
+        install_torch(args.torch, args.torch_index)
+        say(f"Step 3 of 5: what else a run needs: {size('lock.txt')}")
+        install(*locked("lock.txt"))
+        say("Step 4 of 5: beirgrid itself")
+        install("--no-build-isolation", "--editable", HERE.parent)
+        say("Step 5 of 5: compile what numba compiles")
+        subprocess.run([PYTHON, "-m", "beirgrid.tools.warm"], cwd=HERE.parent, check=True)
+    say(f"Done in {time.monotonic() - started:.0f} s.")
+
+
+if __name__ == "__main__":
+    main()

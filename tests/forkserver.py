@@ -1,0 +1,173 @@
+"""Python processes without the interpreter's start: ``python -m beirgrid`` and ``python -m snakemake`` are forked.
+
+``install`` writes a program named ``python``. Started with one of these modules, the program asks a server, which has
+imported the libraries (never beirgrid itself), to fork, and stands in for the fork: same arguments, environment,
+folder, mask and streams; the exit status comes back and signals go there. Snakemake, forked, takes the program as its
+``sys.executable``, so its jobs are forked too. The program becomes the real Python for all else, and where the
+environment is not the one that the libraries were imported in. A server starts with the first process that
+needs it and ends with the process that called ``install``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+LIGHT = ["numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "ranx", "faiss", "jinja2", "psutil"]
+MODELS = [*LIGHT[:-2], "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
+LIBRARIES = {"snakemake": ["snakemake.cli", "snakemake.workflow", "jsonschema"], "light": LIGHT, "models": MODELS}
+NO_MODEL = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "report", "plan", "status"}
+# Libraries read these when they are imported; each number of threads has its own servers.
+THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")]
+# No library reads these when it is imported.
+FREE = {"PYTHONPATH", "PYTHONSAFEPATH", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "LINES", "COLUMNS", *THREADS}
+FREE |= {"VECLIB_MAXIMUM_THREADS", "TMPDIR", "TEMPDIR", "TEMP", "TMP"}
+
+
+def _environment() -> dict[str, str]:
+    """Return the part of the environment in which a forked process must not differ from its server."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BEIRGRID_", "PYTEST_"))}
+    return {name: value for name, value in kept.items() if name not in FREE}
+
+
+def install(folder: Path) -> Path:
+    """Write the program into a folder and return its path; its servers end with this process."""
+    program = folder / "python"
+    here, owner = str(Path(__file__).parent), os.getpid()
+    call = f"import sys; sys.path.insert(0, {here!r}); import forkserver; forkserver.main({str(folder)!r}, {owner})"
+    program.write_text(f"#!{sys.executable} -IS\n{call}\n")
+    program.chmod(0o755)
+    (folder / "environment.json").write_text(json.dumps(_environment()))
+    return program
+
+
+def main(folder: str, owner: int) -> None:
+    """Be the program ``python``."""
+    if sys.argv[1:3] not in (["-m", "beirgrid"], ["-m", "snakemake"]) or _environment() != json.loads(
+        Path(folder, "environment.json").read_text()
+    ):
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    kind = "snakemake"
+    if sys.argv[2] == "beirgrid":
+        kind = "light" if NO_MODEL & set(sys.argv[3:7]) or "lexical" in sys.argv[3:7] else "models"
+    path = Path(folder, "-".join([kind, *(os.environ.get(name, "") for name in THREADS)]))
+    connection = socket.socket(socket.AF_UNIX)
+    with Path(f"{path}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            _start(kind, path, owner)
+        connection.connect(str(path))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: connection.send(bytes([number])))
+    mask = os.umask(0)
+    request = {"arguments": sys.argv[2:], "environment": dict(os.environ), "folder": str(Path.cwd()), "mask": mask}
+    os.umask(mask)
+    text = json.dumps(request).encode()
+    socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])
+    connection.sendall(text)
+    answer = connection.recv(8)
+    if not answer:
+        sys.exit(f"{path.name}: the server has ended; its messages are in {path}.log")
+    status = int.from_bytes(answer, "big", signed=True)
+    if status < 0:  # killed by a signal: so is this process
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def _start(kind: str, path: Path, owner: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", __file__, kind, str(path), str(owner)]
+    with Path(f"{path}.log").open("w") as log:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    while not path.exists() and process.poll() is None:
+        select.select([], [], [], 0.01)
+
+
+def _serve(kind: str, path: Path, owner: int) -> tuple[dict, list[int]]:
+    """Fork a process per connection; return, in the fork, what is asked of it and its standard streams."""
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{path}.new")
+    listener.listen(64)
+    Path(f"{path}.new").rename(path)  # clients now wait until the libraries are imported
+    if kind == "snakemake":
+        sys.executable = str(path.parent / "python")
+    for library in LIBRARIES[kind]:
+        importlib.import_module(library)
+    gc.freeze()
+    ended = os.pidfd_open(owner)
+    forks: dict[int, tuple[int, socket.socket]] = {}  # the process and its client, by the process's descriptor
+    while True:
+        clients = {client.fileno(): pid for pid, client in forks.values()}
+        for ready in select.select([listener, ended, *forks, *clients], [], [])[0]:
+            if ready == ended:
+                os._exit(0)
+            elif ready is listener:
+                client = listener.accept()[0]
+                length, streams, *_ = socket.recv_fds(client, 8, 3)
+                request = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+                if (pid := os.fork()) == 0:
+                    return json.loads(request), streams
+                for stream in streams:
+                    os.close(stream)
+                forks[os.pidfd_open(pid)] = (pid, client)
+            elif ready in forks:
+                pid, client = forks.pop(ready)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.close(ready)
+                clients.pop(client.fileno(), None)
+                with contextlib.suppress(BrokenPipeError), client:
+                    client.sendall(status.to_bytes(8, "big", signed=True))
+            elif ready in clients:  # a signal, or the end of a client that was killed
+                os.kill(clients[ready], (os.read(ready, 1) or bytes([signal.SIGKILL]))[0])
+
+
+def _become(request: dict, streams: list[int]) -> None:
+    """Be, in a fork, the process that was asked for."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(request["folder"])
+    os.umask(request["mask"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    tempfile.tempdir = None
+    added = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.path[:0] = added if os.environ.get("PYTHONSAFEPATH") else [request["folder"], *added]
+    module, *sys.argv[1:] = request["arguments"]
+    status = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    # The interpreter's end, without taking the libraries down: that takes as long as a small job.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _become(*_serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))

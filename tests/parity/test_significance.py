@@ -1,0 +1,384 @@
+"""Statistics against computations written apart: plain loops, exhaustive enumeration, closed forms, other libraries.
+
+Nothing that the tests compare with is taken from beirgrid.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import random
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import scipy.stats
+from helpers import ROOT
+
+from beirgrid.analysis import across, reproducibility, significance, tables
+
+SEED = 7
+
+
+def rng() -> np.random.Generator:
+    return significance.generator(SEED, "test")
+
+
+def skewed(queries: int, systems: int, *, better: Sequence[float] = (0,)) -> np.ndarray:
+    """Scores as nDCG has them, many 0 and some 1, of queries that are hard or easy for all systems."""
+    numbers = np.random.default_rng(queries * 100 + systems)
+    difficulty = numbers.normal(size=(queries, 1))
+    return np.clip(0.3 + 0.4 * difficulty + 0.3 * numbers.normal(size=(queries, systems)), 0, 1) + np.array(better)
+
+
+# Bootstrap ------------------------------------------------------------------------------------------------------------
+
+
+def cohen_d(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    return np.mean(values, axis=axis) / np.std(values, axis=axis, ddof=1)
+
+
+@pytest.mark.parametrize("queries", [5, 50, 300])
+def test_bca_interval_of_a_mean_equals_scipys_on_the_same_resamples(queries):
+    values = skewed(queries, 1)[:, 0]
+    theirs = scipy.stats.bootstrap((values,), np.mean, n_resamples=9999, method="BCa", rng=1)
+    influence = np.array([values.mean() - np.delete(values, i).mean() for i in range(queries)])
+    ours = significance.bca_interval(
+        theirs.bootstrap_distribution[:, None], np.array([values.mean()]), influence[:, None]
+    )
+    assert (ours.low[0], ours.high[0]) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-12)
+
+
+@pytest.mark.parametrize("queries", [20, 200])
+def test_intervals_of_means_agree_with_scipys(queries):
+    scores = skewed(queries, 4)
+    ours = significance.mean_intervals(scores, rng())
+    for column, low, high in zip(scores.T, *ours, strict=True):
+        theirs = scipy.stats.bootstrap((column,), np.mean, n_resamples=20000, method="BCa", rng=2).confidence_interval
+        assert (low, high) == pytest.approx(tuple(theirs), abs=0.04 * (theirs.high - theirs.low))
+
+
+@pytest.mark.parametrize("queries", [20, 200])
+def test_effect_sizes_and_their_intervals_agree_with_scipys(queries):
+    scores = skewed(queries, 2, better=(0, 0.05))
+    differences = scores[:, 1] - scores[:, 0]
+    ours = significance.paired_effects(differences[:, None], rng())
+    assert ours.difference[0] == pytest.approx(statistics.fmean(differences))
+    assert ours.effect[0] == pytest.approx(statistics.fmean(differences) / statistics.stdev(differences))
+    theirs = scipy.stats.bootstrap((differences,), cohen_d, n_resamples=20000, method="BCa", rng=3).confidence_interval
+    width = theirs.high - theirs.low
+    assert (ours.effect_interval.low[0], ours.effect_interval.high[0]) == pytest.approx(tuple(theirs), abs=0.05 * width)
+
+
+def test_intervals_of_a_mean_of_datasets_resample_within_each():
+    """The standard error of a mean of means is known: the root of the sum of the parts' squared errors, over parts."""
+    sizes = (40, 300, 90)
+    parts = [skewed(size, 1)[:, 0] + shift for size, shift in zip(sizes, (0, 5, 10), strict=True)]
+    distribution = significance.resampled_means(np.concatenate(parts)[:, None], rng(), parts=sizes, resamples=20000)
+    error = math.sqrt(sum(np.var(part) / len(part) for part in parts)) / 3
+    assert distribution.mean() == pytest.approx(np.mean([part.mean() for part in parts]), abs=4 * error / 141)
+    assert distribution.std() == pytest.approx(error, rel=0.03)
+
+
+# Paired tests ---------------------------------------------------------------------------------------------------------
+
+
+def enumerate_signs(differences: list[float]) -> float:
+    """The share of all sign patterns whose sum is as far from 0 as the observed one."""
+    observed = abs(math.fsum(differences))
+    sums = [math.fsum(s * d for s, d in zip(signs, differences, strict=True)) for signs in signs_of(len(differences))]
+    return sum(abs(total) >= observed - 1e-9 for total in sums) / len(sums)
+
+
+def signs_of(count: int) -> list[tuple[int, ...]]:
+    return list(itertools.product((-1, 1), repeat=count))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_exact_randomisation_equals_enumeration_and_scipys_permutation_test(seed):
+    numbers = random.Random(seed)
+    draw = (lambda: numbers.choice((-0.5, 0, 0.1, 0.3))) if seed % 2 else (lambda: numbers.gauss(0.2, 1))
+    differences = [draw() for _ in range(numbers.randint(1, 11))]
+    p = significance.exact_randomisation(np.array(differences))
+    assert p == pytest.approx(enumerate_signs(differences), abs=1e-12)
+    if len(differences) > 1:
+        zeros = np.zeros(len(differences))
+        theirs = scipy.stats.permutation_test(
+            (np.array(differences), zeros),
+            lambda a, b, axis: np.round(np.sum(a - b, axis=axis), 9),
+            permutation_type="samples",
+            vectorized=True,
+            n_resamples=np.inf,
+        )
+        assert p == pytest.approx(theirs.pvalue, abs=1e-12)
+
+
+@pytest.mark.parametrize(("better", "worse", "ties"), [(30, 12, 400), (25, 25, 0), (700, 500, 9), (2000, 0, 0)])
+def test_randomisation_of_hits_and_misses_is_the_binomial_test(better, worse, ties):
+    differences = np.repeat([1.0, -1.0, 0.0], [better, worse, ties])
+    expected = scipy.stats.binomtest(better, better + worse).pvalue
+    p = significance.exact_randomisation(differences)
+    assert p == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    assert p > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_randomisation_of_reciprocal_ranks_is_exact(seed):
+    numbers = random.Random(seed)
+    unit = math.lcm(*range(1, 11))
+    ranks = [0, *(unit // rank for rank in range(1, 11))]
+    differences = [numbers.choice(ranks) - numbers.choice(ranks) for _ in range(40)]
+    patterns = Counter({0: 1})
+    for difference in differences:
+        following: Counter[int] = Counter()
+        for total, count in patterns.items():
+            following[total + difference] += count
+            following[total - difference] += count
+        patterns = following
+    observed = abs(sum(differences))
+    expected = sum(count for total, count in patterns.items() if abs(total) >= observed) / 2**40
+    p = significance.exact_randomisation(np.array(differences) / unit)
+    assert p == pytest.approx(expected, rel=1e-9)
+
+
+def test_random_sign_patterns_agree_with_all_of_them():
+    scores = skewed(21, 3, better=(0, 0.02, 0.1))
+    result = significance.randomisation(scores, rng())
+    patterns = ((np.arange(2**21)[:, None] >> np.arange(21)) & 1).astype(np.float32) * 2 - 1
+    for p, exact, (i, j) in zip(*result, itertools.combinations(range(3), 2), strict=True):
+        differences = scores[:, i] - scores[:, j]
+        assert np.count_nonzero(differences) > significance.ENUMERATED
+        assert not exact
+        everything = np.mean(np.abs(patterns @ differences) >= abs(differences.sum()) - 1e-6)
+        assert p == pytest.approx(everything, abs=4.5 * math.sqrt(everything * (1 - everything) / 100_000))
+
+
+def test_a_random_p_value_is_never_0():
+    scores = skewed(500, 2, better=(0, 3))
+    result = significance.randomisation(scores, rng(), permutations=2000)
+    assert result.p.tolist() == [1 / 2001]
+
+
+def test_p_values_of_a_pair_do_not_depend_on_other_systems():
+    scores = skewed(120, 5)
+    every = significance.randomisation(scores, rng(), permutations=5000)
+    two = significance.randomisation(scores[:, [1, 4]], rng(), permutations=5000)
+    assert two.p[0] == every.p[list(itertools.combinations(range(5), 2)).index((1, 4))]
+
+
+@pytest.mark.parametrize("queries", [2, 9, 400])
+def test_students_p_values_equal_scipys(queries):
+    scores = skewed(queries, 3)
+    scores[:, 1] += 0.05
+    differences = scores[:, [0, 0]] - scores[:, [1, 2]]
+    expected = [scipy.stats.ttest_rel(scores[:, 0], scores[:, other]).pvalue for other in (1, 2)]
+    assert significance.student(differences) == pytest.approx(np.array(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_holm_steps_down(seed):
+    numbers = random.Random(seed)
+    p = [numbers.choice((numbers.random(), 0.01, 1e-5)) for _ in range(numbers.randint(1, 20))]
+    expected, highest = {}, 0.0
+    for step, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        highest = max(highest, min(1.0, p[place] * (len(p) - step)))
+        expected[place] = highest
+    found = significance.holm(np.array([*p, math.nan]))
+    assert found[:-1] == pytest.approx(np.array([expected[i] for i in range(len(p))]))
+    assert math.isnan(found[-1])
+
+
+# Tukey's HSD ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tukeys_p_values_agree_with_all_permutations(seed):
+    numbers = random.Random(seed)
+    scores = [[numbers.choice((0.0, 0.5, numbers.random())) + s * 0.2 for s in range(3)] for _ in range(4)]
+    orders = list(itertools.permutations(range(3)))
+    ranges = []
+    for choice in itertools.product(orders, repeat=4):
+        means = [sum(row[order[s]] for row, order in zip(scores, choice, strict=True)) / 4 for s in range(3)]
+        ranges.append(max(means) - min(means))
+    found = significance.tukey(np.array(scores)[:, :, None], rng(), permutations=40_000)[:, 0]
+    for p, (i, j) in zip(found, itertools.combinations(range(3), 2), strict=True):
+        distance = abs(sum(row[i] - row[j] for row in scores)) / 4
+        expected = sum(value >= distance - 1e-9 for value in ranges) / len(ranges)
+        assert p == pytest.approx(expected, abs=4.5 * math.sqrt(expected * (1 - expected) / 40_000) + 1 / 40_000)
+
+
+def test_tukeys_test_of_two_systems_is_the_randomisation_test():
+    scores = skewed(15, 2, better=(0, 0.1))
+    expected = enumerate_signs(list(scores[:, 0] - scores[:, 1]))
+    found = significance.tukey(scores[:, :, None], rng(), permutations=40_000)[0, 0]
+    assert found == pytest.approx(expected, abs=4.5 * math.sqrt(expected * (1 - expected) / 40_000))
+
+
+def test_tukeys_test_keeps_its_level():
+    """Of systems that do not differ, one sample in 20 has a pair that seems to."""
+    numbers = np.random.default_rng(9)
+    samples = 400
+    seeming = 0
+    for _ in range(samples):
+        scores = numbers.exponential(size=(15, 1)) * numbers.exponential(size=(15, 4))
+        seeming += significance.tukey(scores[:, :, None], numbers, permutations=199).min() <= 0.05
+    assert seeming / samples == pytest.approx(0.05, abs=3.5 * math.sqrt(0.05 * 0.95 / samples))
+
+
+def test_tukeys_test_is_near_the_one_of_the_studentised_range():
+    """With normal scores; the error is the residual of a two-way analysis of variance, with queries as blocks."""
+    numbers = np.random.default_rng(5)
+    queries, systems = 60, 5
+    scores = numbers.normal(size=(queries, 1)) + numbers.normal(size=(queries, systems)) + [[0, 0, 0.3, 0.4, 0.6]]
+    residual = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    freedom = (queries - 1) * (systems - 1)
+    error = math.sqrt((residual**2).sum() / freedom / queries)
+    found = significance.tukey(scores[:, :, None], rng(), permutations=20_000)[:, 0]
+    means = scores.mean(axis=0)
+    for p, (i, j) in zip(found, itertools.combinations(range(systems), 2), strict=True):
+        parametric = scipy.stats.studentized_range.sf(abs(means[i] - means[j]) / error, systems, freedom)
+        # Permuting takes the systems' own differences for noise, so its p values are larger where systems differ.
+        assert parametric - 0.02 <= p <= parametric + 0.12
+
+
+def test_tukeys_p_values_of_a_metric_do_not_depend_on_the_others():
+    scores = np.stack([skewed(40, 4), skewed(40, 4) ** 2], axis=2)
+    both = significance.tukey(scores, rng(), permutations=3000)
+    alone = [significance.tukey(scores[:, :, [i]], rng(), permutations=3000)[:, 0] for i in range(2)]
+    assert both.T.tolist() == [p.tolist() for p in alone]
+
+
+# Several datasets -----------------------------------------------------------------------------------------------------
+
+
+def test_intervals_over_datasets_agree_with_a_bootstrap_in_plain_loops():
+    datasets = [across.Scores(skewed(size, 2) * scale) for size, scale in ((10, 0.3), (25, 1.0), (40, 0.6), (15, 0.8))]
+    found = across.mean_intervals(datasets, [significance.generator(1, str(i)) for i in range(4)], rng())
+    numbers = random.Random(11)
+    columns = [dataset.values[:, 1].tolist() for dataset in datasets]
+    alone, both = [], []
+    for _ in range(8000):
+        alone.append(statistics.fmean(statistics.fmean(numbers.choices(c, k=len(c))) for c in columns))
+        both.append(
+            statistics.fmean(statistics.fmean(numbers.choices(c, k=len(c))) for c in numbers.choices(columns, k=4))
+        )
+    for interval, means in ((found.queries, alone), (found.datasets, both)):
+        low, high = np.quantile(means, [0.025, 0.975])
+        assert (interval.low[1], interval.high[1]) == pytest.approx((low, high), abs=0.04 * (high - low))
+    assert found.datasets.high[1] - found.datasets.low[1] > 1.5 * (found.queries.high[1] - found.queries.low[1])
+
+
+def test_ranks_and_borda_counts():
+    means = np.array([[0.1, 0.3, 0.3, 0.2], [0.5, 0.4, 0.6, 0.6], [0.0, 0.9, 0.8, 0.7]])
+    beaten = [[sum((a > b) + (a == b) / 2 for b in row) - 0.5 for a in row] for row in means.tolist()]
+    found = across.ranks(means)
+    assert found.borda.tolist() == [sum(column) for column in zip(*beaten, strict=True)]
+    assert found.mean_rank == pytest.approx(np.array([4 - sum(column) / 3 for column in zip(*beaten, strict=True)]))
+    turned = across.ranks(-means, lower_is_better=True)
+    assert turned.borda.tolist() == found.borda.tolist()
+
+
+def test_tests_over_datasets():
+    means = np.random.default_rng(3).random((12, 3))
+    means[4, 1] = means[4, 0]
+    found = across.against(means, 0)
+    for system in (1, 2):
+        wins = sum(row[system] > row[0] for row in means)
+        losses = sum(row[system] < row[0] for row in means)
+        assert (found.wins[system], found.ties[system], found.losses[system]) == (wins, 12 - wins - losses, losses)
+        tail = sum(math.comb(wins + losses, k) for k in range(min(wins, losses) + 1)) / 2 ** (wins + losses)
+        assert found.p_sign[system] == pytest.approx(min(1, 2 * tail))
+        assert found.p_student[system] == pytest.approx(scipy.stats.ttest_rel(means[:, system], means[:, 0]).pvalue)
+    assert found.warning == ""
+    assert "datasets here: 9" in across.against(means[:9], 0).warning
+
+
+def test_the_papers_own_table_2():
+    """BEIR's Table 2 as if it were results: the changes that its values give, which are not those that it prints."""
+    with (ROOT / "config/published/beir_paper.csv").open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10" and "Table 2" in row["source"]]
+    values = {(row["system"], row["dataset"]): float(row["value"]) for row in rows}
+    systems = list(dict.fromkeys(system for system, _ in values))
+    datasets = [dataset for dataset in dict.fromkeys(dataset for _, dataset in values) if dataset != "msmarco"]
+    assert len(datasets) == 18
+    means = np.array([[values[system, dataset] for system in systems] for dataset in datasets])
+    table = tables.summarise(means, systems, "bm25").set_index("system")
+    order = ["deepct", "sparta", "doct5query", "dpr", "ance", "tas-b", "genq", "colbert", "bm25+ce"]
+    changes = [-27.5, -19.9, 2.5, -44.0, -8.2, -2.0, -3.1, 1.7, 12.5]
+    assert (100 * table["change"]).round(1)[order].tolist() == changes
+    assert table["wins"][order].tolist() == [0, 2, 12, 1, 4, 8, 6, 9, 16]
+    assert table["note"].unique().tolist() == [""]
+
+
+# Reproducibility ------------------------------------------------------------------------------------------------------
+
+
+def random_runs(seed: int, depth: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Two runs that share some documents; ids sort as they first appear, first in the first run."""
+    numbers = random.Random(seed)
+    reference, run = {}, {}
+    for query in range(6):
+        pool = list(range(2 * depth))
+        numbers.shuffle(pool)
+        near = sorted(range(depth), key=lambda place: place + numbers.uniform(0, depth))
+        mine, other = pool[:depth], [pool[place] if numbers.random() < 0.8 else pool[depth + place] for place in near]
+        names = {
+            document: f"d{i:05}"
+            for i, document in enumerate(dict.fromkeys([*mine[:1000], *other[:1000], *mine, *other]))
+        }
+        reference[f"q{query}"], run[f"q{query}"] = [names[d] for d in mine], [names[d] for d in other]
+    return reference, run
+
+
+def scored(run: dict[str, list[str]]) -> dict[str, dict[str, float]]:
+    return {query: {d: float(len(ids) - rank) for rank, d in enumerate(ids)} for query, ids in run.items()}
+
+
+@pytest.mark.parametrize("depth", [5, 40, 1200])
+def test_rankings_compare_as_in_repro_eval(depth):
+    document_order = pytest.importorskip("repro_eval.measure.document_order")
+    reference, run = random_runs(depth, depth)
+    tau = document_order.KTU(scored(reference), scored(run), per_topic=True)
+    overlap = document_order.RBO(scored(reference), scored(run), 0.95, 1000, False, True)
+    for query in reference:
+        assert reproducibility.kendall_tau_union(reference[query], run[query]) == pytest.approx(tau[query])
+        assert reproducibility.rank_biased_overlap(reference[query], run[query]) == pytest.approx(overlap[query])
+
+
+def test_scores_compare_as_in_repro_eval():
+    effectiveness = pytest.importorskip("repro_eval.measure.effectiveness")
+    overall = pytest.importorskip("repro_eval.measure.overall_effects")
+    scores = skewed(50, 4)
+    as_topics = [{f"q{i}": {"ndcg": value} for i, value in enumerate(column)} for column in scores.T]
+    ours = reproducibility.root_mean_square_error(scores[:, 0], scores[:, 1])
+    assert ours == pytest.approx(effectiveness.RMSE(as_topics[0], as_topics[1])["ndcg"])
+    assert reproducibility.effect_ratio(*scores.T) == pytest.approx(overall.ER(*as_topics)["ndcg"])
+    assert reproducibility.delta_relative_improvement(*scores.T) == pytest.approx(overall.DRI(*as_topics)["ndcg"])
+
+
+def test_rank_biased_overlap_in_plain_loops():
+    reference, run = random_runs(3, 30)
+    for query in reference:
+        total = weights = 0.0
+        for depth in range(1, 21):
+            weight = 0.9 ** (depth - 1)
+            total += weight * len(set(reference[query][:depth]) & set(run[query][:depth])) / depth
+            weights += weight
+        found = reproducibility.rank_biased_overlap(reference[query], run[query], 0.9, 20)
+        assert found == pytest.approx(total / weights)
+
+
+def test_kendalls_tau_union_in_plain_loops():
+    reference, run = random_runs(4, 25)
+    for query in reference:
+        union = list(dict.fromkeys(reference[query] + run[query]))
+        places = [union.index(document) for document in run[query]]
+        pairs = list(itertools.combinations(places, 2))
+        tau = sum(1 if a < b else -1 for a, b in pairs) / len(pairs)
+        assert reproducibility.kendall_tau_union(reference[query], run[query]) == pytest.approx(tau)
+    assert reproducibility.kendall_tau_union(["d1", "d2", "d3"], ["d1", "d2", "d4"]) == pytest.approx(1)
+    renamed = reproducibility.kendall_tau_union(["z", "a", "m"], ["m", "z", "a"])
+    assert renamed == pytest.approx(reproducibility.kendall_tau_union(["a", "b", "c"], ["c", "a", "b"]))

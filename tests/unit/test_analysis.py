@@ -1,0 +1,278 @@
+"""The tables of a grid's statistics: what they are over, what they refuse, and what order and absence change."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from beirgrid.analysis import across, reproducibility, significance, tables
+from beirgrid.core.errors import DataError
+
+FEW = {"resamples": 400, "permutations": 500}
+METRICS = ("ndcg@10", "hole@10")
+
+
+def write(folder: Path, system: str, queries: list[str], **columns: list[float]) -> Path:
+    path = folder / f"{system}.per-query.parquet"
+    values = columns or {"ndcg@10": [0.5] * len(queries), "hole@10": [0.5] * len(queries)}
+    pd.DataFrame({"query": queries, **values}).to_parquet(path)
+    return path
+
+
+def dataset(name: str = "scifact", *, systems: str = "abcd", queries: int = 30, better: float = 0.1) -> tables.Dataset:
+    """Systems that are better, and have fewer holes, by their place in the alphabet."""
+    numbers = np.random.default_rng(queries)
+    noise = numbers.random((queries, 26, 2))
+    places = [ord(system) - ord("a") for system in systems]
+    values = noise[:, places] * [1, -1] + better * np.array(places)[None, :, None] * [1, -1] + [0, 3]
+    return tables.Dataset(name, tuple(systems), METRICS, values)
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_queries_are_matched_by_id(tmp_path):
+    queries = ["q2", "q10", "q1"]
+    values = {"b": [0.2, 1.0, 0.1], "a": [0.3, 0.9, 0.0]}
+    paths = {"b": write(tmp_path, "b", queries, **{"ndcg@10": values["b"]})}
+    paths["a"] = write(tmp_path, "a", queries[::-1], **{"ndcg@10": values["a"][::-1]})
+    read = tables.read_dataset("scifact", paths, ["ndcg@10"])
+    assert read.systems == ("a", "b")
+    assert {tuple(row) for row in read.scores[:, :, 0].tolist()} == set(zip(values["a"], values["b"], strict=True))
+
+
+@pytest.mark.parametrize("queries", [["q1", "q2"], ["q1", "q2", "q3", "q4"], ["q1", "q2", "x"]])
+def test_files_with_other_queries_are_refused(tmp_path, queries):
+    paths = {"a": write(tmp_path, "a", ["q1", "q2", "q3"]), "b": write(tmp_path, "b", queries)}
+    with pytest.raises(DataError, match="should have the same queries of scifact") as error:
+        tables.read_dataset("scifact", paths, METRICS)
+    for part in (str(paths["a"]), str(paths["b"]), "(3 queries)", f"({len(queries)} queries)", "delete it"):
+        assert part in str(error.value)
+
+
+def test_a_file_without_the_metric_is_refused(tmp_path):
+    paths = {"a": write(tmp_path, "a", ["q1"], **{"ndcg@10": [1.0]})}
+    with pytest.raises(
+        DataError, match=r"a\.per-query\.parquet has no column 'hole@10': the run was evaluated with other"
+    ):
+        tables.read_dataset("scifact", paths, METRICS)
+
+
+@pytest.mark.parametrize(
+    ("queries", "values", "message"),
+    [
+        (["q1", "q1"], [0.1, 0.2], "has the query 'q1' twice"),
+        (["q1", "q2"], [0.1, math.nan], "not a finite number"),
+        ([], [], "has no queries"),
+    ],
+)
+def test_scores_that_are_none_are_refused(tmp_path, queries, values, message):
+    paths = {"a": write(tmp_path, "a", queries, **{"ndcg@10": values})}
+    with pytest.raises(DataError, match=message):
+        tables.read_dataset("scifact", paths, ["ndcg@10"])
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    path = write(tmp_path, "a", ["q1"])
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(DataError, match=r"a\.per-query\.parquet is damaged"):
+        tables.read_dataset("scifact", {"a": path}, METRICS)
+    with pytest.raises(DataError, match=r"gone\.parquet is missing"):
+        tables.read_dataset("scifact", {"a": tmp_path / "gone.parquet"}, METRICS)
+
+
+# One dataset ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_hold_against_each_other():
+    found = tables.compare(dataset(), baseline="b", **FEW)
+    table = found.significance[found.significance["metric"] == "ndcg@10"].set_index("system")
+    scores = dataset().scores[:, :, 0]
+    assert table["mean"].tolist() == pytest.approx(scores.mean(axis=0).tolist())
+    assert ((table["low"] < table["mean"]) & (table["mean"] < table["high"])).all()
+    assert math.isnan(table.loc["b", "difference"])
+    for system in "acd":
+        row = table.loc[system]
+        differences = scores[:, "abcd".index(system)] - scores[:, 1]
+        assert row["baseline"] == "b"
+        assert row["difference"] == pytest.approx(differences.mean())
+        assert row["effect"] == pytest.approx(differences.mean() / differences.std(ddof=1))
+        assert row["difference_low"] < row["difference"] < row["difference_high"]
+        assert row["effect_low"] < row["effect"] < row["effect_high"]
+    pairs = found.pairs[(found.pairs["metric"] == "ndcg@10")].set_index(["system", "other"])
+    assert pairs.loc[("a", "b"), "p_randomisation"] == table.loc["a", "p_randomisation"]
+    assert pairs.loc[("b", "d"), "p_randomisation"] == table.loc["d", "p_randomisation"]
+    assert pairs.loc[("b", "d"), "difference_low"] == -table.loc["d", "difference_high"]
+    # Three comparisons with the baseline, six pairs.
+    assert table.loc["d", "p_holm"] == pytest.approx(3 * table.loc["d", "p_randomisation"])
+    assert (pairs["p_holm"] >= pairs["p_randomisation"]).all()
+
+
+def test_the_best_of_holes_is_the_lowest():
+    found = tables.compare(dataset(better=0.3), **FEW).groups
+    best = found.groupby("metric", sort=False)["best"].unique()
+    assert best["ndcg@10"].tolist() == best["hole@10"].tolist() == ["d"]
+    assert found[found["metric"] == "hole@10"]["in_best_group"].tolist() == [False, False, False, True]
+
+
+def test_the_best_group_has_who_the_test_does_not_distinguish():
+    found = tables.compare(dataset(better=0.0), **FEW).groups
+    assert found["in_best_group"].all()
+    means, p = np.array([0.5, 0.9, 0.5, 0.9]), np.array([0.01, 0.2, 0.01, 0.06, 1.0, 0.04])
+    assert significance.best_group(means, p).tolist() == [False, True, True, True]
+
+
+def test_order_of_systems_and_datasets_changes_nothing(tmp_path):
+    numbers = np.random.default_rng(0)
+    queries = [f"q{i}" for i in range(40)]
+    paths = {system: write(tmp_path, system, queries, **{"ndcg@10": numbers.random(40).tolist()}) for system in "dbca"}
+    orders = [paths, dict(sorted(paths.items()))]
+    one, two = (tables.compare(tables.read_dataset("x", o, ["ndcg@10"]), baseline="c", **FEW) for o in orders)
+    for first, second in zip(one, two, strict=True):
+        pd.testing.assert_frame_equal(first, second, check_exact=True)
+    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
+    first, second = (tables.compare_across(order, baseline="b", resamples=300) for order in (parts, parts[::-1]))
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+
+
+def test_a_system_that_joins_changes_no_interval_and_no_p_value_of_a_pair():
+    three = tables.compare(dataset(systems="abc"), baseline="b", **FEW)
+    four = tables.compare(dataset(systems="abcd"), baseline="b", **FEW)
+    columns = ["mean", "low", "high", "difference_low", "difference_high", "p_randomisation", "effect_low"]
+    both = [
+        found.significance.query("system != 'd'").set_index(["metric", "system"])[columns] for found in (three, four)
+    ]
+    np.testing.assert_allclose(*both, rtol=1e-9)
+
+
+def test_seeds_change_what_is_drawn():
+    first, second = (tables.compare(dataset(), seed=seed, **FEW).significance["low"] for seed in (1, 2))
+    assert not np.allclose(first, second)
+
+
+def test_a_baseline_without_scores_here_leaves_its_columns_empty():
+    found = tables.compare(dataset(), baseline="bm25", **FEW).significance
+    assert found["mean"].notna().all()
+    assert found[["baseline", "difference", "p_randomisation", "p_holm", "effect"]].isna().all(axis=None)
+
+
+def test_a_single_system_has_a_mean_and_is_the_best():
+    found = tables.compare(dataset(systems="a"), baseline="a", **FEW)
+    assert found.significance["low"].notna().all()
+    assert found.pairs.empty
+    assert found.groups["in_best_group"].all()
+
+
+# Degenerate samples ---------------------------------------------------------------------------------------------------
+
+
+def test_one_query_has_no_interval_and_says_so():
+    found = tables.compare(dataset(queries=1), baseline="a", **FEW).significance
+    assert found[["low", "high", "difference_low", "effect", "effect_low"]].isna().all(axis=None)
+    assert found["note"].unique().tolist() == ["one query: no interval"]
+    assert found[found["system"] == "b"]["p_randomisation"].tolist() == [1.0, 1.0]
+
+
+def test_equal_values_have_an_interval_without_width_and_say_so():
+    values = np.stack([np.full(20, 0.1), np.full(20, 0.1), np.full(20, 0.4), np.linspace(0, 1, 20)], axis=1)
+    found = tables.compare(
+        tables.Dataset("x", tuple("abcd"), ("ndcg@10",), values[:, :, None]), baseline="a", **FEW
+    ).significance.set_index("system")
+    for system, value in (("a", 0.1), ("b", 0.1), ("c", 0.4)):
+        assert found.loc[system, ["low", "high"]].tolist() == pytest.approx([value, value], abs=1e-12)
+        assert "no width" in found.loc[system, "note"]
+    assert found.loc["d", "note"] == ""
+    # Equal systems: no difference at all. A constant difference: no deviation that it could be measured in.
+    assert found.loc["b", ["difference", "p_randomisation", "p_t", "effect"]].tolist() == [0, 1, 1, 0]
+    assert found.loc["c", ["p_t", "effect", "effect_low"]].isna().all()
+    assert found.loc["c", "p_randomisation"] < 0.001
+
+
+def test_two_queries_have_no_interval_of_an_effect():
+    found = significance.paired_effects(np.array([[0.1], [0.3]]), significance.generator(0), resamples=100)
+    assert found.effect[0] == pytest.approx(0.2 / math.sqrt(0.02))
+    assert math.isnan(found.effect_interval.low[0])
+
+
+# Several datasets -----------------------------------------------------------------------------------------------------
+
+
+def test_a_system_that_lacks_a_dataset_has_no_mean():
+    found = tables.compare_across([dataset("x"), dataset("y", systems="ab")], baseline="a", resamples=200)
+    table = found[found["metric"] == "ndcg@10"].set_index("system")
+    assert table.loc[["a", "b"], "mean"].notna().all()
+    assert table.loc[["c", "d"], ["mean", "mean_rank", "wins", "low_queries"]].isna().all(axis=None)
+    assert table.loc["c", "note"] == "no scores on y"
+    assert table["names"].unique().tolist() == ["x, y"]
+    none = tables.compare_across([dataset("x", systems="a"), dataset("y", systems="b")], resamples=200)
+    assert none["mean"].isna().all()
+    assert none[none["system"] == "a"]["note"].unique().tolist() == ["no scores on y"]
+
+
+def test_zero_shot_means_leave_out_what_any_system_was_trained_on():
+    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
+    found = tables.compare_across(parts, trained_on={"b": {"y"}, "d": ["y", "elsewhere"]}, resamples=200)
+    table = found[found["metric"] == "ndcg@10"].set_index(["over", "system"])
+    means = {part.name: part.scores[:, :, 0].mean(axis=0) for part in parts}
+    assert table.loc[("all", "b"), "mean"] == pytest.approx(np.mean([means[name][1] for name in "xyz"]))
+    assert table.loc[("zero-shot", "b"), "mean"] == pytest.approx(np.mean([means[name][1] for name in "xz"]))
+    assert table.loc[("zero-shot", "a"), "mean"] == pytest.approx(np.mean([means[name][0] for name in "xz"]))
+    assert table.loc["zero-shot"]["names"].unique().tolist() == ["x, z"]
+    assert table.loc["all"]["own_zero_shot_datasets"].to_dict() == {"a": 3, "b": 2, "c": 3, "d": 2}
+    assert table.loc[("all", "a"), "own_zero_shot_mean"] == pytest.approx(table.loc[("all", "a"), "mean"])
+    assert table.loc[("all", "d"), "trained_on"] == "y"
+
+
+def test_a_mean_of_datasets_weighs_each_the_same():
+    parts = [dataset("forum-a", queries=10), dataset("forum-b", queries=300)]
+    whole = tables.mean_of("forums", parts)
+    expected = np.mean([part.scores[:, :, 0].mean(axis=0) for part in parts], axis=0)
+    found = tables.compare(whole, baseline="a", **FEW)
+    table = found.significance.query("metric == 'ndcg@10'").set_index("system")
+    assert table["mean"].tolist() == pytest.approx(expected.tolist())
+    assert table.loc["d", "difference"] == pytest.approx(expected[3] - expected[0])
+    assert table.loc["d", "p_randomisation"] < 0.05
+    assert table[["p_t", "effect"]].isna().all(axis=None)
+    over = tables.compare_across([whole, dataset("x")], resamples=200).query("metric == 'ndcg@10'").set_index("system")
+    assert over.loc["a", "mean"] == pytest.approx((expected[0] + dataset("x").scores[:, 0, 0].mean()) / 2)
+
+
+def test_one_dataset_has_no_interval_from_resampling_datasets():
+    found = tables.compare_across([dataset("x")], baseline="a", resamples=200)
+    assert found[["low_queries", "high_queries"]].notna().all(axis=None)
+    assert found[["low_datasets", "high_datasets", "p_t"]].iloc[1].isna().all()
+    assert found["note"].str.contains("datasets here: 1").all()
+
+
+def test_fewer_holes_win():
+    means = np.array([[0.5, 0.2], [0.6, 0.6], [0.9, 0.1]])
+    assert across.against(means, 0, lower_is_better=True).wins.tolist() == [0, 2]
+    assert across.against(means, 0, lower_is_better=False).wins.tolist() == [0, 0]
+
+
+# Reproducibility ------------------------------------------------------------------------------------------------------
+
+
+def test_rankings_that_cannot_be_compared():
+    assert math.isnan(reproducibility.kendall_tau_union(["d1"], ["d1"]))
+    assert reproducibility.rank_biased_overlap([], ["d1"]) == 0
+    assert reproducibility.rank_biased_overlap(["d1", "d2"], ["d1", "d2"], depth=2) == pytest.approx(1)
+    assert math.isnan(reproducibility.effect_ratio(*np.ones((4, 3))))
+    assert math.isnan(reproducibility.delta_relative_improvement(*np.zeros((4, 3))))
+
+
+def test_seeds_have_a_mean_and_a_deviation():
+    assert reproducibility.over_seeds([0.1, 0.2, 0.6]) == (pytest.approx(0.3), pytest.approx(0.2645751), 3)
+    assert math.isnan(reproducibility.over_seeds([0.1]).deviation)
+
+
+def test_importing_the_tables_imports_no_scipy():
+    code = "import sys, beirgrid.analysis.tables; print({'scipy', 'statsmodels', 'torch'} & {*sys.modules})"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "set()"

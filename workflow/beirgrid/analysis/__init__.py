@@ -1,0 +1,1 @@
+"""What the scores of a grid show: uncertainty, significance, means over datasets, reproducibility."""

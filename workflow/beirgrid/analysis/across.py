@@ -1,0 +1,130 @@
+"""How systems compare over several datasets: from the means of each dataset, and from the scores of their queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from . import significance
+
+# Below so many datasets, a test over datasets hardly finds a difference, and the assumptions of Student's weigh more.
+FEW_DATASETS = 10
+
+
+class Scores(NamedTuple):
+    """Scores of one dataset, float64 [queries, systems]; ``parts`` as in ``significance``, for a mean of datasets."""
+
+    values: np.ndarray
+    parts: tuple[int, ...] | None = None
+
+    def means(self) -> np.ndarray:
+        """Return the mean of each system, float64 [systems]."""
+        means: np.ndarray = significance.query_weights(len(self.values), self.parts) @ self.values
+        return means
+
+
+class MeanIntervals(NamedTuple):
+    """Percentile intervals of means over datasets, from resampling queries alone, and datasets and queries."""
+
+    queries: significance.Interval
+    datasets: significance.Interval
+
+
+def mean_intervals(
+    datasets: Sequence[Scores],
+    rngs: Sequence[np.random.Generator],
+    rng: np.random.Generator,
+    *,
+    resamples: int = significance.RESAMPLES,
+    confidence: float = significance.CONFIDENCE,
+) -> MeanIntervals:
+    """Return bootstrap intervals of each column's unweighted mean over the datasets.
+
+    Resampling queries alone asks what other queries of the same datasets would give. Resampling datasets, and then the
+    queries of each dataset that was drawn, asks what other datasets of the same kind would give. A single dataset has
+    no such interval (NaN). Both are percentile intervals.
+
+    Args:
+        datasets: the scores of each dataset; all have the same columns.
+        rngs: random numbers for each dataset.
+        rng: random numbers for drawing datasets.
+        resamples: number of resamples.
+        confidence: coverage.
+    """
+    count = len(datasets)
+    columns = datasets[0].values.shape[1]
+    queries, both = np.zeros((2, resamples, columns))
+    drawn = rng.multinomial(resamples * [count], np.full(count, 1 / count))  # [resamples, datasets]
+    for dataset, numbers, times in zip(datasets, rngs, drawn.T, strict=True):
+        # A dataset that is drawn twice has its queries resampled twice.
+        owners = np.repeat(np.arange(resamples), times)
+        means = significance.resampled_means(
+            dataset.values, numbers, parts=dataset.parts, resamples=resamples + len(owners)
+        )
+        queries += means[:resamples] / count
+        np.add.at(both, owners, means[resamples:] / count)
+    levels = [(1 - confidence) / 2, (1 + confidence) / 2]
+    of_datasets = np.quantile(both, levels, axis=0) if count > 1 else np.full((2, columns), np.nan)
+    of_queries = np.quantile(queries, levels, axis=0)
+    if min(size for dataset in datasets for size in dataset.parts or (len(dataset.values),)) < 2:
+        of_queries[:] = of_datasets[:] = np.nan
+    return MeanIntervals(significance.Interval(*of_queries), significance.Interval(*of_datasets))
+
+
+class Ranks(NamedTuple):
+    """Mean rank (1 is the best; systems that tie share the mean of their ranks) and Borda count, float64 [systems]."""
+
+    mean_rank: np.ndarray
+    borda: np.ndarray
+
+
+def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> Ranks:
+    """Rank the systems of float64 [datasets, systems] by their mean on each dataset.
+
+    The Borda count is the number of systems that a system beats, added up over the datasets; a tie counts one half.
+    """
+    from scipy.stats import rankdata
+
+    rows = rankdata(means if lower_is_better else -means, axis=1)
+    return Ranks(rows.mean(axis=0), (means.shape[1] - rows).sum(axis=0))
+
+
+class Against(NamedTuple):
+    """Each system against a baseline over the datasets, [systems]; of the baseline itself, all datasets are ties.
+
+    ``change`` is the relative change of the mean over the datasets (0.1: ten percent higher), NaN for a baseline of 0.
+    ``p_student`` (paired t test) and ``p_sign`` (exact sign test, ties left out) take each dataset as one observation.
+    """
+
+    change: np.ndarray
+    wins: np.ndarray
+    ties: np.ndarray
+    losses: np.ndarray
+    p_student: np.ndarray
+    p_sign: np.ndarray
+    warning: str
+
+
+def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) -> Against:
+    """Compare the means of systems, float64 [datasets, systems], with those of the system in column ``baseline``."""
+    from scipy.stats import binomtest
+
+    differences = means - means[:, [baseline]]
+    better = -differences if lower_is_better else differences
+    wins = (better > significance.ROUNDING).sum(axis=0)
+    losses = (better < -significance.ROUNDING).sum(axis=0)
+    overall = means.mean(axis=0)
+    reference = overall[baseline]
+    p_sign = [binomtest(int(w), int(w + k)).pvalue if w + k else 1.0 for w, k in zip(wins, losses, strict=True)]
+    few = f"a test over fewer than {FEW_DATASETS} datasets finds only large differences (datasets here: {len(means)})"
+    return Against(
+        change=overall / reference - 1 if reference else np.full(len(overall), np.nan),
+        wins=wins,
+        ties=len(means) - wins - losses,
+        losses=losses,
+        p_student=significance.student(differences),
+        p_sign=np.array(p_sign),
+        warning=few if len(means) < FEW_DATASETS else "",
+    )

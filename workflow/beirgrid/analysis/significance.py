@@ -1,0 +1,404 @@
+"""How sure the scores of one dataset are, and which of its systems differ.
+
+Every test is paired: all systems answer the same queries, so queries are resampled as rows, and scores are permuted
+within a query. A dataset may be the unweighted mean of several (CQADupStack is the mean of 12 forums): ``parts`` then
+has the number of queries of each, in the order of the rows. Queries are resampled within their part, and each query
+weighs 1 / (parts × queries of its part).
+
+Random numbers follow from the generator alone, never from a score. So the interval of a system, and all that is
+computed of a pair but the Tukey HSD test, is the same whichever other systems there are.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+RESAMPLES = 10_000
+PERMUTATIONS = 100_000
+CONFIDENCE = 0.95
+ALPHA = 0.05
+# Sums of the same values in another order differ by less than this.
+ROUNDING = 1e-12
+# Numbers held at once by a block of resamples or permutations (8 bytes each).
+BLOCK = 4_000_000
+# Exact tests: differences whose signs are enumerated, and the work of a convolution (queries × points).
+ENUMERATED = 18
+CONVOLVED = 20_000_000
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends, float64 [columns]; NaN where there is no interval."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+
+def generator(seed: int, *names: str) -> np.random.Generator:
+    """Return a generator of random numbers that follow from a seed and from what they are for."""
+    return np.random.default_rng([seed, *(zlib.crc32(name.encode()) for name in names)])
+
+
+def query_weights(queries: int, parts: Sequence[int] | None = None) -> np.ndarray:
+    """Return the weight of each query in the dataset's mean, float64 [queries], of sum 1."""
+    sizes = np.array(parts or [queries])
+    return np.repeat(1 / (len(sizes) * sizes), sizes)
+
+
+# Bootstrap ------------------------------------------------------------------------------------------------------------
+
+
+def resampled_means(
+    values: np.ndarray, rng: np.random.Generator, *, parts: Sequence[int] | None = None, resamples: int = RESAMPLES
+) -> np.ndarray:
+    """Return the means of bootstrap resamples of the queries.
+
+    Args:
+        values: float64 [queries, columns]; all columns get the same resamples.
+        rng: random numbers.
+        parts: queries of each part, if the dataset is a mean of datasets.
+        resamples: number of resamples.
+
+    Returns:
+        float64 [resamples, columns].
+    """
+    weighted = values * query_weights(len(values), parts)[:, None]
+    means = np.zeros((resamples, values.shape[1]))
+    for rows in np.split(weighted, np.cumsum(parts or [len(values)])[:-1]):
+        step = max(1, BLOCK // len(rows))
+        for first in range(0, resamples, step):
+            size = min(step, resamples - first)
+            drawn = rng.integers(len(rows), size=(size, len(rows))) + len(rows) * np.arange(size)[:, None]
+            counts = np.bincount(drawn.ravel(), minlength=size * len(rows)).reshape(size, len(rows))
+            means[first : first + size] += counts @ rows
+    return means
+
+
+def bca_interval(
+    distribution: np.ndarray, estimates: np.ndarray, influence: np.ndarray, confidence: float = CONFIDENCE
+) -> Interval:
+    """Return bias-corrected and accelerated bootstrap intervals (Efron, 1987).
+
+    Args:
+        distribution: float64 [resamples, columns], the statistic of each resample.
+        estimates: float64 [columns], the statistic of the sample.
+        influence: float64 [queries, columns], how much less the statistic is without a query, up to a factor.
+        confidence: coverage.
+
+    Returns:
+        Intervals. A column that never varies has an interval of no width; a column with values that are not finite,
+        or with all resamples on one side of the estimate, has none.
+    """
+    from scipy.stats import norm
+
+    slack = ROUNDING * np.maximum(1, np.abs(estimates))
+    below = ((distribution < estimates - slack).mean(axis=0) + (distribution <= estimates + slack).mean(axis=0)) / 2
+    squares = (influence**2).sum(axis=0)
+    with np.errstate(all="ignore"):
+        acceleration = (influence**3).sum(axis=0) / (6 * squares**1.5)
+        bias = norm.ppf(below)
+        z = bias + norm.ppf([(1 - confidence) / 2, (1 + confidence) / 2])[:, None]
+        levels = norm.cdf(bias + z / (1 - acceleration * z))  # [2, columns]
+    ends = np.full((2, len(estimates)), np.nan)
+    for column, level in enumerate(levels.T):
+        if np.isfinite(level).all() and np.isfinite(distribution[:, column]).all():
+            ends[:, column] = np.quantile(distribution[:, column], level)
+    constant = np.ptp(distribution, axis=0) <= slack
+    ends[:, constant] = estimates[constant]
+    return Interval(*ends)
+
+
+def mean_intervals(
+    values: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    parts: Sequence[int] | None = None,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Interval:
+    """Return BCa bootstrap intervals of the means of float64 [queries, columns].
+
+    There is no interval (NaN) where a part has a single query. The interval of values that are all equal has no width.
+    """
+    if min(parts or [len(values)]) < 2:
+        return Interval(*np.full((2, values.shape[1]), np.nan))
+    distribution = resampled_means(values, rng, parts=parts, resamples=resamples)
+    estimates = query_weights(len(values), parts) @ values
+    return bca_interval(distribution, estimates, _mean_influence(values, parts), confidence)
+
+
+def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarray:
+    """Return what each query takes from the mean of its part, weighted."""
+    centred = [rows - rows.mean(axis=0) for rows in np.split(values, np.cumsum(parts or [len(values)])[:-1])]
+    influence: np.ndarray = query_weights(len(values), parts)[:, None] * np.concatenate(centred)
+    return influence
+
+
+class Effects(NamedTuple):
+    """Mean differences and effect sizes of pairs, float64 [pairs], with BCa intervals."""
+
+    difference: np.ndarray
+    difference_interval: Interval
+    effect: np.ndarray
+    effect_interval: Interval
+
+
+def paired_effects(
+    differences: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    parts: Sequence[int] | None = None,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Effects:
+    """Return mean differences and effect sizes, with BCa bootstrap intervals from the same resamples.
+
+    The effect size is Cohen's d of paired samples (d_z): the mean difference divided by the standard deviation of the
+    differences (denominator queries - 1). It is 0 where all differences are 0, and NaN where they all equal another
+    value, where there is a single query, and for a mean of datasets, whose queries do not weigh the same.
+
+    Args:
+        differences: float64 [queries, pairs], per query.
+        rng: random numbers.
+        parts: queries of each part, if the dataset is a mean of datasets.
+        resamples: number of resamples.
+        confidence: coverage of the intervals.
+    """
+    count, pairs = differences.shape
+    mean = query_weights(count, parts) @ differences
+    none = Interval(*np.full((2, pairs), np.nan))
+    if min(parts or [count]) < 2:
+        same = (np.abs(differences) <= ROUNDING).all(axis=0)
+        return Effects(mean, none, np.where(same, 0.0, np.nan), none)
+    moments = resampled_means(np.hstack([differences, differences**2]), rng, parts=parts, resamples=resamples)
+    means, squares = moments[:, :pairs], moments[:, pairs:]
+    interval = bca_interval(means, mean, _mean_influence(differences, parts), confidence)
+    if parts is not None and len(parts) > 1:
+        return Effects(mean, interval, np.full(pairs, np.nan), none)
+    effect = _standardised(mean, (differences**2).mean(axis=0), count)
+    if count < 3:
+        return Effects(mean, interval, effect, none)
+    resampled = _standardised(means, squares, count)
+    without = count / (count - 1)
+    jackknife = _standardised(
+        without * mean - differences / (count - 1),
+        without * (differences**2).mean(axis=0) - differences**2 / (count - 1),
+        count - 1,
+    )
+    effect_interval = bca_interval(resampled, effect, jackknife.mean(axis=0) - jackknife, confidence)
+    return Effects(mean, interval, effect, effect_interval)
+
+
+def _zero_only(means: np.ndarray) -> np.ndarray:
+    """Return 0 where a mean is 0, else NaN."""
+    return np.where(np.abs(means) <= ROUNDING, 0.0, np.nan)
+
+
+def _standardised(means: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
+    """Return mean / standard deviation from the means of the values and of their squares."""
+    variance = (squares - means**2) * count / (count - 1)
+    varies = variance > ROUNDING * np.maximum(squares, ROUNDING)
+    return np.where(varies, means / np.sqrt(np.where(varies, variance, 1)), _zero_only(means))
+
+
+# Tests ----------------------------------------------------------------------------------------------------------------
+
+
+class Randomisation(NamedTuple):
+    """Two-sided p values of pairs, float64 [pairs], and which of them are exact, bool [pairs]."""
+
+    p: np.ndarray
+    exact: np.ndarray
+
+
+def pairs_of(systems: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first and the second column of each pair of systems, int64 [pairs]."""
+    return np.triu_indices(systems, 1)
+
+
+def randomisation(
+    scores: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    parts: Sequence[int] | None = None,
+    permutations: int = PERMUTATIONS,
+) -> Randomisation:
+    """Test each pair of systems with the paired randomisation test (Fisher's; Smucker et al., 2007).
+
+    If two systems do not differ, their scores of a query may be swapped, so each difference may have either sign. The
+    p value is the share of all sign patterns whose mean difference is at least as large as the observed one. It is
+    exact where at most 18 differences are not 0, and where the differences are multiples of one fraction and so have
+    few sums. Otherwise m sign patterns are drawn, b of them are as extreme, and p is (b + 1) / (m + 1): never 0.
+
+    Args:
+        scores: float64 [queries, systems].
+        rng: random numbers; all pairs get the same sign patterns.
+        parts: queries of each part, if the dataset is a mean of datasets.
+        permutations: number of random sign patterns, m.
+
+    Returns:
+        p values in the order of ``pairs_of(systems)``.
+    """
+    weighted = scores * (len(scores) * query_weights(len(scores), parts))[:, None]
+    first, second = pairs_of(scores.shape[1])
+    exact = [exact_randomisation(weighted[:, i] - weighted[:, j]) for i, j in zip(first, second, strict=True)]
+    p = np.array([np.nan if value is None else value for value in exact])
+    rest = np.isnan(p)
+    if rest.any():
+        first, second = first[rest], second[rest]
+        sums = weighted.sum(axis=0)
+        least = np.abs(sums[first] - sums[second]) - ROUNDING * len(scores)
+        extreme = np.zeros(len(first), np.int64)
+        step = max(1, BLOCK // len(scores))
+        for start in range(0, permutations, step):
+            size = min(step, permutations - start)
+            signs = rng.integers(0, 2, (size, len(scores)), np.int8) * 2.0 - 1
+            flipped = signs @ weighted
+            extreme += (np.abs(flipped[:, first] - flipped[:, second]) >= least).sum(axis=0)
+        p[rest] = (extreme + 1) / (permutations + 1)
+    return Randomisation(p, ~rest)
+
+
+def exact_randomisation(differences: np.ndarray) -> float | None:
+    """Return the exact two-sided p value of the sign patterns of float64 [queries], or None if that takes too long."""
+    nonzero = differences[np.abs(differences) > ROUNDING]
+    if len(nonzero) <= ENUMERATED:
+        sums = np.zeros(1)
+        for value in nonzero:
+            sums = np.concatenate([sums + value, sums - value])
+        return float((np.abs(sums) >= abs(nonzero.sum()) - ROUNDING * len(differences)).mean())
+    steps = _whole_numbers(nonzero)
+    if steps is None or len(steps) * int(steps.sum()) > CONVOLVED:
+        return None
+    observed = abs(int((np.sign(nonzero) * steps).sum()))
+    # chances[s]: that the steps with a positive sign add up to s; the sum of all signed steps is then 2 s - total.
+    total = int(steps.sum())
+    chances = np.zeros(total + 1)
+    chances[0] = 1
+    for step in np.sort(steps):
+        chances[step:] = (chances[step:] + chances[: total + 1 - step]) / 2
+        chances[:step] /= 2
+    sums = np.abs(2 * np.arange(total + 1) - total)
+    return max(min(1.0, float(chances[sums >= observed].sum())), np.finfo(float).tiny)
+
+
+def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
+    """Return |values| in units of their largest common fraction, int64, or None if there is none of use."""
+    distinct, places = np.unique(np.abs(values).round(12), return_inverse=True)
+    if len(distinct) > 1000:
+        return None
+    fractions = [Fraction(float(value)).limit_denominator(5040) for value in distinct]
+    if any(abs(float(fraction) - value) > 1e-11 for fraction, value in zip(fractions, distinct, strict=True)):
+        return None
+    unit = math.lcm(*(fraction.denominator for fraction in fractions))
+    steps = [int(fraction * unit) for fraction in fractions]
+    if max(steps) > CONVOLVED:
+        return None
+    return (np.array(steps) // math.gcd(*steps))[places]
+
+
+def student(differences: np.ndarray) -> np.ndarray:
+    """Return the two-sided p values of Student's paired t test of float64 [queries, pairs].
+
+    The value is 1 where all differences are 0. It is NaN, as the statistic is not defined, where they all equal another
+    value and where there is a single query.
+    """
+    from scipy.stats import t
+
+    count = len(differences)
+    if count < 2:
+        return np.where(np.abs(differences[0]) <= ROUNDING, 1.0, np.nan)
+    means, deviations = differences.mean(axis=0), differences.std(axis=0, ddof=1)
+    varies = deviations > ROUNDING
+    statistic = means / np.where(varies, deviations, 1) * math.sqrt(count)
+    return np.where(varies, 2 * t.sf(np.abs(statistic), count - 1), _zero_only(means) + 1)
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Return p values corrected for their number (Holm, 1979), float64 [tests]; NaN is no test and stays NaN."""
+    from statsmodels.stats.multitest import multipletests
+
+    corrected = np.full(len(p), np.nan)
+    tests = ~np.isnan(p)
+    if tests.any():
+        corrected[tests] = multipletests(p[tests], method="holm")[1]
+    return corrected
+
+
+def tukey(
+    scores: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    parts: Sequence[int] | None = None,
+    permutations: int = PERMUTATIONS,
+) -> np.ndarray:
+    """Test all pairs at once with the randomised Tukey HSD test (Carterette, 2012).
+
+    If no systems differ, the scores of a query may be permuted among the systems. The p value of a pair is the share of
+    permutations (of all queries at once) in which the best and the worst mean lie at least as far apart as the means of
+    the pair: (b + 1) / (m + 1). The test so corrects for the number of pairs.
+
+    Args:
+        scores: float64 [queries, systems, metrics]; all metrics get the same permutations.
+        rng: random numbers.
+        parts: queries of each part, if the dataset is a mean of datasets.
+        permutations: number of random permutations, m.
+
+    Returns:
+        p values, float64 [pairs, metrics], in the order of ``pairs_of(systems)``. The p values of a metric do not
+        depend on the other metrics.
+    """
+    queries, systems, metrics = scores.shape
+    first, second = pairs_of(systems)
+    if systems < 2:
+        return np.zeros((0, metrics))
+    weighted = scores * query_weights(queries, parts)[:, None, None]
+    observed = weighted.sum(axis=0)
+    least = np.abs(observed[first] - observed[second]) - ROUNDING
+    extreme = np.zeros(least.shape, np.int64)
+    step = min(1000, max(1, BLOCK // (systems * metrics)))
+    for start in range(0, permutations, step):
+        size = min(step, permutations - start)
+        ranges = np.sort(_permuted_ranges(weighted, rng, size), axis=0)
+        for metric in range(metrics):
+            extreme[:, metric] += size - np.searchsorted(ranges[:, metric], least[:, metric])
+    p: np.ndarray = (extreme + 1) / (permutations + 1)
+    return p
+
+
+def _permuted_ranges(weighted: np.ndarray, rng: np.random.Generator, size: int) -> np.ndarray:
+    """Return best minus worst mean of ``size`` permutations, float64 [size, metrics]."""
+    systems, metrics = weighted.shape[1:]
+    shuffled = np.empty((size, systems, metrics))
+    # A system's scores of all metrics move together, as one item.
+    items = shuffled.view(np.dtype((np.void, 8 * metrics)))[..., 0] if metrics > 1 else shuffled[..., 0]
+    sums = np.zeros_like(shuffled)
+    for row in weighted:
+        shuffled[:] = row
+        rng.permuted(items, axis=1, out=items)
+        sums += shuffled
+    ranges: np.ndarray = np.ptp(sums, axis=1)
+    return ranges
+
+
+def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False, alpha: float = ALPHA) -> np.ndarray:
+    """Return which systems are the best or not distinguishable from it, bool [systems].
+
+    Args:
+        means: float64 [systems].
+        p: float64 [pairs], corrected for the number of pairs (those of ``tukey``).
+        lower_is_better: whether the best is the lowest.
+        alpha: systems whose p value against the best is at most this are distinguishable from it.
+    """
+    best = int(np.argmin(means) if lower_is_better else np.argmax(means))
+    first, second = pairs_of(len(means))
+    group: np.ndarray = np.abs(means - means[best]) <= ROUNDING
+    for i, j, value in zip(first, second, p, strict=True):
+        if best in (i, j) and value > alpha:
+            group[[i, j]] = True
+    return group

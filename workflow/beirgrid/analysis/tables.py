@@ -1,0 +1,446 @@
+"""Tables of what a grid shows, from ``results/metrics/{system}/{dataset}.per-query.parquet``.
+
+Systems are sorted by name before anything is drawn at random, and random numbers follow from the seed and the dataset's
+name: neither the order of the systems nor that of the datasets changes a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..core import files
+from ..core.errors import DataError, quoted
+from ..data import metrics as metric_names
+from . import across as over_datasets
+from . import significance
+
+SIGNIFICANCE_COLUMNS = [
+    "dataset",
+    "metric",
+    "queries",
+    "system",
+    "mean",
+    "low",
+    "high",
+    "baseline",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p_randomisation",
+    "exact",
+    "p_holm",
+    "p_t",
+    "p_t_holm",
+    "effect",
+    "effect_low",
+    "effect_high",
+    "note",
+]
+PAIR_COLUMNS = [
+    "dataset",
+    "metric",
+    "queries",
+    "system",
+    "other",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p_randomisation",
+    "exact",
+    "p_holm",
+    "p_tukey",
+    "p_t",
+    "p_t_holm",
+    "effect",
+    "effect_low",
+    "effect_high",
+]
+GROUP_COLUMNS = ["dataset", "metric", "system", "mean", "best", "in_best_group", "p_tukey"]
+ACROSS_COLUMNS = [
+    "metric",
+    "over",
+    "datasets",
+    "names",
+    "system",
+    "mean",
+    "low_queries",
+    "high_queries",
+    "low_datasets",
+    "high_datasets",
+    "mean_rank",
+    "borda",
+    "baseline",
+    "change",
+    "difference",
+    "difference_low_queries",
+    "difference_high_queries",
+    "difference_low_datasets",
+    "difference_high_datasets",
+    "wins",
+    "ties",
+    "losses",
+    "p_t",
+    "p_sign",
+    "own_zero_shot_mean",
+    "own_zero_shot_datasets",
+    "trained_on",
+    "note",
+]
+# What a mean is over: all datasets, or those that no system of the table was trained on.
+ALL, ZERO_SHOT = "all", "zero-shot"
+
+
+class Dataset(NamedTuple):
+    """The scores of the queries of one dataset.
+
+    ``systems`` are sorted; ``scores`` is float64 [queries, systems, metrics]; ``parts`` has the number of queries of
+    each part, if the dataset is the mean of several.
+    """
+
+    name: str
+    systems: tuple[str, ...]
+    metrics: tuple[str, ...]
+    scores: np.ndarray
+    parts: tuple[int, ...] | None = None
+
+    def of(self, metric: str, systems: Sequence[str]) -> over_datasets.Scores:
+        """Return the scores of one metric, [queries, systems], of the systems in the order given."""
+        columns = [self.systems.index(system) for system in systems]
+        return over_datasets.Scores(self.scores[:, columns, self.metrics.index(metric)], self.parts)
+
+
+class Comparison(NamedTuple):
+    """The tables of one dataset: against the baseline, all pairs, and the groups of the best."""
+
+    significance: pd.DataFrame
+    pairs: pd.DataFrame
+    groups: pd.DataFrame
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def read_dataset(name: str, paths: Mapping[str, Path], metrics: Sequence[str]) -> Dataset:
+    """Read the scores of one dataset: per system, its per-query file.
+
+    Raises:
+        DataError: a file cannot be read, lacks a metric, has a query twice or a value that is no number, or has other
+            queries than the other systems' files.
+    """
+    tables = {system: _read_scores(paths[system], metrics) for system in sorted(paths)}
+    systems = tuple(tables)
+    first = tables[systems[0]]
+    for system, table in tables.items():
+        if not first.index.symmetric_difference(table.index).empty:
+            raise DataError(_other_queries(name, paths[systems[0]], first.index, paths[system], table.index))
+    scores = [table.reindex(first.index).to_numpy(np.float64) for table in tables.values()]
+    return Dataset(name, systems, tuple(metrics), np.stack(scores, axis=1))
+
+
+def _read_scores(path: Path, metrics: Sequence[str]) -> pd.DataFrame:
+    """Return queries × metrics of a per-query file."""
+    with files.reading(path):
+        table = pd.read_parquet(path)
+    if missing := [name for name in ["query", *metrics] if name not in table]:
+        raise DataError(
+            f"{path} has no column {missing[0]!r}: the run was evaluated with other metrics. {files.REMEDY}"
+        )
+    table = table.set_index("query")[list(metrics)]
+    if table.empty:
+        raise DataError(f"{path} has no queries. {files.REMEDY}")
+    if not table.index.is_unique:
+        twice = str(table.index[table.index.duplicated()][0])
+        raise DataError(f"{path} has the query {quoted(twice)} twice. {files.REMEDY}")
+    if not np.isfinite(table.to_numpy(np.float64)).all():
+        raise DataError(f"{path} has a value that is not a finite number. {files.REMEDY}")
+    return table
+
+
+def _other_queries(name: str, path: Path, queries: pd.Index, other: Path, others: pd.Index) -> str:
+    """Return the message about two files of one dataset that have different queries."""
+    lacking, extra = queries.difference(others), others.difference(queries)
+    query, has, lacks = (lacking[0], path, other) if len(lacking) else (extra[0], other, path)
+    return (
+        f"{path} ({len(queries)} queries) and {other} ({len(others)} queries) should have the same queries of {name}: "
+        f"{has} has {quoted(str(query))}, {lacks} does not. One of them was evaluated with other qrels: delete it and "
+        "run the workflow again."
+    )
+
+
+def mean_of(name: str, datasets: Sequence[Dataset]) -> Dataset:
+    """Return a dataset whose scores are the unweighted mean of several, over the systems that all of them have."""
+    systems = tuple(system for system in datasets[0].systems if all(system in d.systems for d in datasets))
+    metrics = datasets[0].metrics
+    scores = [d.scores[:, [d.systems.index(system) for system in systems]] for d in datasets]
+    return Dataset(name, systems, metrics, np.concatenate(scores), tuple(len(part) for part in scores))
+
+
+# One dataset ----------------------------------------------------------------------------------------------------------
+
+
+def compare(
+    dataset: Dataset,
+    *,
+    baseline: str | None = None,
+    seed: int = 0,
+    resamples: int = significance.RESAMPLES,
+    permutations: int = significance.PERMUTATIONS,
+) -> Comparison:
+    """Return the tables of one dataset, for each of its metrics.
+
+    ``significance`` has a row per system: its mean with a BCa bootstrap interval, and the difference to the baseline
+    with interval, p values and effect size. Holm's correction there is for the systems of that metric. ``pairs`` has a
+    row per pair of systems; its corrections are for all pairs of that metric. ``groups`` says of each system whether it
+    is in the group of the best: the systems that the randomised Tukey HSD test does not distinguish from the best at
+    0.05.
+
+    Args:
+        dataset: the scores; at least one system.
+        baseline: the system to compare with; None, or a system without scores here, leaves these columns empty.
+        seed: seed of all random numbers.
+        resamples: bootstrap resamples.
+        permutations: permutations of each test that is not exact.
+    """
+    p_tukey = significance.tukey(
+        dataset.scores,
+        significance.generator(seed, dataset.name, "tukey"),
+        parts=dataset.parts,
+        permutations=permutations,
+    )
+    tables = [
+        _compare_metric(dataset, i, p_tukey[:, i], baseline, seed, resamples, permutations)
+        for i in range(len(dataset.metrics))
+    ]
+    significance_rows, pairs, groups = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
+    return Comparison(significance_rows[SIGNIFICANCE_COLUMNS], pairs[PAIR_COLUMNS], groups[GROUP_COLUMNS])
+
+
+def _compare_metric(
+    dataset: Dataset,
+    metric: int,
+    p_tukey: np.ndarray,
+    baseline: str | None,
+    seed: int,
+    resamples: int,
+    permutations: int,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return the three tables of one metric."""
+    scores, parts, name = dataset.scores[:, :, metric], dataset.parts, dataset.metrics[metric]
+    facts = {"dataset": dataset.name, "metric": name}
+    means = over_datasets.Scores(scores, parts).means()
+    numbers = significance.generator(seed, dataset.name, "bootstrap")
+    intervals = significance.mean_intervals(scores, numbers, parts=parts, resamples=resamples)
+
+    first, second = significance.pairs_of(scores.shape[1])
+    differences = scores[:, first] - scores[:, second]
+    numbers = significance.generator(seed, dataset.name, "bootstrap")
+    effects = significance.paired_effects(differences, numbers, parts=parts, resamples=resamples)
+    numbers = significance.generator(seed, dataset.name, "randomisation")
+    randomisation = significance.randomisation(scores, numbers, parts=parts, permutations=permutations)
+    whole = parts is None or len(parts) < 2
+    pairs = pd.DataFrame(
+        {
+            **facts,
+            "queries": len(scores),
+            "system": np.array(dataset.systems)[first],
+            "other": np.array(dataset.systems)[second],
+            "difference": effects.difference,
+            "difference_low": effects.difference_interval.low,
+            "difference_high": effects.difference_interval.high,
+            "p_randomisation": randomisation.p,
+            "exact": randomisation.exact,
+            "p_holm": significance.holm(randomisation.p),
+            "p_tukey": p_tukey,
+            "p_t": significance.student(differences) if whole else math.nan,
+            "effect": effects.effect,
+            "effect_low": effects.effect_interval.low,
+            "effect_high": effects.effect_interval.high,
+        }
+    )
+    pairs["p_t_holm"] = significance.holm(pairs["p_t"].to_numpy(np.float64))
+    systems = pd.DataFrame(
+        {
+            **facts,
+            "queries": len(scores),
+            "system": dataset.systems,
+            "mean": means,
+            "low": intervals.low,
+            "high": intervals.high,
+            "note": _notes(scores, parts),
+        }
+    )
+    lower = metric_names.parse_metric(name).name in metric_names.LOWER_IS_BETTER
+    return (
+        systems.merge(_against(pairs, baseline), "left", "system"),
+        pairs,
+        _groups(dataset, facts, means, p_tukey, lower),
+    )
+
+
+def _notes(scores: np.ndarray, parts: tuple[int, ...] | None) -> list[str]:
+    """Return for each system why an interval is missing or has no width, or an empty string."""
+    if min(parts or (len(scores),)) < 2:
+        return ["one query: no interval"] * scores.shape[1]
+    same = np.ptp(scores, axis=0) <= significance.ROUNDING
+    return ["all values are equal: the interval has no width" if equal else "" for equal in same]
+
+
+def _against(pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+    """Return the pairs with the baseline, each as a system minus the baseline, corrected for their number."""
+    ahead = pairs[pairs["other"] == baseline].rename(columns={"other": "baseline"})
+    behind = pairs[pairs["system"] == baseline].rename(columns={"system": "baseline", "other": "system"})
+    for value in ("difference", "effect"):
+        low, high = f"{value}_low", f"{value}_high"
+        behind = behind.assign(**{value: -behind[value], low: -behind[high], high: -behind[low]})
+    rows = pd.concat([ahead, behind], ignore_index=True)
+    rows["p_holm"] = significance.holm(rows["p_randomisation"].to_numpy(np.float64))
+    rows["p_t_holm"] = significance.holm(rows["p_t"].to_numpy(np.float64))
+    return rows.drop(columns=["dataset", "metric", "queries", "p_tukey"])
+
+
+def _groups(
+    dataset: Dataset, facts: dict[str, str], means: np.ndarray, p_tukey: np.ndarray, lower_is_better: bool
+) -> pd.DataFrame:
+    """Return for each system whether it is in the group of the best, and its p value against the best."""
+    best = int(np.argmin(means) if lower_is_better else np.argmax(means))
+    first, second = significance.pairs_of(len(means))
+    to_best = np.ones(len(means))
+    for i, j, p in zip(first, second, p_tukey, strict=True):
+        if best in (i, j):
+            to_best[i + j - best] = p
+    return pd.DataFrame(
+        {
+            **facts,
+            "system": dataset.systems,
+            "mean": means,
+            "best": dataset.systems[best],
+            "in_best_group": significance.best_group(means, p_tukey, lower_is_better=lower_is_better),
+            "p_tukey": to_best,
+        }
+    )
+
+
+# Several datasets -----------------------------------------------------------------------------------------------------
+
+
+def compare_across(
+    datasets: Sequence[Dataset],
+    *,
+    systems: Sequence[str] | None = None,
+    baseline: str | None = None,
+    trained_on: Mapping[str, Collection[str]] | None = None,
+    seed: int = 0,
+    resamples: int = significance.RESAMPLES,
+) -> pd.DataFrame:
+    """Return a row per metric, system and set of datasets: all, and those that no system was trained on (zero-shot).
+
+    Only systems with scores on every dataset are compared. A system that lacks some has no mean, and its ``note`` names
+    them. There are no zero-shot rows where no dataset is in the training data of any system, or where all are.
+
+    Args:
+        datasets: scores; all have the same metrics.
+        systems: systems to list; all that any dataset has, if None.
+        baseline: the system to compare with.
+        trained_on: system to the datasets that it was trained on. ``own_zero_shot_mean`` is over a system's own others.
+        seed: seed of all random numbers.
+        resamples: bootstrap resamples.
+    """
+    datasets = sorted(datasets, key=lambda dataset: dataset.name)
+    listed = sorted(systems or {system for dataset in datasets for system in dataset.systems})
+    missing = {s: [d.name for d in datasets if s not in d.systems] for s in listed}
+    whole = [system for system in listed if not missing[system]]
+    known = {s: [d.name for d in datasets if d.name in (trained_on or {}).get(s, ())] for s in listed}
+    seen = {name for system in whole for name in known[system]}
+    zero_shot = [dataset for dataset in datasets if dataset.name not in seen]
+    sets = {ALL: list(datasets)} | ({ZERO_SHOT: zero_shot} if seen and zero_shot else {})
+    tables = []
+    for metric in datasets[0].metrics if datasets else ():
+        for over, chosen in sets.items():
+            rows = pd.DataFrame({"metric": metric, "over": over, "datasets": len(chosen), "system": listed})
+            rows["names"] = ", ".join(dataset.name for dataset in chosen)
+            rows["trained_on"] = [", ".join(known[system]) for system in listed]
+            if whole:
+                rows = rows.merge(_across_metric(chosen, whole, metric, baseline, seed, resamples), "left", "system")
+                rows = rows.merge(_own_zero_shot(datasets, whole, known, metric), "left", "system")
+            for system in listed:
+                if missing[system]:
+                    rows.loc[rows["system"] == system, "note"] = f"no scores on {', '.join(missing[system])}"
+            tables.append(rows)
+    empty = pd.DataFrame(columns=ACROSS_COLUMNS)
+    return pd.concat(tables, ignore_index=True).reindex(columns=ACROSS_COLUMNS) if tables else empty
+
+
+def _across_metric(
+    datasets: Sequence[Dataset], systems: Sequence[str], metric: str, baseline: str | None, seed: int, resamples: int
+) -> pd.DataFrame:
+    """Return a row per system, of one metric over the datasets: means, intervals, ranks, against the baseline."""
+    lower = metric_names.parse_metric(metric).name in metric_names.LOWER_IS_BETTER
+    scores = [dataset.of(metric, systems) for dataset in datasets]
+    reference = systems.index(baseline) if baseline in systems else None
+    table = summarise(np.stack([s.means() for s in scores]), systems, baseline, lower_is_better=lower)
+    columns = scores if reference is None else [_with_differences(s, reference) for s in scores]
+    rngs = [significance.generator(seed, dataset.name, "across") for dataset in datasets]
+    intervals = over_datasets.mean_intervals(
+        columns, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples
+    )
+    count = len(systems)
+    for resampled, interval in zip(("queries", "datasets"), intervals, strict=True):
+        for end, values in zip(("low", "high"), interval, strict=True):
+            table[f"{end}_{resampled}"] = values[:count]
+            if reference is not None:
+                table[f"difference_{end}_{resampled}"] = values[count:]
+    return table
+
+
+def _with_differences(scores: over_datasets.Scores, reference: int) -> over_datasets.Scores:
+    """Return the scores with the differences to a system in further columns."""
+    differences = scores.values - scores.values[:, [reference]]
+    return over_datasets.Scores(np.hstack([scores.values, differences]), scores.parts)
+
+
+def summarise(
+    means: np.ndarray, systems: Sequence[str], baseline: str | None, *, lower_is_better: bool = False
+) -> pd.DataFrame:
+    """Return a row per system from its means alone, float64 [datasets, systems], as published tables have them.
+
+    Columns: ``system``, ``mean``, ``mean_rank``, ``borda`` and, where the baseline is among the systems, ``baseline``,
+    ``difference``, ``change`` (relative change of the mean), ``wins``, ``ties``, ``losses``, ``p_t``, ``p_sign``.
+    ``note`` warns of few datasets.
+    """
+    ranks = over_datasets.ranks(means, lower_is_better=lower_is_better)
+    overall = means.mean(axis=0)
+    table = pd.DataFrame(
+        {"system": list(systems), "mean": overall, "mean_rank": ranks.mean_rank, "borda": ranks.borda, "note": ""}
+    )
+    if baseline is None or baseline not in systems:
+        return table
+    reference = list(systems).index(baseline)
+    found = over_datasets.against(means, reference, lower_is_better=lower_is_better)
+    return table.assign(
+        baseline=baseline,
+        difference=overall - overall[reference],
+        change=found.change,
+        wins=found.wins,
+        ties=found.ties,
+        losses=found.losses,
+        p_t=found.p_student,
+        p_sign=found.p_sign,
+        note=found.warning,
+    )
+
+
+def _own_zero_shot(
+    datasets: Sequence[Dataset], systems: Sequence[str], known: Mapping[str, Collection[str]], metric: str
+) -> pd.DataFrame:
+    """Return each system's mean over the datasets that it was not trained on, and their number."""
+    rows = []
+    for system in systems:
+        others = [d.of(metric, [system]).means()[0] for d in datasets if d.name not in known[system]]
+        rows.append((system, float(np.mean(others)) if others else math.nan, len(others)))
+    return pd.DataFrame(rows, columns=["system", "own_zero_shot_mean", "own_zero_shot_datasets"])

@@ -1,0 +1,139 @@
+"""The documents of a corpus, checked and written as parquet."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..config.collections import Corpus, LocalCorpus
+from ..core.errors import DataError, quoted
+from ..core.progress import Progress
+from .collection import CORPUS_SCHEMA, ROW_GROUP
+from .sources import Document, Source
+
+# Text of one row group, in characters: of long documents a group holds fewer.
+_GROUP_TEXT = 100_000_000
+# Bytes of one term, as which Lucene indexes an id.
+_LONGEST_ID = 32_766
+
+
+def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int]:
+    """Write the documents of a corpus in row groups and return counts for its record.
+
+    Args:
+        name: name of the corpus, for messages.
+        entry: its registry entry.
+        source: the source of its documents.
+        path: parquet to write.
+
+    Raises:
+        DataError: there are duplicates that the entry does not allow, no texts, or another number of documents than the
+            entry says.
+    """
+    hashes, empty = _write_documents(name, entry, source.documents(), path)
+    if not hashes:
+        place = entry.path if isinstance(entry, LocalCorpus) else entry.id
+        raise DataError(f"corpus {name!r} is empty: {place} has no documents")
+    if empty == len(hashes):
+        raise DataError(f"no document of corpus {name!r} has text: are 'title' and 'text' the keys of its lines?")
+    repeated = _repeated_ids(hashes, source)
+    if repeated and "duplicate-documents" not in entry.allow:
+        identifier, places = next(iter(repeated.items()))
+        raise DataError(
+            f"duplicate document id {quoted(identifier)}: {places[0]} and {places[1]} ({len(repeated)} such ids). "
+            f"To keep the first of each, add allow: [duplicate-documents] to corpora.{name}."
+        )
+    dropped = 0
+    if repeated:
+        dropped = sum(len(places) - 1 for places in repeated.values())
+        _warn(f"{dropped} duplicate documents are dropped (the first of each id is kept)")
+        hashes, empty = _write_documents(name, entry, _first_of_each(source, set(repeated)), path)
+    if entry.documents is not None and len(hashes) != entry.documents:
+        raise DataError(
+            f"corpus {name!r} has {len(hashes):,} documents; the registry says {entry.documents:,}. "
+            "Either the collection is not the one that was registered, or "
+            f"corpora.{name}.documents is wrong."
+        )
+    if empty:
+        _warn(f"{empty} documents have neither title nor text")
+    return {"documents": len(hashes), "duplicates_dropped": dropped, "empty_documents": empty}
+
+
+def _write_documents(name: str, entry: Corpus, documents: Iterator[Document], path: Path) -> tuple[array[int], int]:
+    """Write documents in row groups; return the hash of each id and the number of empty documents."""
+    hashes = array("Q")
+    empty = 0
+    progress = Progress(f"fetch {name}", entry.documents, "documents")
+    with pq.ParquetWriter(path, CORPUS_SCHEMA) as writer:
+        for batch in _row_groups(documents):
+            for document in batch:
+                check_id(document.id, document.place)
+                hashes.append(_hash(document.id))
+                empty += not (document.title.strip() or document.text.strip())
+            columns = [[getattr(document, name) for document in batch] for name in ("id", "title", "text")]
+            writer.write_table(pa.table(columns, schema=CORPUS_SCHEMA))
+            progress.add(len(batch))
+    return hashes, empty
+
+
+def _hash(identifier: str) -> int:
+    """Return 64 bits of a digest, so that 15 million ids take 120 MB instead of several GB."""
+    return int.from_bytes(hashlib.blake2b(identifier.encode(), digest_size=8).digest(), "little")
+
+
+def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
+    """Return each id that occurs more than once, with its places; reads the source only if one does."""
+    values = np.frombuffer(hashes, np.uint64)
+    values.sort()  # where they stand: a sorted copy, as np.unique makes, would double the memory
+    suspects = set(values[1:][values[1:] == values[:-1]].tolist())
+    if not suspects:
+        return {}
+    places: dict[str, list[str]] = {}
+    for document in source.documents():
+        if _hash(document.id) in suspects:
+            places.setdefault(document.id, []).append(document.place)
+    return {identifier: found for identifier, found in places.items() if len(found) > 1}
+
+
+def _first_of_each(source: Source, repeated: set[str]) -> Iterator[Document]:
+    """Yield the documents without the later ones of a repeated id."""
+    seen: set[str] = set()
+    for document in source.documents():
+        if document.id in seen:
+            continue
+        if document.id in repeated:
+            seen.add(document.id)
+        yield document
+
+
+def _row_groups(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    """Yield lists of documents, which end where they are many or long enough."""
+    group: list[Document] = []
+    text = 0
+    for document in documents:
+        group.append(document)
+        text += len(document.title) + len(document.text)
+        if len(group) >= ROW_GROUP or text >= _GROUP_TEXT:
+            yield group
+            group, text = [], 0
+    if group:
+        yield group
+
+
+def check_id(identifier: str, place: str) -> None:
+    """Refuse ids that a TREC run file, whose columns are separated by white space, or Lucene cannot hold."""
+    if len(identifier.encode()) > _LONGEST_ID:
+        raise DataError(f"{place}: the id {quoted(identifier)} has more than {_LONGEST_ID:,} bytes, Lucene's limit")
+    if len(identifier.split()) != 1 or identifier != identifier.strip():
+        raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)

@@ -1,0 +1,188 @@
+"""The judged queries and the qrels of a dataset, checked against each other and the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..config.collections import Corpus, Dataset
+from ..core.errors import DataError, quoted
+from . import collection
+from .corpora import check_id
+from .qrels import MAX_GRADE, Judgement
+from .sources import Exclusion, Query, Source
+
+
+class Judged(NamedTuple):
+    """What a dataset consists of.
+
+    Attributes:
+        texts: query id to text, of the queries that have qrels, in the source's order.
+        grades: query id to document id to grade.
+        excluded: query id to the documents that are not ranked for the query.
+        facts: counts for the record.
+        warnings: what a reader of the log should know.
+    """
+
+    texts: dict[str, str]
+    grades: dict[str, dict[str, int]]
+    excluded: dict[str, list[str]]
+    facts: dict[str, Any]
+    warnings: list[str]
+
+
+def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents: Path) -> Judged:
+    """Read the judged queries and the qrels of a dataset.
+
+    Args:
+        name: name of the dataset, for messages.
+        dataset: its registry entry.
+        corpus: the registry entry of its corpus.
+        source: the source of its queries and qrels.
+        documents: the fetched corpus.parquet.
+
+    Raises:
+        DataError: queries, qrels and corpus do not fit each other, or the dataset's entry.
+    """
+    grades, excluded, overruled = _grades(name, dataset, source.judgements(dataset))
+    texts, dropped = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
+    judged = {document for query in grades.values() for document in query}
+    known = collection.known_ids(documents, judged | texts.keys())
+    missing = judged - known
+    if missing == judged:
+        raise DataError(
+            f"dataset {name!r}: the corpus {dataset.corpus!r} has none of the {len(judged):,} documents that the "
+            f"qrels judge ({quoted(min(judged))}, say). Do the ids of qrels and corpus agree?"
+        )
+    named = known & texts.keys()
+    own = _own_documents(name, dataset, documents, named, texts, grades)
+    warnings = []
+    if dropped:
+        warnings.append(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
+    if missing:
+        some = ", ".join(map(quoted, sorted(missing)[:5]))
+        warnings.append(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
+    if overruled:
+        warnings.append(
+            f"qrels judge {overruled} (query, document) pairs again with another grade; the last one counts"
+        )
+    if named - own and dataset.queries_are_documents == "auto":
+        warnings.append(
+            f"{len(named - own)} queries have the id of a document with another text, which is ranked like any "
+            f"other. If the queries are documents, set datasets.{name}.queries_are_documents: true."
+        )
+    facts = {
+        "queries": len(texts),
+        "judgements": sum(map(len, grades.values())),
+        "relevant": sum(grade > 0 for query in grades.values() for grade in query.values()),
+        "queries_without_relevant": sum(max(query.values()) <= 0 for query in grades.values()),
+        "duplicates_dropped": dropped,
+        "unknown_documents": len(missing),
+        "overruled_judgements": overruled,
+        "excluded": sum(map(len, excluded.values())),
+        "own_documents_dropped": len(own),
+        "same_ids_kept": len(named - own),
+    }
+    not_ranked = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
+    return Judged(texts, grades, not_ranked, facts, warnings)
+
+
+def _own_documents(
+    name: str,
+    dataset: Dataset,
+    documents: Path,
+    named: set[str],
+    texts: dict[str, str],
+    grades: dict[str, dict[str, int]],
+) -> set[str]:
+    """Return those of the queries named as a document is that are that document, which is not ranked for them.
+
+    ``auto`` compares texts word by word: the query's with the document's text, and with title and text together.
+
+    Raises:
+        DataError: the qrels judge a document that would not be ranked.
+    """
+    own = named if dataset.queries_are_documents is True else set()
+    if dataset.queries_are_documents == "auto" and named:
+        own = {found.id for found in collection.pick_documents(documents, named) if _same_text(texts[found.id], found)}
+    # Where the entry says "true", an own document may be judged not relevant: it is dropped, as beir drops it.
+    least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
+    if judged := [query for query in texts if query in own and grades[query].get(query, least - 1) >= least]:
+        raise DataError(
+            f"dataset {name!r}: {len(judged)} queries are documents and so would not find themselves, but the "
+            f"qrels judge them for themselves, {quoted(judged[0])} first. To rank documents that have the id of a "
+            f"query, set datasets.{name}.queries_are_documents: false."
+        )
+    return own
+
+
+def _same_text(query: str, document: collection.Document) -> bool:
+    words = query.split()
+    return words in (document.text.split(), document.joined.split())
+
+
+def _grades(
+    name: str, dataset: Dataset, judgements: Iterator[Judgement | Exclusion]
+) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], int]:
+    """Return the qrels, the documents not ranked per query, and how many judgements were overruled by a later one."""
+    grades: dict[str, dict[str, int]] = {}
+    excluded: dict[str, list[str]] = {}
+    overruled = 0
+    for item in judgements:
+        check_id(item.query, item.place)
+        check_id(item.document, item.place)
+        if isinstance(item, Exclusion):
+            excluded.setdefault(item.query, []).append(item.document)
+            continue
+        query, document, grade, place = item
+        if abs(grade) > MAX_GRADE:
+            raise DataError(f"{place}: {grade} is no relevance grade (at most {MAX_GRADE})")
+        of_query = grades.setdefault(query, {})
+        overruled += of_query.get(document, grade) != grade
+        of_query[document] = grade
+    if not grades:
+        raise DataError(f"dataset {name!r} has no qrels (split {dataset.split!r} is empty)")
+    for query, documents in excluded.items():
+        if both := [document for document in documents if grades.get(query, {}).get(document, 0) > 0]:
+            raise DataError(
+                f"query {quoted(query)} of dataset {name!r} excludes the relevant document {quoted(both[0])}"
+            )
+    return grades, excluded, overruled
+
+
+def _judged_queries(
+    name: str, dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
+) -> tuple[dict[str, str], int]:
+    """Return id to text of the queries that have qrels, in the source's order, and the duplicates dropped."""
+    texts: dict[str, str] = {}
+    places: dict[str, str] = {}
+    dropped = 0
+    for query in queries:
+        if query.id in places:
+            if "duplicate-queries" in corpus.allow:
+                dropped += 1
+                continue
+            raise DataError(
+                f"duplicate query id {quoted(query.id)}: {places[query.id]} and {query.place}. To keep the first "
+                f"of each, add allow: [duplicate-queries] to corpora.{dataset.corpus}."
+            )
+        places[query.id] = query.place
+        if query.id not in grades:
+            continue
+        if not query.text.strip() and "empty-queries" not in corpus.allow:
+            raise DataError(
+                f"{query.place}: query {quoted(query.id)} is empty. To run it all the same, add "
+                f"allow: [empty-queries] to corpora.{dataset.corpus}."
+            )
+        texts[query.id] = query.text
+    unknown = [query for query in grades if query not in texts]
+    if unknown:
+        raise DataError(
+            f"dataset {name!r}: the qrels judge {len(unknown)} queries that do not exist, {quoted(unknown[0])} first"
+        )
+    if dataset.queries is not None and len(texts) != dataset.queries:
+        raise DataError(
+            f"dataset {name!r} has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
+        )
+    return texts, dropped

@@ -1,0 +1,40 @@
+"""The device of a trainer: one GPU, where the libraries would take all that they see."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from ..core.compute import Runtime
+
+
+def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> Any:
+    """Return the arguments of a trainer on the runtime's device.
+
+    Args:
+        kind: a subclass of transformers' TrainingArguments.
+        runtime: the device.
+        precision: format of matrix products, not ``auto``.
+        options: all other arguments.
+    """
+
+    class OnOneDevice(kind):  # type: ignore[misc]
+        @cached_property
+        def _setup_devices(self) -> Any:
+            import torch
+
+            device = super()._setup_devices
+            if runtime.kind == "cuda":
+                # The library takes cuda:0, and spreads batches over all GPUs that it sees.
+                device, self._n_gpu = torch.device(runtime.device), 1
+                torch.cuda.set_device(device)
+            return device
+
+    return OnOneDevice(
+        bf16=precision == "bfloat16",
+        fp16=precision == "float16",
+        use_cpu=runtime.kind == "cpu",
+        report_to="none",
+        disable_tqdm=True,
+        **options,
+    )

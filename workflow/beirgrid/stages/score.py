@@ -1,0 +1,131 @@
+"""Stage score: the scores of (query, document) pairs, each computed once.
+
+Scores stand in parts under results/pairs/{reranker}/{dataset}/{fingerprint}, one file per few minutes of work. The
+fingerprint covers all that a score depends on, so other depths and first stages, and a rerun after a crash, score only
+pairs that are new. Jobs of several first stages may fill the same folder at once: each looks for new pairs before each
+part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from ..core import files, provenance
+from ..core.compute import Compute
+from ..core.progress import Progress
+from ..core.provenance import Artifact
+from ..data import collection, runs
+from ..data.entries import ScoringModel
+from ..data.pairs import Manifest, Pair, read_parts, write_part
+from ..encoders import Scorer, check_finite, open_scorer
+
+# Pairs per part.
+PART = 20_000
+
+
+def score(
+    *,
+    model: ScoringModel,
+    checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    queries: Annotated[Artifact, "queries.parquet"],
+    run: Annotated[Artifact, "first-stage run"],
+    depth: Annotated[int, "documents per query to score"] = 100,
+    compute: Compute,
+    pairs: Annotated[Path, "folder that keeps the scores of all first stages"],
+    record: Annotated[Path, "manifest and record to write, .json"],
+) -> None:
+    """Score the (query, document) pairs of a first stage that have no score yet.
+
+    Args:
+        model: registry entry of a cross-encoder or of a seq2seq reranker.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet.
+        queries: queries.parquet.
+        run: first-stage run, TREC format.
+        depth: documents per query to score.
+        compute: where and how the model runs.
+        pairs: folder that keeps the scores of all first stages.
+        record: manifest of the pairs, with the record, to write (``data.pairs.Manifest`` under the key ``pairs``).
+
+    Raises:
+        DataError: an input is damaged, the checkpoint is not what the entry says, or a score is not finite.
+    """
+    with compute.start() as runtime:
+        precision = runtime.resolve(model.precision)
+        settings = {**model.given(), "precision": precision}
+        store = pairs / _fingerprint(settings, checkpoint, corpus, queries)
+        store.mkdir(parents=True, exist_ok=True)
+        parts: list[Path] = []
+        results: dict[str, Any] = {}
+        with provenance.record("score", record, settings, parts, results) as facts:
+            ranked = runs.read(run)
+            top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
+            seen = set(store.glob("*.parquet"))
+            missing = set(top) - read_parts(seen, set(top)).keys()
+            progress = Progress("score", len(missing), "pairs")
+            if missing:
+                new = [pair for pair in dict.fromkeys(top) if pair in missing]
+                scorer, texts = open_scorer(checkpoint, model, runtime), collection.read_queries(queries)
+                for part in _new_parts(store, seen, _parts(new, str(run)), progress):
+                    write_part(store, part, _score(scorer, part, corpus, texts, progress))
+            parts += sorted(store.glob("*.parquet"))
+            names = tuple(part.name for part in parts)
+            place = os.path.relpath(store, record.parent)
+            manifest = Manifest(store=place, parts=names, settings=settings)
+            results["pairs"] = manifest.model_dump(mode="json")
+            facts.update(
+                store=store.name,
+                device=runtime.kind,
+                precision=precision,
+                pairs=len(top),
+                pairs_scored=progress.done,
+                pairs_per_second=round(progress.rate if progress.done else 0.0, 2),
+            )
+
+
+def _fingerprint(settings: dict[str, Any], checkpoint: Path, corpus: Path, queries: Path) -> str:
+    """Return a name for all that a score depends on: model, its files, precision, texts."""
+    model = sorted(files.sha256(path) for path in checkpoint.rglob("*") if path.is_file())
+    texts = [files.sha256(corpus), files.sha256(queries)]
+    key = json.dumps([provenance.STAGE_VERSIONS["score"], settings, model, texts], sort_keys=True)
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def _new_parts(store: Path, seen: set[Path], parts: list[list[Pair]], progress: Progress) -> Iterator[list[Pair]]:
+    """Yield parts without the pairs that other jobs have written to files not seen before."""
+    missing = {pair for part in parts for pair in part}
+    for planned in parts:
+        written = set(store.glob("*.parquet")) - seen
+        seen |= written
+        missing -= read_parts(written, missing).keys()
+        progress.total = progress.done + len(missing)
+        if part := [pair for pair in planned if pair in missing]:
+            yield part
+            missing -= set(part)
+
+
+def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
+    """Return the pairs in parts; different first stages begin with different parts, so as not to score the same."""
+    parts = [pairs[start : start + PART] for start in range(0, len(pairs), PART)]
+    begin = int(hashlib.sha256(first_stage.encode()).hexdigest(), 16) % len(parts)
+    return parts[begin:] + parts[:begin]
+
+
+def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
+    """Return the scores of the pairs of a part: float32 [pairs]."""
+    asked = {query: scorer.begin(queries[query]) for query in {query for query, _ in part}}
+    counted = any(beginning.shorter for beginning in asked.values())
+    documents = collection.pick_documents(corpus, {document for _, document in part})
+    read = {document.id: scorer.begin(document.joined, counted=counted) for document in documents}
+    pairs = [asked[query] for query, _ in part], [read[document] for _, document in part]
+    scores = scorer.score_beginnings(*pairs, progress=progress)
+    check_finite(scores, [f"query {query!r} with document {document!r}" for query, document in part], scorer.precision)
+    return scores
