@@ -19,7 +19,6 @@ for step in SHARD_STEPS:
                 size=grid.config.encode.shard,
                 last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",
             ),
-            stage=step.stage,
         log:
             f"logs/{step.stage}/{{model}}/{{corpus}}/{{shard}}.log",
         benchmark:
@@ -36,7 +35,8 @@ for step in SHARD_STEPS:
         group:
             nodes.group(step.rule)
         shell:
-            "{params.beirgrid} {params.stage} --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+            f"{{params.beirgrid}} {step.stage}"
+            " --model {params.entry:q} --checkpoint {input.checkpoint:q}"
             " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q}"
             " {params.last:q} --precision {params.precision:q} {params.compute:q}"
             " --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"

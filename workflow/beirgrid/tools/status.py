@@ -29,6 +29,7 @@ from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.records import Records
 from . import cluster
+from .processes import began, hidden, living
 
 EVENTS = Path("results/status.jsonl")
 # Snakemake's own lock of a working directory: files that a process which is killed leaves there.
@@ -58,7 +59,7 @@ class Recorder:
         with contextlib.suppress(OSError):  # as below
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-        process = {"pid": os.getpid(), "began": _began(os.getpid()), "host": socket.gethostname()}
+        process = {"pid": os.getpid(), "began": began(os.getpid()), "host": socket.gethostname()}
         self._write("run", jobs=self.stats, command=sys.argv[1:], config=self.raw, **process)
 
     def end(self, succeeded: bool) -> None:
@@ -134,33 +135,11 @@ class Run:
             return False
         if self.facts["host"] != socket.gethostname():
             return None
-        began = _began(self.facts["pid"])
-        if began is None:
-            return None if _hidden(self.facts["pid"]) else False
+        moment = began(self.facts["pid"])
+        if moment is None:
+            return None if hidden(self.facts["pid"]) else False
         # A minute's grace: the time comes from the machine's clock, which may be set.
-        return abs(began - float(self.facts["began"])) < 60
-
-
-def _began(pid: int) -> float | None:
-    """Return when a process of this machine began (a later one may have its number), or None if none is seen."""
-    import psutil  # Snakemake brings it
-
-    try:
-        began: float = psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return None
-    return began
-
-
-def _hidden(pid: int) -> bool:
-    """Tell whether there is a process that is another user's: some machines do not show those."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return False
+        return abs(moment - float(self.facts["began"])) < 60
 
 
 def read(path: Path) -> Run:
@@ -318,8 +297,8 @@ def _headline(current: Run) -> str:
 
 def _advice() -> str:
     """Say what helps after a run has died in the working directory: what still works there must end first."""
-    if living := _living():
-        return f"Its jobs go on: wait until they end, or end them (process {', '.join(map(str, living))})"
+    if found := living():
+        return f"Its jobs go on: wait until they end, or end them (process {', '.join(map(str, found))})"
     try:
         cluster.refuse_beside_orphans(Path.cwd(), "local")
     except cluster.OrphanError as error:
@@ -327,18 +306,6 @@ def _advice() -> str:
     if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
         return "The run left its lock: give the same command with --unlock, then without. The grid goes on from there"
     return "Run it again: the grid goes on from there"
-
-
-def _living() -> list[int]:
-    """Return the processes of this machine that run the workflow or a stage of it in the working directory."""
-    import psutil
-
-    here, found = str(Path.cwd()), []
-    for process in psutil.process_iter(["cwd", "cmdline"]):
-        words = {Path(word).name for word in process.info["cmdline"] or ()}
-        if process.info["cwd"] == here and words & {"snakemake", "beirgrid"} and not words & {"status", "plan"}:
-            found.append(process.pid)
-    return found
 
 
 def _stages(current: Run) -> Iterator[str]:
