@@ -84,7 +84,7 @@ MISTAKES = {
     "weights": ({"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1]}}, "1 weights for 2 systems"),
     "weights of rrf": (
         {"systems/x": {"fusion": "rrf", "of": ["bm25", "minilm"], "weights": [1, 1]}},
-        "systems.x: weights goes with wsum, not with rrf",
+        "systems.x: the key 'weights' goes with wsum, not with rrf",
     ),
     "no first stage": ({"systems/x": {"reranker": "ms-marco-minilm"}}, "systems.x: a reranker needs a first_stage"),
     "no reranker": ({"systems/x": {"first_stage": "bm25"}}, "systems.x: first_stage needs a reranker"),

@@ -113,3 +113,10 @@ def test_the_slurm_profile_extends_a_grid_of_small_corpora(small_grid, tmp_path)
     assert planned.returncode == 0, planned.stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", planned.stdout, re.MULTILINE))
     assert (counts["evaluate"], counts["encode_dense"], counts["index_dense"]) == ("6", "1", "2")
+
+
+def test_modules_and_rules_stay_short():
+    """A module is read in one sitting; the rules wire files to commands."""
+    lines = {path: path.read_text().count("\n") for path in (ROOT / "workflow" / "beirgrid").rglob("*.py")}
+    assert {path.name: count for path, count in lines.items() if count >= 450} == {}
+    assert sum(path.read_text().count("\n") for path in (ROOT / "workflow" / "rules").glob("*.smk")) < 600

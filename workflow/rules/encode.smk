@@ -19,7 +19,7 @@ for step in SHARD_STEPS:
                 size=grid.config.encode.shard,
                 last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",
             ),
-            stage=step.stage,
+            stage=lambda w, output, step=step: step.stage,
         log:
             f"logs/{step.stage}/{{model}}/{{corpus}}/{{shard}}.log",
         benchmark:

@@ -76,6 +76,7 @@ rule fetch_model:
             entry=lambda w: in_file(entries.checkpoint(w.model)),
             files=lambda w: reruns.state(inputs.model_files(w.model)),
         ),
+        prompts=lambda w, output: entries.prompted(w.model),
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
@@ -90,4 +91,4 @@ rule fetch_model:
         network=1,
     shell:
         "{params.beirgrid} fetch model --name {wildcards.model:q} --entry {params.entry:q}"
-        " --output {output.checkpoint:q} --record {output.record:q} > {log:q} 2>&1"
+        " {params.prompts:q} --output {output.checkpoint:q} --record {output.record:q} > {log:q} 2>&1"

@@ -46,6 +46,7 @@ for family in RETRIEVERS.values():
             record=paths.SHARD_RECORD,
         params:
             **settings(f"index_{family.rule}", stage="index"),
+            family=lambda w, output, family=family: family.name,
         log:
             "logs/index/{model}/{corpus}/{shard}.log",
         benchmark:
@@ -62,6 +63,5 @@ for family in RETRIEVERS.values():
         group:
             nodes.group(f"index_{family.rule}")
         shell:
-            f"{{params.beirgrid}} index {family.name}"
-            " --vectors {input.vectors:q}"
+            "{params.beirgrid} index {params.family} --vectors {input.vectors:q}"
             " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"

@@ -60,6 +60,7 @@ for family in RETRIEVERS.values():
                 search=lambda w: in_file(*entries.search(w.system, w.dataset)),
                 depth=DEPTH,
             ),
+            family=lambda w, output, family=family: family.name,
         log:
             "logs/retrieve/{system}/{dataset}.log",
         benchmark:
@@ -76,8 +77,7 @@ for family in RETRIEVERS.values():
         group:
             nodes.group(f"retrieve_{family.rule}")
         shell:
-            f"{{params.beirgrid}} retrieve {family.name}"
-            " --system {wildcards.system:q}"
+            "{params.beirgrid} retrieve {params.family} --system {wildcards.system:q}"
             " --model {params.entry:q} --checkpoint {input.checkpoint:q} --corpus {input.corpus:q}"
             " --indexes {params.search:q} --queries {input.queries:q}"
             " --depth {params.depth:q} --precision {params.precision:q} {params.compute:q}"

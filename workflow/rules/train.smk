@@ -11,8 +11,9 @@ for step in TRAINING_STEPS:
             record=step.record,
         params:
             **settings.neural(step.stage, recipe=entries.training_step(step.stage)),
-            inputs=lambda w, input, options=inputs.training_options(step.stage): in_file(
-                *options(w)
+            stage=lambda w, output, step=step: step.stage,
+            options=lambda w, input, threads, step=step: in_file(
+                *inputs.training_options(step.stage, w, threads)
             ),
         log:
             f"logs/{step.stage}/{{model}}.log",
@@ -28,6 +29,6 @@ for step in TRAINING_STEPS:
         name:
             step.stage
         shell:
-            "{params.beirgrid} {rule} --recipe {params.recipe:q} {params.inputs:q} {params.compute:q}"
-            " --precision {params.precision:q} --threads {threads}"
+            "{params.beirgrid} {params.stage} --recipe {params.recipe:q} {params.options:q}"
+            " {params.compute:q} --precision {params.precision:q}"
             " --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..config import metrics as metric_names
 from ..core import files
 from ..core.errors import DataError, quoted
-from ..data import metrics as metric_names
 from . import across as over_datasets
 from . import significance
 

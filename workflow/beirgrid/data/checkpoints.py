@@ -15,13 +15,10 @@ import sys
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from ..config import lock, resolve_path
 from ..config.models import ModelEntry
-from ..config.values import LIST
 from ..core import files
 from ..core.errors import DataError
 
@@ -53,9 +50,6 @@ class CheckpointEntry(ModelEntry):
     """The keys of a model's registry entry that decide which files are fetched."""
 
     family: str = ""
-    prompts: Annotated[tuple[Literal["query", "document"], ...], LIST] = Field(
-        (), description="Sides for which the registry entry has a prompt, even an empty one."
-    )
 
 
 def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:

@@ -77,7 +77,12 @@ class Commands:
         python = f"PYTHONSAFEPATH=1 PYTHONPATH={folder} {shlex.quote(self.python)}"
         return f"{python} -m beirgrid --settings {self.digest(rule, wildcards)}"
 
+    def known(self, rule: str) -> str | None:
+        """Return a rule's own name, without the prefix that it has where the workflow is used as a module."""
+        return max((name for name in self.values if f"_{rule}".endswith(f"_{name}")), key=len, default=None)
+
     def digest(self, rule: str, wildcards: Any) -> str:
         """Return the digest of a job's params. Its record keeps the digest, and aggregate compares it."""
-        values = {name: value(wildcards) if callable(value) else value for name, value in self.values[rule].items()}
+        params = self.values[self.known(rule) or rule]
+        values = {name: value(wildcards) if callable(value) else value for name, value in params.items()}
         return provenance.digest(values)

@@ -126,11 +126,11 @@ class Inputs:
         step: Callable[[str], dict[str, Files]] = getattr(self, f"_{stage}")
         return lambda wildcards: step(wildcards.model)
 
-    def training_options(self, stage: str) -> Callable[[Any], list[str]]:
-        """Return the function of the wildcards that names the inputs of a step as options."""
-        return lambda wildcards: [
-            word for name, files in self.training_step(stage)(wildcards).items() for word in _option(name, files)
-        ]
+    def training_options(self, stage: str, wildcards: Any, threads: int) -> list[str]:
+        """Return the inputs of one step of a model's training as options; steps that search take threads, too."""
+        files = self.training_step(stage)(wildcards)
+        options = [word for name, named in files.items() for word in _option(name, named)]
+        return [*options, "--threads", str(threads)] if "index" in files or "indexes" in files else options
 
     def _train(self, model: str) -> dict[str, Files]:
         train = self.grid.training(model)

@@ -32,10 +32,11 @@ _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_do
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
 # Of these, keys without a meaning where the entry names a folder.
 _HUB_KEYS = ("checkpoint", "revision")
-_MODEL_KEYS = (
-    *("family", "similarity", "pooling", "separator", "brackets", "max_length", "precision", "trust_remote_code"),
-    *("queries_per_document", "seed", "top_k", "top_p", "smoothing", "keep_terms"),
-)
+# Keys that say where a model comes from, or that what runs it receives in another way, if at all.
+_NOT_RUN = {
+    *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train"),
+    *("prompts", "query_model", "query_length", "query_lengths"),
+}
 # Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
     "generate": ("derive", "documents", "queries", "queries_per_document", "seed"),
@@ -73,14 +74,21 @@ class Params:
         return _json(self.grid.config.datasets[dataset].given(*_DATASET_KEYS))
 
     def checkpoint(self, model: str) -> str:
-        """Return the entry of a model that the fetch command receives: of prompts, which roles have one."""
+        """Return the entry of a model that the fetch command receives."""
         entry = self.grid.model(model)
         given = entry.given(*_FETCH_KEYS)
         if entry.path is not None:
             given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
             given["path"] = str(resolve_path(entry.path))
-        roles = [role for role in ("query", "document") if getattr(entry.prefixes, role) is not None]
-        return _json(given | ({"prompts": roles} if roles else {}))
+        return _json(given)
+
+    def prompted(self, model: str) -> list[str]:
+        """Return the options that name the sides, query and document, for which a model's entry has a prompt.
+
+        fetch refuses a checkpoint whose own prompts the entry leaves out. Another prompt fetches nothing again.
+        """
+        sides = [side for side in ("query", "document") if getattr(self.grid.model(model).prefixes, side) is not None]
+        return ["--prompts", *sides] if sides else []
 
     def model(self, model: str) -> str:
         """Return the entry of a model that encodes or expands documents, or scores pairs."""
@@ -111,7 +119,8 @@ class Params:
         entry = {**train.given(), "language": self.language(train.corpus)}
         entry["max_length"] = self.grid.model(model).max_length
         if train.teacher:
-            entry["teacher"] = self.grid.model(train.teacher).given(*_MODEL_KEYS, "prompts")
+            teacher = self.grid.model(train.teacher)
+            entry["teacher"] = _run(teacher) | teacher.given("prompts")
         return _json(entry)
 
     def recipe(self, model: str, stage: str) -> str:
@@ -167,10 +176,15 @@ class Params:
         return lambda wildcards: in_file(entry(wildcards.model))
 
 
+def _run(model: ModelEntry) -> dict[str, Any]:
+    """Return the keys of a model's entry that decide what it computes, but for prompts and query lengths."""
+    return {key: value for key, value in model.given().items() if key not in _NOT_RUN}
+
+
 def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
     """Return a model's entry with prompt and brackets of one side only: those of the other must rerun nothing."""
     given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
-    entry = model.given(*_MODEL_KEYS)
+    entry = _run(model)
     if "brackets" in entry:
         entry["brackets"] = {role: entry["brackets"][role] for role in prompts}
     return entry | ({"prompts": given} if given else {})

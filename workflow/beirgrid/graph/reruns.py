@@ -40,7 +40,7 @@ def watch_records(workflow: Any, settings: Commands) -> None:
 
     def has_metadata(persistence: Any, job: Any) -> bool:
         found = bool(known(persistence, job))
-        if job.rule.name in settings.values and RerunTrigger.PARAMS in workflow.rerun_triggers:
+        if settings.known(job.rule.name) and RerunTrigger.PARAMS in workflow.rerun_triggers:
             record = job.output.get("record") or job.output.scores
             key = None if found else settings.digest(job.rule.name, job.wildcards)
             if reason := provenance.mismatch(record, key, job.output):

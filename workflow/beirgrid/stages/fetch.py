@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -108,6 +108,9 @@ def fetch_model(
     *,
     name: Annotated[str, "name of the model"],
     entry: Annotated[CheckpointEntry, from_json(CheckpointEntry), "registry entry of the model, JSON"],
+    prompts: Annotated[
+        tuple[Literal["query", "document"], ...], "sides for which the registry entry has a prompt"
+    ] = (),
     output: Annotated[Path, "folder to write"],
     record: Record,
 ) -> None:
@@ -116,6 +119,7 @@ def fetch_model(
     Args:
         name: name of the model, for messages.
         entry: keys of the registry entry that decide which files are fetched.
+        prompts: sides for which the registry entry has a prompt; a checkpoint's own prompts need one each.
         output: folder to write.
         record: record to write.
 
@@ -127,5 +131,5 @@ def fetch_model(
             facts |= checkpoints.fetch(name, entry, temporary)
             pickles = facts.get("converted", {}).get("files", ())
             facts["files"] = checkpoints.verify(name, temporary, entry.files, pickles)
-            saved.check_prompts(name, temporary, entry.prompts)
+            saved.check_prompts(name, temporary, prompts)
         facts["bytes"] = files.size(output)

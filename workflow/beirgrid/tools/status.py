@@ -29,6 +29,7 @@ from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.records import Records
 from . import cluster
+from .processes import began, hidden, living
 
 EVENTS = Path("results/status.jsonl")
 # Snakemake's own lock of a working directory: files that a process which is killed leaves there.
@@ -58,7 +59,7 @@ class Recorder:
         with contextlib.suppress(OSError):  # as below
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-        process = {"pid": os.getpid(), "began": _began(os.getpid()), "host": socket.gethostname()}
+        process = {"pid": os.getpid(), "began": began(os.getpid()), "host": socket.gethostname()}
         self._write("run", jobs=self.stats, command=sys.argv[1:], config=self.raw, **process)
 
     def end(self, succeeded: bool) -> None:
@@ -110,7 +111,7 @@ class Job:
 
 
 @dataclass
-class Run:
+class Execution:
     """What the events of a run say."""
 
     facts: dict[str, Any]
@@ -134,40 +135,18 @@ class Run:
             return False
         if self.facts["host"] != socket.gethostname():
             return None
-        began = _began(self.facts["pid"])
-        if began is None:
-            return None if _hidden(self.facts["pid"]) else False
+        moment = began(self.facts["pid"])
+        if moment is None:
+            return None if hidden(self.facts["pid"]) else False
         # A minute's grace: the time comes from the machine's clock, which may be set.
-        return abs(began - float(self.facts["began"])) < 60
+        return abs(moment - float(self.facts["began"])) < 60
 
 
-def _began(pid: int) -> float | None:
-    """Return when a process of this machine began (a later one may have its number), or None if none is seen."""
-    import psutil  # Snakemake brings it
-
-    try:
-        began: float = psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return None
-    return began
-
-
-def _hidden(pid: int) -> bool:
-    """Tell whether there is a process that is another user's: some machines do not show those."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return False
-
-
-def read(path: Path) -> Run:
+def read(path: Path) -> Execution:
     """Return the run of a file of events. Lines that are no events are counted; the last may be cut off."""
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid was run in this folder (--directory names another)")
-    run: Run | None = None
+    run: Execution | None = None
     unread = 0
     *lines, last = path.read_bytes().split(b"\n")
     for line in [*lines, last]:
@@ -175,7 +154,7 @@ def read(path: Path) -> Run:
         if event is None:
             unread += line is not last
         elif event["event"] == "run":
-            run = Run(event, last=event["time"])
+            run = Execution(event, last=event["time"])
         elif run:
             _follow(run, event)
     if run is None:
@@ -235,7 +214,7 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
 }
 
 
-def _follow(run: Run, event: dict[str, Any]) -> None:
+def _follow(run: Execution, event: dict[str, Any]) -> None:
     run.last = event["time"]
     kind = event["event"]
     if kind == "over":
@@ -248,7 +227,7 @@ def _follow(run: Run, event: dict[str, Any]) -> None:
         job.end({"finished": "done"}.get(kind, kind), event["time"])
 
 
-def _complete(run: Run) -> None:
+def _complete(run: Execution) -> None:
     """End the jobs whose end Snakemake did not tell: with --quiet it tells none, and never that files are missing."""
     for job in run.in_state("running"):
         records = [Path(path) for path in job.outputs if path.endswith(".json")]
@@ -283,7 +262,7 @@ def run(args: argparse.Namespace) -> None:
         time.sleep(args.watch)
 
 
-def lines(current: Run, width: int) -> Iterator[str]:
+def lines(current: Execution, width: int) -> Iterator[str]:
     """Yield the screen of a run, for a terminal of so many columns."""
     yield _headline(current)
     if current.unread:
@@ -304,7 +283,7 @@ def lines(current: Run, width: int) -> Iterator[str]:
                 yield from (f"    {line}" for line in _tail(Path(log), _LINES))
 
 
-def _headline(current: Run) -> str:
+def _headline(current: Execution) -> str:
     started = datetime.datetime.fromtimestamp(current.facts["time"]).astimezone().isoformat(" ", "seconds")
     where = f"process {current.facts['pid']} on {current.facts['host']}, started {started}"
     if current.over:
@@ -318,30 +297,18 @@ def _headline(current: Run) -> str:
 
 def _advice() -> str:
     """Say what helps after a run has died in the working directory: what still works there must end first."""
-    if living := _living():
-        return f"Its jobs go on: wait until they end, or end them (process {', '.join(map(str, living))})"
+    if found := living():
+        return f"Its jobs go on: wait until they end, or end them (process {', '.join(map(str, found))})"
     try:
         cluster.refuse_beside_orphans(Path.cwd(), "local")
     except cluster.OrphanError as error:
         return str(error)
     if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
         return "The run left its lock: give the same command with --unlock, then without. The grid goes on from there"
-    return "Run it again: the grid goes on from there"
+    return "Execution it again: the grid goes on from there"
 
 
-def _living() -> list[int]:
-    """Return the processes of this machine that run the workflow or a stage of it in the working directory."""
-    import psutil
-
-    here, found = str(Path.cwd()), []
-    for process in psutil.process_iter(["cwd", "cmdline"]):
-        words = {Path(word).name for word in process.info["cmdline"] or ()}
-        if process.info["cwd"] == here and words & {"snakemake", "beirgrid"} and not words & {"status", "plan"}:
-            found.append(process.pid)
-    return found
-
-
-def _stages(current: Run) -> Iterator[str]:
+def _stages(current: Execution) -> Iterator[str]:
     total: Counter[str] = Counter(current.facts["jobs"])
     columns = {state: current.count(state) for state in ("done", "running", "failed")}
     rules = [*total, *(rule for rule in dict.fromkeys(job.rule for job in current.jobs.values()) if rule not in total)]
@@ -358,7 +325,7 @@ def _stages(current: Run) -> Iterator[str]:
         yield row[0].ljust(widths[0]) + "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
 
 
-def _left(current: Run) -> str:
+def _left(current: Execution) -> str:
     """Say how fast jobs end and how long the rest takes, from the mean of each rule's jobs and how many run at once."""
     done = current.in_state("done")
     elapsed = max(
@@ -379,7 +346,7 @@ def _left(current: Run) -> str:
     return f"{rate}; left: about {_clock(known / at_once)}{beside}{failed}"
 
 
-def _cells(current: Run, width: int) -> Iterator[str]:
+def _cells(current: Execution, width: int) -> Iterator[str]:
     """Yield a matrix of datasets × systems."""
     try:
         grid = Grid(load(current.facts["config"]))
@@ -404,7 +371,7 @@ def _cells(current: Run, width: int) -> Iterator[str]:
         yield ", ".join(f"{number} {name}" for number, name in enumerate(systems, start=1))
 
 
-def _states(current: Run) -> dict[str, str]:
+def _states(current: Execution) -> dict[str, str]:
     return {file: job.state for job in current.jobs.values() for file in job.outputs}
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import scipy.sparse
 
 from ..config.metrics import NAMES, Metric
+from ..data.fusion import fuse
 from ..data.metrics import evaluate
 from ..data.runs import Ranking
 from ..search import impact
-from ..stages.fuse import fuse
 
 
 def main() -> None:
