@@ -1,3 +1,37 @@
-"""beirgrid: the stages of a Snakemake workflow that reproduces the BEIR retrieval benchmark."""
+"""beirgrid: a Snakemake workflow that reproduces the BEIR retrieval benchmark.
 
-__version__ = "0.1.0"
+The functions below work on the workflow's files and on one's own, without Snakemake. Importing the package imports no
+library; a function's libraries are imported when the function is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .core.version import __version__
+
+if TYPE_CHECKING:
+    from .data.metrics import evaluate_run
+    from .data.scores import load_scores
+    from .encoders import open_encoder
+    from .search.flat import search_exact
+
+__all__ = ["__version__", "evaluate_run", "load_scores", "open_encoder", "search_exact"]
+
+_MODULES = {
+    "evaluate_run": "data.metrics",
+    "load_scores": "data.scores",
+    "open_encoder": "encoders",
+    "search_exact": "search.flat",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

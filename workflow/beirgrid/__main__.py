@@ -13,10 +13,10 @@ import importlib
 import os
 from typing import Any
 
-from . import __version__
 from .core import provenance
 from .core.cli import CALL, add_options
 from .core.errors import BeirgridError
+from .core.version import __version__
 
 # Words of a command: the function that it runs, and what it does. A module is imported when its command runs.
 _COMMANDS = {

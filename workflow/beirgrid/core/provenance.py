@@ -18,9 +18,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
-from .. import __version__
 from . import files
 from .errors import DataError
+from .version import __version__
 
 # Digest of the settings that the running command was started with (``python -m beirgrid --settings``).
 _SETTINGS: ContextVar[str | None] = ContextVar("settings", default=None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -28,13 +29,20 @@ def from_json(kind: Any) -> Callable[[str], Any]:
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
 
     def read(text: str) -> Any:
-        try:
+        with _refusing(kind):
             return adapter.validate_json(text)
-        except ValidationError as error:
-            problems = explain(error, "", kind if isinstance(kind, type) else None)
-            raise ConfigError(f"the JSON of an entry cannot be used: {'; '.join(problems)}") from None
 
     return read
+
+
+@contextmanager
+def _refusing(kind: Any) -> Iterator[None]:
+    """Turn the mistakes of an entry into one ConfigError."""
+    try:
+        yield
+    except ValidationError as error:
+        problems = explain(error, "", kind if isinstance(kind, type) else None)
+        raise ConfigError(f"the entry cannot be used: {'; '.join(problems)}") from None
 
 
 _FAMILY = Field(discriminator="family")
@@ -46,3 +54,14 @@ _HELP = "registry entry of the model, JSON"
 EncodingModel = Annotated[DenseModel | SparseModel | LateInteractionModel, from_json(_Encoding), _HELP]
 ExpandingModel = Annotated[QueryGenerator | TermWeightsModel, from_json(_Expanding), _HELP]
 ScoringModel = Annotated[CrossEncoder | Seq2SeqReranker, from_json(_Scoring), _HELP]
+
+
+def encoding_model(keys: Mapping[str, Any]) -> DenseModel | SparseModel | LateInteractionModel:
+    """Return the entry of a model that encodes texts, from its keys.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or has a wrong value.
+    """
+    adapter: TypeAdapter[DenseModel | SparseModel | LateInteractionModel] = TypeAdapter(_Encoding)
+    with _refusing(_Encoding):
+        return adapter.validate_python(dict(keys))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from ..config.metrics import Metric, parse_metric
 from ..core.environment import prepare_libraries
-from .runs import Run
+from . import qrels as judgements
+from . import runs
 
 # Our name, which is the field's, to ranx's. None: not in ranx, computed here from its hits.
 _RANX: dict[str, str | None] = {
@@ -25,7 +27,40 @@ _RANX: dict[str, str | None] = {
 }
 
 
-def evaluate_run(run: Run, qrels: Mapping[str, dict[str, int]], metrics: Sequence[str]) -> dict[str, np.ndarray]:
+def evaluate_run(
+    run: str | Path | Mapping[str, Mapping[str, float]],
+    qrels: str | Path | Mapping[str, Mapping[str, int]],
+    metrics: Sequence[str],
+) -> dict[str, float]:
+    """Compute the metrics of a run. The mean is over all queries with qrels, whether the run has them or not.
+
+    Args:
+        run: a TREC run (plain or .gz), or query id to document id to score. Scores are compared as float32; of equal
+            scores the larger document id comes first, as in trec_eval.
+        qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
+            relevant.
+        metrics: names, name@k: ndcg, ndcg_burges, recall, recall_cap, mrr, map, p, success, hole or hole_corpus.
+
+    Returns:
+        the mean by the name of the metric.
+
+    Raises:
+        BeirgridError: a metric is unknown.
+        DataError: run or qrels cannot be read.
+
+    Example:
+        >>> evaluate_run({"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 1}}, ["mrr@10"])
+        {'mrr@10': 0.5}
+    """
+    if isinstance(run, str | Path):
+        ranked = runs.read(run)
+    else:
+        ranked = {query: runs.canonical(query, found, list(found.values())) for query, found in run.items()}
+    grades = judgements.read(qrels) if isinstance(qrels, str | Path) else qrels
+    return {name: float(np.mean(values)) for name, values in per_query(ranked, grades, metrics).items()}
+
+
+def per_query(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], metrics: Sequence[str]) -> dict[str, np.ndarray]:
     """Compute metrics of a run for each query that has qrels; a query that the run lacks has no documents.
 
     Args:
@@ -45,7 +80,9 @@ def evaluate_run(run: Run, qrels: Mapping[str, dict[str, int]], metrics: Sequenc
     return {name: values[metric] for name, metric in parsed.items()}
 
 
-def evaluate(metrics: list[Metric], qrels: list[dict[str, int]], ranked: list[list[str]]) -> dict[Metric, np.ndarray]:
+def evaluate(
+    metrics: Sequence[Metric], qrels: Sequence[Mapping[str, int]], ranked: list[list[str]]
+) -> dict[Metric, np.ndarray]:
     """Compute metrics for each query.
 
     ``recall_cap`` is recall with the denominator min(relevant documents, k). ``hole`` is the share of the top k that is

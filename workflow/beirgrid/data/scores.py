@@ -1,13 +1,18 @@
-"""The scores of one run, as evaluate writes them to metrics/{system}/{dataset}.json."""
+"""The scores of runs, as evaluate writes them to metrics/{system}/{dataset}.json."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core import files
 from ..core.errors import DataError
+from .summary import GridSummary
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Scores(BaseModel):
@@ -42,3 +47,36 @@ def read(path: str | Path) -> Scores:
         return Scores.model_validate(found.get("scores") or found.get("facts"))  # facts: as 0.1.0 wrote scores
     except ValidationError:
         raise DataError(f"{path} holds no scores. {files.REMEDY}") from None
+
+
+def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
+    """Return the scores of a grid, one row per system, dataset and metric.
+
+    Args:
+        grid: the folder in which a grid ran, its ``results`` folder, or the grid's summary.
+
+    Returns:
+        columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``. Means of datasets are not included.
+
+    Raises:
+        DataError: a file of scores is damaged, or there is none.
+
+    Example:
+        >>> scores = load_scores("results")  # doctest: +SKIP
+        >>> scores.pivot(index="dataset", columns=["metric", "system"], values="value")  # doctest: +SKIP
+    """
+    import pandas as pd
+
+    if isinstance(grid, GridSummary):
+        paths = [Path(cell.scores) for cell in grid.cells]
+    else:
+        folders = [Path(grid, "results", "metrics"), Path(grid, "metrics")]
+        paths = sorted(path for folder in folders for path in folder.glob("*/*.json"))
+        if not paths:
+            raise DataError(f"{grid} has no scores: there is no {folders[0]} or {folders[1]} with files in it")
+    rows = [
+        (scores.system, scores.dataset, metric, value, scores.queries)
+        for scores in map(read, paths)
+        for metric, value in scores.means.items()
+    ]
+    return pd.DataFrame(rows, columns=["system", "dataset", "metric", "value", "queries"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from ..config.models import CrossEncoder, DenseModel, LateInteractionModel, Seq2SeqReranker, SparseModel
-from ..core.compute import Runtime
+from ..core.compute import Compute, Runtime
+from ..data.entries import encoding_model
 from ..search.maxsim import TokenVectors
 from .base import Variety, check_finite, token_batches
 from .cross_encoder import CrossEncoderScorer
@@ -25,29 +27,49 @@ if TYPE_CHECKING:
 
 
 @overload
-def open_encoder(folder: Path, entry: DenseModel, runtime: Runtime) -> Encoder[np.ndarray]: ...
+def open_encoder(folder: str | Path, entry: DenseModel, runtime: Runtime | None = ...) -> Encoder[np.ndarray]: ...
 @overload
-def open_encoder(folder: Path, entry: SparseModel, runtime: Runtime) -> Encoder[scipy.sparse.csr_matrix]: ...
-@overload
-def open_encoder(folder: Path, entry: LateInteractionModel, runtime: Runtime) -> Encoder[TokenVectors]: ...
 def open_encoder(
-    folder: Path, entry: DenseModel | SparseModel | LateInteractionModel, runtime: Runtime
+    folder: str | Path, entry: SparseModel, runtime: Runtime | None = ...
+) -> Encoder[scipy.sparse.csr_matrix]: ...
+@overload
+def open_encoder(
+    folder: str | Path, entry: LateInteractionModel, runtime: Runtime | None = ...
+) -> Encoder[TokenVectors]: ...
+@overload
+def open_encoder(folder: str | Path, entry: Mapping[str, Any], runtime: Runtime | None = ...) -> Encoder[Any]: ...
+def open_encoder(
+    folder: str | Path,
+    entry: DenseModel | SparseModel | LateInteractionModel | Mapping[str, Any],
+    runtime: Runtime | None = None,
 ) -> Encoder[Any]:
     """Open a checkpoint as the family of its registry entry.
 
     Args:
         folder: the checkpoint.
-        entry: the registry entry.
-        runtime: the device (``core.compute.Compute.start``).
+        entry: the registry entry, or its keys as a mapping: ``{"family": "dense", "similarity": "cosine"}``.
+        runtime: the device, from ``core.compute.Compute(device="cpu").start()``. Unless given, a GPU is used where
+            there is one.
+
+    Returns:
+        an encoder with the methods ``encode_documents`` and ``encode_queries`` (``encoders.protocol.Encoder``).
 
     Raises:
+        ConfigError: a key of the entry is unknown or has a wrong value.
         DataError: the checkpoint is damaged, or is not what the entry says.
+
+    Example:
+        >>> encoder = open_encoder("checkpoint", {"family": "dense", "similarity": "cosine"})  # doctest: +SKIP
+        >>> encoder.encode_documents(["A title. A text."]).shape  # doctest: +SKIP
+        (1, 384)
     """
-    if isinstance(entry, DenseModel):
-        return DenseEncoder(folder, entry, runtime)
-    if isinstance(entry, SparseModel):
-        return SparseTextEncoder(folder, entry, runtime)
-    return LateInteractionEncoder(folder, entry, runtime)
+    folder, runtime = Path(folder), runtime or Compute().start()
+    model = encoding_model(entry) if isinstance(entry, Mapping) else entry
+    if isinstance(model, DenseModel):
+        return DenseEncoder(folder, model, runtime)
+    if isinstance(model, SparseModel):
+        return SparseTextEncoder(folder, model, runtime)
+    return LateInteractionEncoder(folder, model, runtime)
 
 
 def open_scorer(folder: Path, entry: CrossEncoder | Seq2SeqReranker, runtime: Runtime) -> Scorer:

@@ -61,7 +61,7 @@ def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tu
     return best.D[:, :kept], best.I[:, :kept]
 
 
-def search(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Find the documents with the highest inner products, exactly, in memory.
 
     Args:
@@ -71,6 +71,13 @@ def search(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.n
 
     Returns:
         float32 scores and int64 rows of ``documents``, both [queries, min(depth, documents)], best first.
+
+    Example:
+        >>> import numpy as np
+        >>> documents = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+        >>> scores, rows = search_exact(documents, np.array([[1, 0]], np.float32), depth=2)
+        >>> rows.tolist()
+        [[0, 2]]
     """
     import faiss
 

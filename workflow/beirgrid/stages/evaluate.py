@@ -16,7 +16,7 @@ from ..core.errors import DataError
 from ..core.provenance import Artifact
 from ..data import qrels as judgements
 from ..data import runs
-from ..data.metrics import evaluate_run
+from ..data.metrics import per_query as metrics_per_query
 from ..data.scores import Scores
 
 
@@ -56,7 +56,7 @@ def evaluate(
         grades, found = judgements.read(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:
             raise DataError(f"{run} has {len(unknown)} queries without qrels, {unknown[0]!r} first")
-        values = evaluate_run(found, grades, metrics)
+        values = metrics_per_query(found, grades, metrics)
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
         scores = Scores(system=system, dataset=dataset, queries=len(grades), means=means)
         if per_query:

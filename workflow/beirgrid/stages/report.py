@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from .. import __version__
 from ..core import files, provenance
 from ..core.provenance import Artifact
+from ..core.version import __version__
 from ..data import tables
 from ..data.entries import from_json
 from ..data.published import OTHER_PROTOCOL
