@@ -216,8 +216,16 @@ def test_names_with_dots_find_their_record(tmp_path):
         provenance.artifact(tmp_path / "v1.0.run.gz")
 
 
-def test_what_is_to_be_made_again(tmp_path, monkeypatch):
-    monkeypatch.setenv(provenance.SETTINGS, "asked")
+@pytest.fixture
+def asked():
+    """Records are of the settings ``asked``."""
+    provenance.use_settings("asked")
+    yield
+    provenance.use_settings(None)
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_is_to_be_made_again(tmp_path):
     path, made = _recorded(tmp_path), tmp_path / "a.json"
     assert provenance.mismatch(made, "asked") is None
     assert provenance.mismatch(made, None) is None

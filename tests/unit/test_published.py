@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from beirgrid.core import files, paths
+from beirgrid.config.metrics import NAMES, parse_metric
+from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
-from beirgrid.data import published
-from beirgrid.data.metrics import known_metrics, parse_metric
+from beirgrid.data import published, tables
+from beirgrid.data.summary import DatasetSummary, GridSummary, ModelNote
 from beirgrid.stages import aggregate, report
 
 
@@ -52,7 +53,7 @@ def test_each_published_value_is_of_a_registered_system_and_dataset(root):
     values = _tracked(root)
     assert {value.system for value in values} <= set(registered["systems"]["systems"])
     assert {value.dataset for value in values} <= set(registered["datasets"]["datasets"])
-    assert {parse_metric(value.metric).name for value in values} <= set(known_metrics())
+    assert {parse_metric(value.metric).name for value in values} <= set(NAMES)
 
 
 def test_values_of_another_protocol_are_marked(root):
@@ -108,7 +109,17 @@ def _scores() -> pd.DataFrame:
     """Return the scores of a (in float32) and b (on y in bfloat16)."""
     rows = [("a", "x", "ndcg@10", 0.5, 10, "float32"), ("a", "y", "ndcg@10", 0.7, 20, "float32")]
     rows += [("b", "x", "ndcg@10", 0.6, 10, "float32"), ("b", "y", "ndcg@10", 0.1, 20, "bfloat16")]
-    return pd.DataFrame(rows, columns=aggregate.SCORE_COLUMNS)
+    return pd.DataFrame(rows, columns=tables.SCORE_COLUMNS)
+
+
+def _described(datasets: dict[str, dict[str, Any]]) -> dict[str, DatasetSummary]:
+    return {name: DatasetSummary(**keys) for name, keys in datasets.items()}
+
+
+def _grid(systems: str, **datasets: dict[str, Any]) -> GridSummary:
+    """Return the summary of a grid of systems with names of one letter."""
+    rows = tuple(datasets)
+    return GridSummary(systems=tuple(systems), rows=rows, datasets=_described(datasets), metrics=("ndcg@10",))
 
 
 def test_each_published_value_has_its_verdict():
@@ -134,41 +145,31 @@ def test_a_value_of_another_protocol_is_shown_with_its_reason_and_not_judged():
 
 
 def test_a_mean_says_what_it_is_over():
-    grid = {"rows": ["x", "y"], "systems": {"b": {}, "a": {}}, "datasets": {"x": {}, "y": {}}}
-    table = aggregate.wide(_scores(), grid, "ndcg@10")
+    grid = _grid("ba", x={}, y={})
+    table = tables.wide(_scores(), grid, "ndcg@10")
     assert list(table.columns) == ["b", "a"]
     assert list(table.index) == ["x", "y", "mean of x, y"]
     assert table.loc["mean of x, y", "a"] == pytest.approx(0.6)
-    single = aggregate.wide(_scores(), {"rows": ["x"], "systems": {"a": {}}, "datasets": {"x": {}}}, "ndcg@10")
+    single = tables.wide(_scores(), _grid("a", x={}), "ndcg@10")
     assert list(single.index) == ["x"]
 
 
 def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
     over = {"corpus": "msmarco"}
     datasets = {"msmarco": over, "trec-dl-2019": over, "a": {}, "b": {}, "both": {"mean_of": ["a", "b"]}, "c": {}}
-    assert aggregate.averaged_rows({"rows": list(datasets), "datasets": datasets}) == ["both", "c"]
-
-
-def _partial() -> dict[str, Any]:
-    """Return a grid of which one dataset, and so a mean, is not supplied."""
-    datasets = {
-        "x": {},
-        "y": {},
-        "z": {"not_supplied": "/data/z"},
-        "m": {"mean_of": ["y", "z"], "not_supplied": "/data/z"},
-    }
-    return {"rows": ["x", "y", "z", "m"], "systems": {"a": {}, "b": {}}, "datasets": datasets}
+    grid = GridSummary(systems=(), rows=tuple(datasets), datasets=_described(datasets), metrics=())
+    assert tables.averaged_rows(grid) == ["both", "c"]
 
 
 def _partial_scores() -> pd.DataFrame:
     missing = [(system, dataset, "ndcg@10", float("nan"), None, "") for system in "ab" for dataset in "zm"]
-    return pd.concat([_scores(), pd.DataFrame(missing, columns=aggregate.SCORE_COLUMNS)], ignore_index=True)
+    return pd.concat([_scores(), pd.DataFrame(missing, columns=tables.SCORE_COLUMNS)], ignore_index=True)
 
 
 def test_a_mean_without_what_is_not_supplied_says_so():
-    grid = _partial()
-    grid["datasets"]["m"].pop("mean_of")
-    table = aggregate.wide(_partial_scores(), grid, "ndcg@10")
+    absent = {"not_supplied": ("/data/z",)}
+    grid = _grid("ab", x={}, y={}, z=absent, m=absent)
+    table = tables.wide(_partial_scores(), grid, "ndcg@10")
     assert table.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
 
 
@@ -181,15 +182,15 @@ def test_what_is_not_supplied_is_never_judged():
 
 
 def test_the_best_of_a_row_is_one_that_is_there():
-    assert aggregate.shown([0.5, float("nan")]) == ["0.5000", "not supplied"]
-    assert aggregate.best("ndcg@10", ["0.5000", "not supplied"]) == "0.5000"
-    assert aggregate.best("ndcg@10", ["not supplied", "not supplied"]) == ""
+    assert tables.shown([0.5, float("nan")]) == ["0.5000", "not supplied"]
+    assert tables.best("ndcg@10", ["0.5000", "not supplied"]) == "0.5000"
+    assert tables.best("ndcg@10", ["not supplied", "not supplied"]) == ""
 
 
 @pytest.mark.parametrize("metric", ["hole@10", "hole_corpus@10"])
 def test_of_holes_the_fewest_are_best(metric):
-    assert aggregate.best(metric, ["0.8000", "0.2000"]) == "0.2000"
-    assert aggregate.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
+    assert tables.best(metric, ["0.8000", "0.2000"]) == "0.2000"
+    assert tables.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
 
 
 def _record(stage: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -204,16 +205,22 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
         "dense": [("adapt", {"precision": "float16"}), ("encode", {"precision": "float32"})],
         "hybrid": [("encode", {"precision": "float32"}), ("score", {"precision": "bfloat16"}), ("fuse", {})],
     }
-    grid: dict[str, Any] = {"systems": {}, "datasets": {}, "metrics": ["ndcg@10"]}
+    cells = []
     for system, steps in made.items():
-        grid["systems"][system] = {"made": [f"{system}/{stage}.{{dataset}}.json" for stage, _ in steps]}
         for dataset in "xy":
-            for stage, facts in steps:
-                files.write_json(f"{system}/{stage}.{dataset}.json", _record(stage, facts))
-            means = _record("evaluate", {"queries": 5, "means": {"ndcg@10": 0.5}})
-            files.write_json(paths.METRICS.format(system=system, dataset=dataset), means)
+            records = [f"{system}/{stage}.{dataset}.json" for stage, _ in steps]
+            for record, (stage, facts) in zip(records, steps, strict=True):
+                files.write_json(record, _record(stage, facts))
+            scores, per_query = f"{system}/{dataset}.json", f"{system}/{dataset}.per-query.parquet"
+            means = {"system": system, "dataset": dataset, "queries": 5, "means": {"ndcg@10": 0.5}}
+            files.write_json(scores, _record("evaluate", means))  # as 0.1.0 wrote scores
+            cells.append({"system": system, "dataset": dataset, "scores": scores, "per_query": per_query})
+            cells[-1]["records"] = records
     files.write_json("dense/encode.y.json", _record("encode", {"precision": "bfloat16"}))
-    grid["datasets"] = {name: {"corpus": name, "shards": 1} for name in "xy"} | {"both": {"mean_of": ["x", "y"]}}
+    datasets = {"x": {"corpus": "x"}, "y": {"corpus": "y"}, "both": {"mean_of": ["x", "y"]}}
+    grid = GridSummary.model_validate(
+        {"systems": [*made], "rows": ["both"], "datasets": datasets, "metrics": ["ndcg@10"], "cells": cells}
+    )
     scores = aggregate.collect_scores(grid, aggregate.cell_precisions(aggregate.read_steps(grid)))
     assert {(row.system, row.dataset): row.precision for row in scores.itertuples()} == {
         **{("bm25", dataset): "" for dataset in ("x", "y", "both")},
@@ -224,14 +231,13 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
     }
 
 
-def test_tables_name_what_was_not_computed_in_float32(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    grid = {"rows": ["x", "y"], "systems": {"a": {}, "b": {}}, "datasets": {"x": {}, "y": {}}}
-    assert aggregate.precision_note(_scores(), {**grid, "rows": ["x"]}) == ""
-    assert aggregate.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
-    assert aggregate.precision_note(_scores(), {**grid, "rows": ["y"]}) == "Computed in bfloat16: b."
-    aggregate.write_wide(_scores(), grid, "ndcg@10")
-    table = {name: Path(paths.GRID_TABLE.format(metric="ndcg@10", format=name)).read_text() for name in ("md", "tex")}
+def test_tables_name_what_was_not_computed_in_float32(tmp_path):
+    grid = _grid("ab", x={}, y={})
+    assert tables.precision_note(_scores(), _grid("ab", x={})) == ""
+    assert tables.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
+    assert tables.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
+    tables.write_wide(_scores(), grid, "ndcg@10", tmp_path)
+    table = {name: (tmp_path / f"ndcg@10.{name}").read_text() for name in ("md", "tex")}
     assert table["md"].endswith("|\n\nComputed in bfloat16: b (y).\n")
     assert "\\multicolumn{3}{l}{Computed in bfloat16: b (y).} \\\\\n\\end{tabular}" in table["tex"]
 
@@ -242,22 +248,22 @@ def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
     counted = dict.fromkeys(("empty_documents", "duplicates_dropped", "unknown_documents"), 0)
     counted |= dict.fromkeys(("queries_without_relevant", "overruled_judgements"), 0)
     counted |= dict.fromkeys(("own_documents_dropped", "same_ids_kept"), 0)
-    datasets = {name: {"corpus": name, "source": "here", "statistics": {}} for name in "xy"}
-    for name in datasets:
-        files.write_json(paths.CORPUS_MADE.format(corpus=name), _record("fetch", counted))
-        facts = {**counted, "relevant": 20, "queries": 10}
-        files.write_json(paths.DATASET_MADE.format(dataset=name), _record("fetch_dataset", facts))
+    datasets = {}
+    for name in "xy":
+        corpus, dataset = f"corpora/{name}.json", f"datasets/{name}.json"
+        files.write_json(corpus, _record("fetch", counted))
+        files.write_json(dataset, _record("fetch_dataset", {**counted, "relevant": 20, "queries": 10}))
+        datasets[name] = {"corpus": name, "source": "here", "corpus_record": corpus, "dataset_record": dataset}
     kept = published.Published(
         "a", "x", "ndcg@10", 0.4, "paper", "Table 2", "", "The run kept the query's own document."
     )
-    Path(paths.SCORES).parent.mkdir(parents=True)
-    _scores().to_csv(paths.SCORES, index=False)
-    aggregate.judge(_scores(), [kept], {"paper": 0.02}).to_csv(paths.VERDICTS, index=False)
-    aggregate.collect_costs([]).to_csv(paths.COSTS, index=False)
-    notes = [{"model": "writer", "systems": ["a", "b"], "note": "Writes other queries."}]
-    systems = {"a": {}, "b": {}}
-    grid = {"rows": ["x", "y"], "systems": systems, "datasets": datasets, "metrics": ["ndcg@10"], "notes": notes}
-    page = " ".join(report.render(grid).replace("&#39;", "'").split())
+    made = {"scores": _scores(), "verdicts": aggregate.judge(_scores(), [kept], {"paper": 0.02})}
+    for name, table in {**made, "costs": aggregate.collect_costs([])}.items():
+        tables.write(table, Path(f"{name}.csv"))
+    notes = (ModelNote(model="writer", systems=("a", "b"), note="Writes other queries."),)
+    grid = _grid("ab", **datasets).model_copy(update={"notes": notes})
+    found = [tables.read(Path(f"{name}.csv")) for name in ("scores", "verdicts", "costs")]
+    page = " ".join(report.render(grid, *found).replace("&#39;", "'").split())
     assert "0 deviate, 1 not judged, as they follow another protocol" in page
     assert "Table 2. The run kept the query's own document." in page
     assert '<td class="text other protocol">other protocol</td>' in page
