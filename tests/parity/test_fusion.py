@@ -180,10 +180,3 @@ def test_rankings_without_documents() -> None:
     assert fusion.fuse([{"q": empty}, {"q": full}], "rrf", 10)["q"].ids == ["a", "b"]
     assert fusion.fuse([{"q": empty}, {"q": empty}], "rrf", 10)["q"].ids == []
     assert fusion.fuse([{}, {}], "rrf", 10) == {}
-
-
-def test_the_querys_own_document_takes_no_rank() -> None:
-    parts = [rankings({"q": {"q": 9.0, "a": 2.0, "b": 1.0}}), rankings({"q": {"b": 5.0, "q": 4.0}})]
-    fused = fusion.fuse(parts, "rrf", 10, k=60)["q"]
-    assert fused.ids == ["b", "a"]
-    assert fused.scores.tolist() == pytest.approx([1 / 62 + 1 / 61, 1 / 61], rel=1e-6)

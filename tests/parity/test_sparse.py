@@ -174,7 +174,7 @@ def test_nan_weights_are_named(tiny_models, tmp_path):
     save_file(weights, tmp_path / "broken/model.safetensors", metadata={"format": "pt"})
     encoder = opened(SparseTextEncoder, tmp_path / "broken", {}, "float32", BUDGET)
     with pytest.raises(DataError, match="NaN or infinite values for 2 of 2 texts, first document 'd1'"):
-        check_finite(encoder.encode_documents(["ab", "cd"]), ["document 'd1'", "document 'd2'"])
+        check_finite(encoder.encode_documents(["ab", "cd"]), ["document 'd1'", "document 'd2'"], "float32")
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparta", "older"])
@@ -184,7 +184,7 @@ def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
         saved = shutil.copytree(tiny_models["dense"], tmp_path / "older") / "config_sentence_transformers.json"
         config = json.loads(saved.read_text())
         saved.write_text(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
-    with pytest.raises(DataError, match="holds a dense model"):
+    with pytest.raises(DataError, match=r"holds a dense model|is saved as a SentenceTransformer"):
         opened(SparseTextEncoder, tiny_models.get(kind, tmp_path / "older"), {}, "float32", BUDGET)
 
 
