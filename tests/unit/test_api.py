@@ -1,0 +1,100 @@
+"""What ``import beirgrid`` offers without Snakemake."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import beirgrid
+from beirgrid.core.compute import Compute
+from beirgrid.core.errors import BeirgridError, ConfigError, DataError
+from beirgrid.data import scores
+from beirgrid.data.summary import Cell, GridSummary
+from beirgrid.stages.evaluate import evaluate
+
+QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2}, "q3": {"d1": 1}}
+RUN = {"q1": {"d2": 3.0, "d1": 2.0}, "q2": {"d3": 1.0}}
+
+
+def test_importing_the_package_imports_no_library():
+    program = "import beirgrid, sys; dir(beirgrid); print({'numpy', 'torch', 'pandas', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+    assert set(beirgrid.__all__) <= set(dir(beirgrid))
+    assert all(getattr(beirgrid, name) for name in beirgrid.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'serch'"):
+        beirgrid.serch  # noqa: B018
+
+
+def _write(folder: Path) -> tuple[Path, Path]:
+    """Write run and qrels in TREC's layout, gzipped."""
+    run = "".join(f"{q} Q0 {d} 0 {s} t\n" for q, found in RUN.items() for d, s in found.items())
+    qrels = "".join(f"{q} 0 {d} {g}\n" for q, grades in QRELS.items() for d, g in grades.items())
+    for name, text in (("a.trec.gz", run), ("qrels.txt.gz", qrels)):
+        (folder / name).write_bytes(gzip.compress(text.encode()))
+    return folder / "a.trec.gz", folder / "qrels.txt.gz"
+
+
+def test_runs_of_ones_own_are_evaluated_from_files_or_in_memory(tmp_path):
+    expected = {"mrr@10": (1 / 2 + 1 + 0) / 3, "recall@1": 1 / 3}
+    assert beirgrid.evaluate_run(RUN, QRELS, list(expected)) == pytest.approx(expected)
+    assert beirgrid.evaluate_run(*_write(tmp_path), list(expected)) == pytest.approx(expected)
+    with pytest.raises(BeirgridError, match="did you mean 'ndcg'"):
+        beirgrid.evaluate_run(RUN, QRELS, ["nddcg@10"])
+
+
+def test_the_command_prints_scores_without_an_output(tmp_path, capsys):
+    run, qrels = _write(tmp_path)
+    evaluate(run=run, qrels=qrels, metrics=["mrr@10", "recall@1"])
+    assert capsys.readouterr().out == "mrr@10\t0.5000\nrecall@1\t0.3333\nqueries\t3\n"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_scores_of_a_grid_are_one_table(tmp_path):
+    run, qrels = _write(tmp_path)
+    for system in ("a", "b"):
+        output = tmp_path / f"results/metrics/{system}/x.json"
+        evaluate(run=run, qrels=qrels, metrics=["mrr@10"], system=system, dataset="x", output=output)
+    assert scores.read(output) == scores.Scores(system="b", dataset="x", queries=3, means={"mrr@10": 0.5})
+    table = beirgrid.load_scores(tmp_path)
+    assert table.to_dict("list") == {
+        **{"system": ["a", "b"], "dataset": ["x", "x"], "metric": ["mrr@10"] * 2},
+        **{"value": [0.5, 0.5], "queries": [3, 3]},
+    }
+    assert beirgrid.load_scores(tmp_path / "results").equals(table)
+    cell = Cell(system="b", dataset="x", scores=str(output), per_query="")
+    summary = GridSummary(systems=("b",), rows=("x",), datasets={}, metrics=("mrr@10",), cells=(cell,))
+    assert list(beirgrid.load_scores(summary)["system"]) == ["b"]
+    with pytest.raises(DataError, match="has no scores"):
+        beirgrid.load_scores(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"scores": {"system": "a"}}', '{"facts": {"means": {}}}'])
+def test_a_file_without_scores_is_named(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(DataError, match=r"x\.json (holds no scores|is damaged)"):
+        scores.read(tmp_path / "x.json")
+
+
+def test_exact_search_orders_by_inner_product():
+    rng = np.random.default_rng(0)
+    documents, queries = rng.standard_normal((50, 8), np.float32), rng.standard_normal((3, 8), np.float32)
+    found, rows = beirgrid.search_exact(documents, queries, depth=70)
+    exact = queries @ documents.T
+    assert (rows == np.argsort(-exact, axis=1)).all()
+    np.testing.assert_allclose(found, np.take_along_axis(exact, rows, 1), rtol=1e-5)
+
+
+def test_an_encoder_opens_by_the_keys_of_an_entry(tiny_models):
+    runtime = Compute(device="cpu", precision="float32").start()
+    encoder = beirgrid.open_encoder(str(tiny_models["dense"]), {"family": "dense", "similarity": "cosine"}, runtime)
+    vectors = encoder.encode_documents(["ab cd", "ef"])
+    assert vectors.shape == (2, encoder.dimension)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    with pytest.raises(ConfigError, match="unknown key 'poling'"):
+        beirgrid.open_encoder(tiny_models["dense"], {"family": "dense", "similarity": "dot", "poling": "cls"})

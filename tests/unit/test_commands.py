@@ -1,0 +1,161 @@
+"""The command line: options follow from functions, entries are checked, records keep the digest of settings."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beirgrid.__main__ import _COMMANDS, main
+from beirgrid.core.compute import Runtime
+from beirgrid.core.errors import DataError
+from beirgrid.data import collection, pairs, runs
+from beirgrid.stages import fuse, mine, rerank
+from beirgrid.stages.retrieve import retrieve_late_interaction
+
+
+@pytest.mark.parametrize("words", [words for words, (function, _) in _COMMANDS.items() if "stages" in function])
+def test_each_command_has_help_for_each_option(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), "--help"])
+    assert ended.value.code == 0
+    options = re.split(r"\n  (?=-)", capsys.readouterr().out)[1:]
+    assert all(re.search(r"\s{2,}\S", option) for option in options), options
+
+
+def test_the_overview_imports_no_stage():
+    program = (
+        "import sys; from beirgrid.__main__ import main\n"
+        "try: main(['--help'])\n"
+        "finally: print(sorted({'numpy', 'pydantic', 'torch', 'beirgrid.stages.fetch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip().endswith("[]")
+    assert all(words.split()[0] in done.stdout for words in _COMMANDS)
+
+
+def test_rules_give_commands_only_options_that_they_have(root, capsys):
+    """Of the options that stand in the rules' shell commands themselves."""
+    text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
+    commands = [
+        "".join(re.findall(r'f?"(.*?)"\n', block)) for block in re.findall(r"shell:\n((?:\s+f?\".*\"\n)+)", text)
+    ]
+    found = 0
+    for command in commands:
+        for words in _COMMANDS:
+            if f"beirgrid}} {words} --" in command.replace("}}", "}"):
+                with pytest.raises(SystemExit):
+                    main([*words.split(), "--help"])
+                known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+                assert set(re.findall(r"(?<= )--[a-z-]+", command)) - {"--settings"} <= known, words
+                found += 1
+    assert found > 10
+
+
+def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
+    entry = json.dumps({"source": "local", "path": str(root / "workflow/resources/demo")})
+    command = ["fetch", "corpus", "--name", "x", "--entry", entry, "--output", str(tmp_path / "x.parquet")]
+    command += ["--record", str(tmp_path / "x.json")]
+    for settings, digest in ((["--settings", "0123456789abcdef"], "0123456789abcdef"), ([], None)):
+        monkeypatch.setattr(sys, "argv", ["beirgrid", *settings, *command])
+        assert main() == 0
+        record = json.loads((tmp_path / "x.json").read_text())
+        assert record["settings_key"] == digest
+        assert record["command"] == shlex.join(["python", "-m", "beirgrid", *settings, *command])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ('{"source": "local", "path": "x", "documnets": 3}', "unknown key 'documnets'"),
+        ('{"source": "hub"}', "'hub' is not one of"),
+        ('{"source": "local"}', "needs the key 'path'"),
+        ('{"source": "local", "path": "x", "documents": "3"}', "documents: '3' should be of type integer"),
+        ("{", "the entry cannot be used"),
+    ],
+)
+def test_a_wrong_entry_is_one_message(tmp_path, capsys, entry, message):
+    arguments = ["fetch", "corpus", "--name", "x", "--entry", entry, "--output", "x.parquet", "--record", "x.json"]
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("beirgrid fetch: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_options_that_do_not_match_are_refused(tmp_path):
+    paths = {name: tmp_path / name for name in ("queries", "corpus", "output", "record")}
+    recipe = mine.MineRecipe.model_validate({"negative_depth": 5, "dense": [{"family": "dense", "similarity": "dot"}]})
+    given = {"recipe": recipe, "compute": None, **paths}
+    for files in ({}, {"checkpoints": (tmp_path,)}, {"indexes": (tmp_path,)}):
+        with pytest.raises(DataError, match="do not match: give one checkpoint for each model"):
+            mine.mine(**given, **files)
+    late = {"system": "x", "model": None, "checkpoint": tmp_path, "compute": None, "tokens": [tmp_path, tmp_path]}
+    with pytest.raises(DataError, match="--indexes names 1 indexes, --tokens 2 shards"):
+        retrieve_late_interaction(**late, **paths, indexes=(tmp_path,), candidates=5)
+    settings = {"system": "x", "runs": [tmp_path], "method": "wsum", "output": tmp_path, "record": tmp_path}
+    with pytest.raises(DataError, match="--weights has 2 numbers, --runs names 1 runs"):
+        fuse.fuse(**settings, weights=[1, 2])
+
+
+@pytest.mark.parametrize("manifest", ["typed", "of 0.1.0"])
+def test_rerank_reads_the_parts_that_the_manifest_names(tmp_path, manifest):
+    store = tmp_path / "pairs" / "fingerprint"
+    store.mkdir(parents=True)
+    pairs.write_part(store, [("q", "a"), ("q", "b")], np.array([1, 2], np.float32))
+    parts = [path.name for path in store.iterdir()]
+    settings = {"family": "cross-encoder", "precision": "float32"}
+    content = {"pairs": {"store": "pairs/fingerprint", "parts": parts, "settings": settings}}
+    if manifest == "of 0.1.0":
+        content = {"facts": {"store": "pairs/fingerprint"}, "settings": settings}
+    else:  # of another job; its scores would put a first
+        pairs.write_part(store, [("q", "a"), ("q", "c")], np.array([9, 3], np.float32))
+    (tmp_path / "first.json").write_text(json.dumps(content))
+    runs.write(tmp_path / "first.run.gz", {"q": runs.canonical("q", ["a", "b"], [2, 1])}, "first")
+    given = {"system": "x", "first_stage": tmp_path / "first.run.gz", "scores": tmp_path / "first.json"}
+    rerank.rerank(**given, output=tmp_path / "x.run.gz", record=tmp_path / "x.json")
+    assert runs.read(tmp_path / "x.run.gz")["q"].ids == ["b", "a"]
+    assert json.loads((tmp_path / "x.json").read_text())["facts"]["reranker"] == settings
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"pairs": {}}', '{"pairs": 1}', "{"])
+def test_a_file_that_is_no_manifest_is_named(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(DataError, match=r"x\.json is (no manifest|damaged)"):
+        pairs.read_manifest(tmp_path / "x.json")
+
+
+def test_training_keeps_to_its_own_gpu(monkeypatch, tmp_path):
+    """The libraries would take the first of four GPUs, and spread each batch over all."""
+    import torch
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
+    from beirgrid.encoders.training import arguments
+
+    current = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(str(device)))
+    runtime = Runtime("cuda:2", "auto", 1)
+    settings = arguments(SentenceTransformerTrainingArguments, runtime, "float32", output_dir=str(tmp_path))
+    assert (str(settings.device), settings.n_gpu, settings.train_batch_size) == ("cuda:2", 1, 8)
+    assert current[-1] == "cuda:2"
+
+
+def test_expanded_documents_do_not_need_the_whole_registry_entry(tiny_models, tmp_path):
+    rows = pa.table([["d1"], [""], ["abc def"]], schema=collection.CORPUS_SCHEMA)
+    pq.write_table(rows, tmp_path / "c.parquet")
+    arguments = ["expand", "--model", '{"family": "term-weights", "keep_terms": true}', "--device", "cpu"]
+    arguments += ["--checkpoint", tiny_models["term-weights"], "--corpus", tmp_path / "c.parquet", "--shard-size", 5]
+    arguments += ["--output", tmp_path / "0.parquet", "--record", tmp_path / "0.json", "--last"]
+    assert main([*map(str, arguments)]) == 0
+    settings = json.loads((tmp_path / "0.json").read_text())["settings"]
+    assert settings == {"family": "term-weights", "keep_terms": True, "shard": 0, "shard_size": 5}
+    assert set(pq.read_table(tmp_path / "0.parquet").to_pylist()[0]["terms"]) == {"abc", "def"}
