@@ -179,13 +179,14 @@ def test_a_change_makes_again_what_depends_on_it(finished, small_grid, tmp_path,
 
 
 # A key of one model's entry, and the jobs of which it changes the output.
-_REVISION = {"checkpoint": "example/tiny", "revision": "1" * 40}
+_REVISION = {"path": None, "checkpoint": "example/tiny", "revision": "1" * 40}
 MODEL_CHANGES = {
     "revision of a retriever": (
         "tiny-dense",
         _REVISION,
         {**_DENSE, "fetch_model": 1, "train": 1, "score": 1, "rerank": 1, "evaluate": 3},  # it is a base, too
     ),
+    "revision beside a folder": ("tiny-dense", {"checkpoint": "example/tiny", "revision": "1" * 40}, {}),
     "precision of a retriever": ("tiny-dense", {"precision": "bfloat16"}, _DENSE),
     "prompt of a retriever": ("tiny-dense", {"prompts": {"document": "passage: "}}, _DENSE),
     "prompt of its queries": (
@@ -214,7 +215,8 @@ MODEL_CHANGES = {
 @pytest.mark.parametrize(("model", "change", "expected"), MODEL_CHANGES.values(), ids=MODEL_CHANGES)
 def test_a_change_of_a_model_makes_again_what_depends_on_it(finished, small_grid, tmp_path, model, change, expected):
     models = yaml.safe_load((finished / "grid.yaml").read_text())["models"]
-    done = run(small_grid(tmp_path, models={**models, model: {**models[model], **change}}), finished, "-n")
+    entry = {key: value for key, value in {**models[model], **change}.items() if value is not None}
+    done = run(small_grid(tmp_path, models={**models, model: entry}), finished, "-n")
     assert _jobs(done.stdout) == expected, done.stdout
 
 
