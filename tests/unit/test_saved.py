@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
 
@@ -62,9 +62,9 @@ def test_a_cross_encoder_with_prompts_is_refused(tmp_path):
         saved.check_prompts("toy", folder, [])
 
 
-def _fetch(folder: Path, **entry: Any) -> None:
-    fetched = CheckpointEntry.model_validate(entry)
-    fetch.fetch_model(name="toy", entry=fetched, output=folder / "out", record=folder / "model.json")
+def _fetch(folder: Path, checkpoint: Path, *prompts: Literal["query", "document"]) -> None:
+    entry = CheckpointEntry(path=str(checkpoint))
+    fetch.fetch_model(name="toy", entry=entry, prompts=prompts, output=folder / "out", record=folder / "model.json")
 
 
 def test_a_fetched_model_with_prompts_of_its_own_is_refused(tiny_models, tmp_path):
@@ -73,9 +73,9 @@ def test_a_fetched_model_with_prompts_of_its_own_is_refused(tiny_models, tmp_pat
     folder = shutil.copytree(tiny_models["dense"], tmp_path / "dense")
     _folder(folder, QWEN)
     with pytest.raises(DataError, match="model 'toy': its checkpoint has prompts of its own"):
-        _fetch(tmp_path, path=str(folder))
+        _fetch(tmp_path, folder)
     assert not (tmp_path / "out").exists()
-    _fetch(tmp_path, path=str(folder), prompts=["query"])
+    _fetch(tmp_path, folder, "query")
 
 
 def test_another_similarity_is_refused(tmp_path):

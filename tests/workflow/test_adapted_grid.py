@@ -59,12 +59,12 @@ def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):
     done = run(grid, tmp_path, "-n")
     assert done.returncode == 0, done.stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.MULTILINE))
-    assert {name: int(counts[name]) for name in ("generate", "mine", "label", "adapt", "retrieve_faiss")} == {
+    assert {name: int(counts[name]) for name in ("generate", "mine", "label", "adapt", "retrieve_dense")} == {
         "generate": 4,
         "mine": 2,
         "label": 2,
         "adapt": 6,
-        "retrieve_faiss": 6,
+        "retrieve_dense": 6,
     }
     trained = set(re.findall(r"^Job \d+: Training (\S+)$", done.stdout, re.MULTILINE))
     assert trained == {f"{model}@{corpus}" for model in MODELS for corpus in ("one", "two")}

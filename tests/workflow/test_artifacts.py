@@ -276,9 +276,9 @@ def test_nothing_is_made_again_of_what_is_unchanged(lexical):
 @pytest.mark.parametrize(
     ("name", "rules"),
     [
-        ("corpus.jsonl", {"fetch_corpus", "fetch_dataset", "index_lucene", "retrieve_lucene", "fuse"}),
-        ("queries.jsonl", {"fetch_dataset", "retrieve_lucene", "fuse"}),
-        ("qrels/test.tsv", {"fetch_dataset", "retrieve_lucene", "fuse"}),
+        ("corpus.jsonl", {"fetch_corpus", "fetch_dataset", "index_lexical", "retrieve_lexical", "fuse"}),
+        ("queries.jsonl", {"fetch_dataset", "retrieve_lexical", "fuse"}),
+        ("qrels/test.tsv", {"fetch_dataset", "retrieve_lexical", "fuse"}),
     ],
 )
 def test_an_older_file_in_the_place_of_an_input_is_noticed(lexical, tmp_path, name, rules):
@@ -352,10 +352,10 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     ("change", "rules"),
     [
         (lambda settings: None, {}),
-        (_set_k1, {"retrieve_lucene": 1, "evaluate": 2, "fuse": 1}),
-        (_set_depth, {"retrieve_lucene": 2, "evaluate": 2, "fuse": 1}),
+        (_set_k1, {"retrieve_lexical": 1, "evaluate": 2, "fuse": 1}),
+        (_set_depth, {"retrieve_lexical": 2, "evaluate": 2, "fuse": 1}),
         (_set_constant, {"evaluate": 1, "fuse": 1}),
-        (_set_language, {"index_lucene": 2, "retrieve_lucene": 2, "evaluate": 2, "fuse": 1}),
+        (_set_language, {"index_lexical": 2, "retrieve_lexical": 2, "evaluate": 2, "fuse": 1}),
         (_set_note, {}),
     ],
 )
@@ -373,9 +373,9 @@ def test_without_metadata_records_tell_what_other_settings_made(grid, change, ru
     [
         ("corpora/c/corpus.parquet", "fetch_corpus"),
         ("datasets/c/qrels.tsv", "fetch_dataset"),
-        ("indexes/bm25-flat/c/lucene/segments_1", "index_lucene"),
-        ("runs/flat/c.run.gz", "retrieve_lucene"),
-        ("runs/flat/c.json", "retrieve_lucene"),
+        ("indexes/bm25-flat/c/lucene/segments_1", "index_lexical"),
+        ("runs/flat/c.run.gz", "retrieve_lexical"),
+        ("runs/flat/c.json", "retrieve_lexical"),
         ("metrics/fused/c.json", "evaluate"),
         ("metrics/fused/c.per-query.parquet", "evaluate"),
         ("tables/costs.csv", "aggregate"),

@@ -88,7 +88,7 @@ def test_every_artifact_says_what_made_it(finished):
     assert made["packages"]["sentence-transformers"]
     assert made["seconds"] > 0
     assert made["peak_memory_mb"] > 50
-    assert made["command"].startswith(f"BEIRGRID_SETTINGS={made['settings_key']} python -m beirgrid encode --model")
+    assert made["command"].startswith(f"python -m beirgrid --settings {made['settings_key']} encode --model")
     for system in SYSTEMS:
         assert json.loads((finished / f"results/runs/{system}/small.json").read_text())["stage"]
 
@@ -136,10 +136,17 @@ def test_snakemakes_own_report_works(finished, tmp_path):
 
 # What a change makes again, as a dry run tells it.
 _TABLES = {"aggregate": 1, "report": 1}
-_DENSE = {"encode": 3, "index_faiss": 3, "retrieve_faiss": 1, "fuse": 1, "evaluate": 2, **_TABLES}
+_DENSE = {"encode_dense": 3, "index_dense": 3, "retrieve_dense": 1, "fuse": 1, "evaluate": 2, **_TABLES}
 _ENCODED = {
-    **{"encode": 3, "encode_sparse": 3, "encode_late": 3, "index_faiss": 3, "index_impact": 3, "index_late": 3},
-    **{"retrieve_faiss": 1, "retrieve_impact": 1, "retrieve_late": 1, "fuse": 1, "evaluate": 4, **_TABLES},
+    **{
+        "encode_dense": 3,
+        "encode_sparse": 3,
+        "encode_late_interaction": 3,
+        "index_dense": 3,
+        "index_sparse": 3,
+        "index_late_interaction": 3,
+    },
+    **{"retrieve_dense": 1, "retrieve_sparse": 1, "retrieve_late_interaction": 1, "fuse": 1, "evaluate": 4, **_TABLES},
 }
 _RERANKED = {"score": 1, "rerank": 1, "evaluate": 1, **_TABLES}
 CHANGES = {
@@ -172,29 +179,30 @@ def test_a_change_makes_again_what_depends_on_it(finished, small_grid, tmp_path,
 
 
 # A key of one model's entry, and the jobs of which it changes the output.
-_REVISION = {"checkpoint": "example/tiny", "revision": "1" * 40}
+_REVISION = {"path": None, "checkpoint": "example/tiny", "revision": "1" * 40}
 MODEL_CHANGES = {
     "revision of a retriever": (
         "tiny-dense",
         _REVISION,
         {**_DENSE, "fetch_model": 1, "train": 1, "score": 1, "rerank": 1, "evaluate": 3},  # it is a base, too
     ),
+    "revision beside a folder": ("tiny-dense", {"checkpoint": "example/tiny", "revision": "1" * 40}, {}),
     "precision of a retriever": ("tiny-dense", {"precision": "bfloat16"}, _DENSE),
     "prompt of a retriever": ("tiny-dense", {"prompts": {"document": "passage: "}}, _DENSE),
     "prompt of its queries": (
         "tiny-dense",
         {"prompts": {"query": "query: "}},
-        {"retrieve_faiss": 1, "fuse": 1, "evaluate": 2, **_TABLES},
+        {"retrieve_dense": 1, "fuse": 1, "evaluate": 2, **_TABLES},
     ),
     "length of its queries": (
         "tiny-colbert",
         {"query_length": 12},
-        {"retrieve_late": 1, "evaluate": 1, **_TABLES},
+        {"retrieve_late_interaction": 1, "evaluate": 1, **_TABLES},
     ),
     "length of a dataset's queries": (
         "tiny-colbert",
         {"query_lengths": {"small": 12}},
-        {"retrieve_late": 1, "evaluate": 1, **_TABLES},
+        {"retrieve_late_interaction": 1, "evaluate": 1, **_TABLES},
     ),
     "length of a retriever": ("tiny-dense", {"max_length": 16}, _DENSE),
     "note on a retriever": ("tiny-dense", {"note": "small"}, _TABLES),
@@ -207,17 +215,18 @@ MODEL_CHANGES = {
 @pytest.mark.parametrize(("model", "change", "expected"), MODEL_CHANGES.values(), ids=MODEL_CHANGES)
 def test_a_change_of_a_model_makes_again_what_depends_on_it(finished, small_grid, tmp_path, model, change, expected):
     models = yaml.safe_load((finished / "grid.yaml").read_text())["models"]
-    done = run(small_grid(tmp_path, models={**models, model: {**models[model], **change}}), finished, "-n")
+    entry = {key: value for key, value in {**models[model], **change}.items() if value is not None}
+    done = run(small_grid(tmp_path, models={**models, model: entry}), finished, "-n")
     assert _jobs(done.stdout) == expected, done.stdout
 
 
 _CELLS = {
-    **{"retrieve_lucene": 1, "retrieve_faiss": 1, "retrieve_impact": 1, "retrieve_late": 1},
+    **{"retrieve_lexical": 1, "retrieve_dense": 1, "retrieve_sparse": 1, "retrieve_late_interaction": 1},
     **{"score": 2, "rerank": 2, "fuse": 1, "evaluate": len(SYSTEMS), **_TABLES},
 }
 _CORPUS = {
-    **{"fetch_corpus": 1, "index_lucene": 1, "encode": 2, "encode_sparse": 2, "encode_late": 2},
-    **{"index_faiss": 2, "index_impact": 2, "index_late": 2},
+    **{"fetch_corpus": 1, "index_lexical": 1, "encode_dense": 2, "encode_sparse": 2, "encode_late_interaction": 2},
+    **{"index_dense": 2, "index_sparse": 2, "index_late_interaction": 2},
 }
 
 
@@ -267,7 +276,7 @@ def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, ro
     for module in package.rglob("*.py"):
         module.write_text(module.read_text() + "\n# another line\n")
     assert jobs("-n") == {}
-    provenance = package / "provenance.py"
+    provenance = package / "core/provenance.py"
     raised = re.sub(r'"encode": (\d+)', lambda found: f'"encode": {int(found[1]) + 1}', provenance.read_text())
     provenance.write_text(raised)
     assert jobs("-n") == _ENCODED
@@ -299,4 +308,4 @@ def test_the_workflow_can_be_used_as_a_module(root, small_grid, tmp_path):
     )
     done = snakemake("-n", "--snakefile", tmp_path / "Snakefile", "--directory", tmp_path)
     assert done.returncode == 0, done.stdout
-    assert _jobs(done.stdout)["grid_encode"] == 3
+    assert _jobs(done.stdout)["grid_encode_dense"] == 3

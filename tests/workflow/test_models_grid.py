@@ -123,6 +123,6 @@ CHANGES = {
 @pytest.mark.parametrize(("prompts", "retrieved"), CHANGES.values(), ids=CHANGES)
 def test_another_prompt_makes_again_only_what_it_changes(finished, grid, tmp_path, prompts, retrieved):
     done = run(grid(tmp_path, prompts), finished, "-n")
-    jobs = dict(re.findall(r"^(encode|retrieve_faiss|evaluate) +(\d+)$", done.stdout, re.MULTILINE))
-    encoded = {"encode": "2"} if "document" in prompts else {}
-    assert jobs == {**encoded, "retrieve_faiss": str(retrieved), "evaluate": str(retrieved)}, done.stdout
+    jobs = dict(re.findall(r"^(encode_dense|retrieve_dense|evaluate) +(\d+)$", done.stdout, re.MULTILINE))
+    encoded = {"encode_dense": "2"} if "document" in prompts else {}
+    assert jobs == {**encoded, "retrieve_dense": str(retrieved), "evaluate": str(retrieved)}, done.stdout

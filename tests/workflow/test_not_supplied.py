@@ -79,7 +79,7 @@ def test_once_it_is_there_only_its_cells_are_computed(grid):
     done = run(configfile, work)
     assert done.returncode == 0, done.stdout
     assert "not supplied" not in done.stdout
-    jobs = ("fetch_corpus", "fetch_dataset", "index_lucene", "retrieve_lucene", "evaluate", "aggregate", "report")
+    jobs = ("fetch_corpus", "fetch_dataset", "index_lexical", "retrieve_lexical", "evaluate", "aggregate", "report")
     assert _jobs(done.stdout) == {**dict.fromkeys(jobs, 1), "all": 1, "total": len(jobs) + 1}
     scores = {row["dataset"]: row for row in _rows(work / "results/tables/scores.csv") if row["metric"] == "ndcg@10"}
     values = {name: float(row["value"]) for name, row in scores.items()}

@@ -37,7 +37,7 @@ def test_a_finished_grid(finished):
 def test_what_failed_is_shown_with_its_log_and_the_rest_goes_on(small_grid, finished, tmp_path):
     configfile = small_grid(tmp_path, grid={"systems": ["bm25-flat", "tiny", "fused"], "datasets": ["small"]})
     broken = tmp_path / "results/datasets/small/queries.parquet"
-    failed = run(configfile, tmp_path, "--keep-going", "--until", "index_lucene", "fetch_dataset", "index_faiss")
+    failed = run(configfile, tmp_path, "--keep-going", "--until", "index_lexical", "fetch_dataset", "index_dense")
     assert failed.returncode == 0, failed.stdout
     index = tmp_path / "results/indexes/bm25-flat/small/lucene"
     for path in index.iterdir():
@@ -49,7 +49,7 @@ def test_what_failed_is_shown_with_its_log_and_the_rest_goes_on(small_grid, fini
     assert screen.startswith("ended, not everything is done, after")
     assert _row(screen, "small")[1:] == ["x", "#", "x"]
     told = screen[screen.index("Failed, 1:") :].splitlines()
-    assert told[1].strip() == "retrieve_lucene bm25-flat small: logs/retrieve/bm25-flat/small.log"
+    assert told[1].strip() == "retrieve_lexical bm25-flat small: logs/retrieve/bm25-flat/small.log"
     assert len(told) > 2
     assert told[-1].strip() == (tmp_path / "logs/retrieve/bm25-flat/small.log").read_text().splitlines()[-1].strip()
 

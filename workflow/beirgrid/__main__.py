@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         args = _parser().parse_args(arguments)  # compares artifacts with their records
-        provenance.use_settings(args.settings)
+        provenance.use_command(arguments, args.settings)
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
         call(args)
     except BeirgridError as error:

@@ -10,7 +10,7 @@ for step in TRAINING_STEPS:
             result=directory(step.output) if step.folder else step.output,
             record=step.record,
         params:
-            **settings.neural(step.stage, recipe=entries.training_step(step.stage)),
+            **settings.neural(step.stage, recipe=entries.training_step(step.stage), **step.settings),
             stage=lambda w, output, step=step: step.stage,
             options=lambda w, input, threads, step=step: in_file(
                 *inputs.training_options(step.stage, w, threads)

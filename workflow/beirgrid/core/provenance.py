@@ -10,9 +10,8 @@ import os
 import platform
 import resource
 import shlex
-import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -22,7 +21,8 @@ from . import files
 from .errors import DataError
 from .version import __version__
 
-# Digest of the settings that the running command was started with (``python -m beirgrid --settings``).
+# Words of the running command, and the digest of the settings that it was started with (``--settings``).
+_COMMAND: ContextVar[Sequence[str]] = ContextVar("command", default=())
 _SETTINGS: ContextVar[str | None] = ContextVar("settings", default=None)
 
 # Files of at most this many bytes are compared by SHA-256, larger files by size alone.
@@ -85,9 +85,14 @@ def _peak_memory_mb() -> float:
     return round((own + child) / 1024, 1)
 
 
-def use_settings(digest: str | None) -> None:
-    """Let records keep the digest of the settings that this command was started with."""
-    _SETTINGS.set(digest)
+def use_command(words: Sequence[str], settings: str | None) -> None:
+    """Let records keep this command, with the lines of ``@file`` in its place, and the digest of its settings."""
+    _COMMAND.set([line for word in words for line in (_lines(word[1:]) if word.startswith("@") else [word])])
+    _SETTINGS.set(settings)
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
 
 
 @contextmanager
@@ -114,7 +119,7 @@ def record(
     started = time.monotonic()
     yield facts
     seconds = time.monotonic() - started
-    command = shlex.join(["python", "-m", "beirgrid", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "beirgrid", *_COMMAND.get()])
     files.write_json(
         path,
         {

@@ -59,10 +59,10 @@ class Commands:
         return {**values, "beirgrid": lambda wildcards, output: self.start(rule, wildcards)}
 
     def neural(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
-        """Return the params of a rule that runs a model: its precision, and where the model runs."""
+        """Return the params of a rule that runs a model: its precision, if not its own that of all, and its device."""
         config = self.grid.config
         options = ["--device", config.device, "--batch-tokens", config.encode.batch_tokens.model_dump_json()]
-        params = self(rule, stage, **values, precision=config.encode.precision)
+        params = self(rule, stage, **{"precision": config.encode.precision, **values})
         return params | {"compute": lambda wildcards, output: options}
 
     def fetch(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:

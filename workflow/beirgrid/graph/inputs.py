@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +226,10 @@ SHARD_STEPS = (
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One step of training a model: its stage, what it does, what it leaves, and the recipes that it belongs to."""
+    """One step of training a model: its stage, what it does, what it leaves, and the recipes that it belongs to.
+
+    ``settings`` are params that it has whatever the configuration says.
+    """
 
     stage: str
     purpose: str
@@ -234,10 +237,19 @@ class TrainingStep:
     record: str
     recipes: tuple[str, ...]
     folder: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 TRAINING_STEPS = (
-    TrainingStep("train", "Training", paths.CHECKPOINT, paths.MODEL_RECORD, ("cross-encoder",), folder=True),
+    TrainingStep(
+        "train",
+        "Training",
+        paths.CHECKPOINT,
+        paths.MODEL_RECORD,
+        ("cross-encoder",),
+        folder=True,
+        settings={"precision": "auto"},  # encode.precision is that of models that are only used
+    ),
     TrainingStep(
         "generate",
         "Writing training queries for",

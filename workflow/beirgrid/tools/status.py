@@ -305,7 +305,7 @@ def _advice() -> str:
         return str(error)
     if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
         return "The run left its lock: give the same command with --unlock, then without. The grid goes on from there"
-    return "Execution it again: the grid goes on from there"
+    return "Run it again: the grid goes on from there"
 
 
 def _stages(current: Execution) -> Iterator[str]:
