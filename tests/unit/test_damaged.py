@@ -219,9 +219,9 @@ def test_names_with_dots_find_their_record(tmp_path):
 @pytest.fixture
 def asked():
     """Records are of the settings ``asked``."""
-    provenance.use_settings("asked")
+    provenance.use_command([], "asked")
     yield
-    provenance.use_settings(None)
+    provenance.use_command([], None)
 
 
 @pytest.mark.usefixtures("asked")
