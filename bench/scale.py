@@ -3,9 +3,10 @@
     bench/scale.py [corpus] [vectors] [tokens] [texts] [--folder FOLDER] [--sizes SMALL LARGE]
 
 ``corpus`` runs a grid over synthetic documents (200,000 and 1,000,000) with random-weight models, in shards of
-100,000. ``vectors`` runs ``index faiss`` on random vectors (1,000,000 and 10,000,000 of 64 dimensions), a shard of
-500,000 after the other, then ``retrieve faiss`` on all. ``tokens`` does the same with ``index late`` and ``retrieve
-late`` for documents (100,000 and 1,000,000) of 10 token vectors of 32 dimensions, a shard of 50,000 after the other.
+100,000. ``vectors`` runs ``index dense`` on random vectors (1,000,000 and 10,000,000 of 64 dimensions), a shard of
+500,000 after the other, then ``retrieve dense`` on all. ``tokens`` does the same with ``index late-interaction`` and
+``retrieve late-interaction`` for documents (100,000 and 1,000,000) of 10 token vectors of 32 dimensions, a shard of
+50,000 after the other.
 ``texts`` encodes, expands and scores 20 documents of 1,000 and of 100,000 words with a random-weight model of each
 family, for 5 queries as long.
 What is printed comes from the records beside the
@@ -150,7 +151,7 @@ def vectors(folder: Path, number: int) -> Records:
         made = shard.with_suffix(".json")
         call("beirgrid", "index", "dense", "--vectors", embeddings, "--output", shard, "--record", made)
         embeddings.unlink()
-    retrieve(folder, "faiss", {"family": "dense", "similarity": "dot"}, "--shards", *shards)
+    retrieve(folder, "dense", {"family": "dense", "similarity": "dot"}, "--indexes", *shards)
     return records(results)
 
 
@@ -162,7 +163,8 @@ def tokens(folder: Path, number: int) -> Records:
     for shard, index in zip(shards, indexes, strict=True):
         made = index.with_suffix(".json")
         call("beirgrid", "index", "late-interaction", "--vectors", shard, "--output", index, "--record", made)
-    retrieve(folder, "late", {"family": "late-interaction"}, "--shards", *shards, "--indexes", *indexes)
+    files = ("--tokens", *shards, "--indexes", *indexes, "--candidates", "100")
+    retrieve(folder, "late-interaction", {"family": "late-interaction"}, *files)
     return records(results)
 
 
