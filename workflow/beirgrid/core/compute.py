@@ -118,9 +118,9 @@ class Runtime:
         """
         import torch
 
-        wanted = precision or self.precision
-        if wanted != "auto":
-            return wanted
+        asked = precision or self.precision
+        if asked != "auto":
+            return asked
         if self.kind == "cuda":
             with torch.cuda.device(self.device):
                 return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"

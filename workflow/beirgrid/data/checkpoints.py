@@ -128,7 +128,7 @@ def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
 
     try:
         shutil.copytree(folder, target, dirs_exist_ok=True, ignore=ignored)
-    except shutil.Error as error:  # one error made of those of each file: tell the first
+    except shutil.Error as error:  # one error for all files: report the first
         source, destination, reason = error.args[0][0]
         if os.strerror(errno.ENOSPC) in str(reason):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), destination) from error

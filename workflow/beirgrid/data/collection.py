@@ -62,8 +62,8 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
             rows = file.metadata.row_group(group).num_rows
             if first < stop and first + rows > start:
                 table = file.read_row_group(group)
-                wanted = table.slice(max(start - first, 0), min(stop, first + rows) - max(start, first))
-                columns = [wanted[name].to_pylist() for name in CORPUS_SCHEMA.names]
+                part = table.slice(max(start - first, 0), min(stop, first + rows) - max(start, first))
+                columns = [part[name].to_pylist() for name in CORPUS_SCHEMA.names]
                 yield [Document(*row) for row in zip(*columns, strict=True)]
             first += rows
 
@@ -137,8 +137,8 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
 
 def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
     """Return those of ``ids`` that the corpus has."""
-    wanted = pa.array(sorted(ids), pa.string())
-    return {found for _, group in _id_groups(corpus) for found in group.filter(pc.is_in(group, wanted)).to_pylist()}
+    chosen = pa.array(sorted(ids), pa.string())
+    return {found for _, group in _id_groups(corpus) for found in group.filter(pc.is_in(group, chosen)).to_pylist()}
 
 
 def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
@@ -153,10 +153,10 @@ def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
 
 def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
     """Yield the documents with the given ids, in row order, scanning the corpus once, a row group at a time."""
-    wanted = pa.array(sorted(ids), pa.string())
+    chosen = pa.array(sorted(ids), pa.string())
     with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
-            mask = pc.is_in(file.read_row_group(group, columns=["_id"])["_id"], wanted)
+            mask = pc.is_in(file.read_row_group(group, columns=["_id"])["_id"], chosen)
             if pc.any(mask).as_py():
                 table = file.read_row_group(group).filter(mask)
                 for batch in table.select(CORPUS_SCHEMA.names).to_batches(PICKED):

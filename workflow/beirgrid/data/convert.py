@@ -47,13 +47,13 @@ def _convert(folder: Path, names: list[str]) -> None:
     """Convert the one file, or the shards, that hold the weights in a folder."""
     index = folder / "pytorch_model.bin.index.json"
     listed = _listed(index) if index.is_file() else {}
-    wanted = sorted(set(listed.values())) or ["pytorch_model.bin"]
-    if missing := [name for name in wanted if name not in names]:
+    expected = sorted(set(listed.values())) or ["pytorch_model.bin"]
+    if missing := [name for name in expected if name not in names]:
         raise SystemExit(f"the checkpoint lacks {missing[0]}" + f", which {index.name} lists" * bool(listed))
     from safetensors.torch import save_file
 
     weight_map: dict[str, str] = {}
-    for name in wanted:
+    for name in expected:
         weights = _load(folder / name)
         if _HEAD[0] in weights:
             weights = _without_head(folder, weights)

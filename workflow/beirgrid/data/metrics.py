@@ -114,9 +114,9 @@ def evaluate(
 
     names = {metric: f"{_RANX[metric.name] or 'hits'}@{metric.k}" for metric in metrics}
     # ranx 0.3.21 fails on a list of one metric with return_mean=False; hits@1 makes it two.
-    wanted = sorted({*names.values(), "hits@1", "hits@2"})
+    asked = sorted({*names.values(), "hits@1", "hits@2"})
     scores: dict[str, np.ndarray] = (
-        ranx.evaluate(judged, retrieved, wanted, return_mean=False) if qrels else {name: np.zeros(0) for name in wanted}
+        ranx.evaluate(judged, retrieved, asked, return_mean=False) if qrels else {name: np.zeros(0) for name in asked}
     )
 
     judged_at_all = set().union(*qrels)

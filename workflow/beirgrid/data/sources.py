@@ -305,13 +305,13 @@ def _hub_rows(
                 "so it is not in BEIR, NanoBEIR, MTEB or BRIGHT layout"
             )
         splits = datasets.load_dataset(identifier, name, revision=revision)
-        wanted = next((key for key in (split, name) if key in splits), None)
+        chosen = next((key for key in (split, name) if key in splits), None)
         # Queries and documents often have one split, whatever its name; qrels must have the one asked for.
-        if wanted is None and (len(splits) > 1 or name in ("qrels", "default", "examples")):
+        if chosen is None and (len(splits) > 1 or name in ("qrels", "default", "examples")):
             raise DataError(
                 f"{identifier}: its configuration {name!r} has no split {split or name!r} (it has {', '.join(splits)})"
             )
-        rows = splits[wanted or next(iter(splits))]
+        rows = splits[chosen or next(iter(splits))]
         number = 0
         for batch in rows.iter(1000):
             for values in zip(*batch.values(), strict=True):

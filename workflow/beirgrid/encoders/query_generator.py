@@ -60,22 +60,22 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
         for batch in token_batches([len(pieces) * min(per_text, AT_ONCE) for pieces in ids], self.budget):
             rows = [written[i] for i in batch]
             for start in range(0, per_text, AT_ONCE):
-                wanted = range(start, min(start + AT_ONCE, per_text))
-                queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], wanted, seed)
-                for row, first in zip(rows, range(0, len(queries), len(wanted)), strict=True):
-                    found[row] += queries[first : first + len(wanted)]
+                places = range(start, min(start + AT_ONCE, per_text))
+                queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], places, seed)
+                for row, first in zip(rows, range(0, len(queries), len(places)), strict=True):
+                    found[row] += queries[first : first + len(places)]
             if progress:
                 progress.add(len(rows))
         return found
 
-    def _sample(self, ids: list[list[int]], texts: list[str], wanted: range, seed: int) -> list[str]:
-        """Return the wanted ones of the queries of each text of a batch, one text after the other."""
+    def _sample(self, ids: list[list[int]], texts: list[str], places: range, seed: int) -> list[str]:
+        """Return the queries at some places of each text's queries, one text of the batch after the other."""
         import torch
 
-        numbers = np.concatenate([random_numbers(seed, text, wanted.stop)[wanted.start :] for text in texts])
+        numbers = np.concatenate([random_numbers(seed, text, places.stop)[places.start :] for text in texts])
         draw = Draw(
             torch.from_numpy(numbers).to(self.runtime.device),
-            [f"{text[:60]!r}" for text in texts for _ in wanted],
+            [f"{text[:60]!r}" for text in texts for _ in places],
             self.entry.top_k,
             self.entry.top_p,
             self.precision,
@@ -85,7 +85,7 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
                 **self.padded(ids),
                 do_sample=True,
                 top_k=0,
-                num_return_sequences=len(wanted),
+                num_return_sequences=len(places),
                 max_new_tokens=QUERY_LENGTH,
                 logits_processor=[draw],
             )

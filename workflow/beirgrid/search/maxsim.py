@@ -3,8 +3,8 @@
 A document's score is the sum over query tokens of the largest dot product with a token of the document
 (Khattab and Zaharia, 2020). The token vectors of a shard are a folder with ``vectors.npy`` (float16
 [tokens, dimension], documents one after another) and ``offsets.npy`` (int64 [documents + 1]: document i has
-the rows offsets[i] to offsets[i + 1]). Vectors are read where they are wanted, and indexes are mapped one after
-another: memory follows the index of a shard.
+the rows offsets[i] to offsets[i + 1]). Vectors are read from disk when they are needed, and indexes are mapped one
+after another: memory follows the index of a shard.
 """
 
 from __future__ import annotations
