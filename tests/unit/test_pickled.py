@@ -25,6 +25,8 @@ from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.data import checkpoints, convert
 from beirgrid.graph.grid import Grid
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.params import Params
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
@@ -342,14 +344,14 @@ def grid(tmp_path, monkeypatch) -> Callable[[], Grid]:
         "grid": {"systems": ["toy"], "datasets": ["small"]},
         "metrics": ["ndcg@10"],
     }
-    return lambda: Grid(config.load(raw), raw)
+    return lambda: Grid(config.load(raw))
 
 
 def test_a_lock_file_that_appears_reruns_nothing(grid, hub, tmp_path):
     commit = hub.commit("some/model", {**OTHERS, "model.safetensors": b"weights"})
-    before = grid().fetch_entry("toy")
+    before = Params(grid(), Inputs(grid())).checkpoint("toy")
     assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == commit
-    assert grid().fetch_entry("toy") == before
+    assert Params(grid(), Inputs(grid())).checkpoint("toy") == before
 
 
 def test_a_lock_file_of_another_commit_than_was_fetched_is_refused(grid, hub, tmp_path):
