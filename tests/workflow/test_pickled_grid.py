@@ -20,7 +20,7 @@ PICKLED = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_grid_of_pickled_models_is_made_once(tiny_models, tmp_path, monkeypatch):
     """The lock file that the first run leaves, and branches that move on, rerun nothing."""
     collection(tmp_path / "small")
