@@ -66,7 +66,7 @@ def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):
         "adapt": 6,
         "retrieve_dense": 6,
     }
-    trained = set(re.findall(r"^Job \d+: Training (\S+)$", done.stdout, re.MULTILINE))
+    trained = set(re.findall(r"^Job \d+: Adapting (\S+)$", done.stdout, re.MULTILINE))
     assert trained == {f"{model}@{corpus}" for model in MODELS for corpus in ("one", "two")}
 
 
@@ -86,7 +86,7 @@ def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neur
     unnamed = tmp_path / "checkout"
     shutil.copytree(ROOT, unnamed, symlinks=True, ignore=shutil.ignore_patterns(".*", "results", "logs", "tests"))
     for rules in (unnamed / "workflow/rules").glob("*.smk"):
-        rules.write_text(re.sub(r"    message:\n.*\n", "", rules.read_text()))
+        rules.write_text(re.sub(r"^ +message:\n.*\n", "", rules.read_text(), flags=re.MULTILINE))
     arguments = ["-n", "--profile", "slurm", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml"]
     done = snakemake(*arguments, cwd=unnamed)
     assert done.returncode == 0, done.stdout
