@@ -94,5 +94,5 @@ def test_the_papers_grid_has_its_ten_systems_and_nineteen_datasets(root):
     for name in ("datasets", "systems", "config", "grids/paper"):
         merged.update(yaml.safe_load((root / f"config/{name}.yaml").read_text()))
     config = load(merged)
-    assert len(config.grid_systems) == 10
-    assert len(config.grid_datasets) == 19
+    assert len(config.grid.systems) == 10
+    assert len(config.grid.datasets) == 19
