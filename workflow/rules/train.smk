@@ -29,6 +29,6 @@ for step in TRAINING_STEPS:
         name:
             step.stage
         shell:
-            "{params.beirgrid} {params.stage} --recipe {params.recipe:q} {params.options:q}"
+            "{params.beirgrid} {params.stage:q} --recipe {params.recipe:q} {params.options:q}"
             " {params.compute:q} --precision {params.precision:q}"
             " --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"
