@@ -36,7 +36,7 @@ for step in SHARD_STEPS:
         group:
             nodes.group(step.rule)
         shell:
-            "{params.beirgrid} {params.stage} --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+            "{params.beirgrid} {params.stage:q} --model {params.entry:q} --checkpoint {input.checkpoint:q}"
             " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q}"
             " {params.last:q} --precision {params.precision:q} {params.compute:q}"
             " --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"
