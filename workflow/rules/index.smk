@@ -63,5 +63,5 @@ for family in RETRIEVERS.values():
         group:
             nodes.group(f"index_{family.rule}")
         shell:
-            "{params.beirgrid} index {params.family} --vectors {input.vectors:q}"
+            "{params.beirgrid} index {params.family:q} --vectors {input.vectors:q}"
             " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"

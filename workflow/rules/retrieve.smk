@@ -77,7 +77,7 @@ for family in RETRIEVERS.values():
         group:
             nodes.group(f"retrieve_{family.rule}")
         shell:
-            "{params.beirgrid} retrieve {params.family} --system {wildcards.system:q}"
+            "{params.beirgrid} retrieve {params.family:q} --system {wildcards.system:q}"
             " --model {params.entry:q} --checkpoint {input.checkpoint:q} --corpus {input.corpus:q}"
             " --indexes {params.search:q} --queries {input.queries:q}"
             " --depth {params.depth:q} --precision {params.precision:q} {params.compute:q}"
