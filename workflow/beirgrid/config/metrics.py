@@ -7,7 +7,19 @@ from typing import NamedTuple
 
 from ..core.errors import BeirgridError, nearest
 
-NAMES = ("ndcg", "ndcg_burges", "recall", "recall_cap", "mrr", "map", "p", "success", "hole", "hole_corpus")
+NAMES = (
+    "ndcg",
+    "ndcg_burges",
+    "ndcg_judged",
+    "recall",
+    "recall_cap",
+    "mrr",
+    "map",
+    "p",
+    "success",
+    "hole",
+    "hole_corpus",
+)
 # The metrics of which less is better.
 LOWER_IS_BETTER = ("hole", "hole_corpus")
 
