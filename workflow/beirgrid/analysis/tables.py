@@ -17,81 +17,10 @@ import pandas as pd
 from ..config import metrics as metric_names
 from ..core import files
 from ..core.errors import DataError, quoted
+from ..data.answers import ACROSS_COLUMNS, GROUP_COLUMNS, PAIR_COLUMNS, SIGNIFICANCE_COLUMNS
 from . import across as over_datasets
 from . import significance
 
-SIGNIFICANCE_COLUMNS = [
-    "dataset",
-    "metric",
-    "queries",
-    "system",
-    "mean",
-    "low",
-    "high",
-    "baseline",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "p_randomisation",
-    "exact",
-    "p_holm",
-    "p_t",
-    "p_t_holm",
-    "effect",
-    "effect_low",
-    "effect_high",
-    "note",
-]
-PAIR_COLUMNS = [
-    "dataset",
-    "metric",
-    "queries",
-    "system",
-    "other",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "p_randomisation",
-    "exact",
-    "p_holm",
-    "p_tukey",
-    "p_t",
-    "p_t_holm",
-    "effect",
-    "effect_low",
-    "effect_high",
-]
-GROUP_COLUMNS = ["dataset", "metric", "system", "mean", "best", "in_best_group", "p_tukey"]
-ACROSS_COLUMNS = [
-    "metric",
-    "over",
-    "datasets",
-    "names",
-    "system",
-    "mean",
-    "low_queries",
-    "high_queries",
-    "low_datasets",
-    "high_datasets",
-    "mean_rank",
-    "borda",
-    "baseline",
-    "change",
-    "difference",
-    "difference_low_queries",
-    "difference_high_queries",
-    "difference_low_datasets",
-    "difference_high_datasets",
-    "wins",
-    "ties",
-    "losses",
-    "p_t",
-    "p_sign",
-    "own_zero_shot_mean",
-    "own_zero_shot_datasets",
-    "trained_on",
-    "note",
-]
 # What a mean is over: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"
 

@@ -73,10 +73,15 @@ def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
         temporary.rename(target)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text as UTF-8, atomically."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(text.encode())
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager

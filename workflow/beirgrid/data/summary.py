@@ -58,10 +58,16 @@ class ModelNote(Entry):
 class GridSummary(Entry):
     """A grid: everything that its tables and its report show, and the files that hold the numbers."""
 
+    name: str = Field("grid", description="Name of the grid, and of its folder in results/grids/.")
     systems: Texts = Field(description="Columns, in order.")
     rows: Texts = Field(description="Rows, in order: datasets and means.")
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of means.")
     metrics: Texts = Field(description="Metrics, name@k.")
+    baseline: str = Field("", description="System that the others are compared with, if there is one.")
+    seed: int = Field(0, description="Seed of the random numbers behind intervals and tests.")
+    trained_on: dict[str, Texts] = Field(
+        {}, description="System to the rows that its models, or those that they learned from, were trained on."
+    )
     tolerances: dict[str, float] = Field({}, description="Tolerance by class of published values.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
