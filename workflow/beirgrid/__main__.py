@@ -47,6 +47,7 @@ _COMMANDS = {
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
     "report": ("stages.report:report", "write the report of a grid"),
+    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses out of a grid's own runs"),
     "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }

@@ -40,7 +40,8 @@ def evaluate_run(
             scores the larger document id comes first, as in trec_eval.
         qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
             relevant.
-        metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole or hole_corpus.
+        metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole or
+            hole_corpus.
 
     Returns:
         the mean by the name of the metric.
