@@ -18,6 +18,11 @@ EFFICIENCY_COLUMNS = [
     "peak_memory_mb",
     "device",
 ]
+# Costs that a mean is held against, and what they are.
+COSTS = {
+    "index_bytes": "size of the indexes, bytes",
+    "query_ms": "search time of a query in a batch, milliseconds",
+}
 # Stages that make the index of a corpus, in which models read its documents or not.
 _INDEXING = ("expand", "encode", "index")
 
@@ -54,6 +59,28 @@ def efficiency(costs: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS)
+
+
+def trade_offs(efficiency: pd.DataFrame, against: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the mean of a metric beside what it costs, a row per system.
+
+    Args:
+        efficiency: what ``efficiency`` returns.
+        against: means over the datasets, as ``standings.against_baseline`` returns them.
+        metric: name of the metric.
+
+    Returns:
+        columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together, ``query_ms``
+        on average; and for each of the two, whether the system is on the Pareto front.
+    """
+    costs = efficiency.groupby("system", sort=False).agg(
+        index_bytes=("index_bytes", lambda sizes: sizes.sum(min_count=1)), query_ms=("query_ms", "mean")
+    )
+    means = against.loc[against["metric"] == metric, ["system", "metric", "mean", "datasets"]]
+    table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
+    for cost in COSTS:
+        table[f"{cost}_front"] = on_front(table[cost], table["mean"])
+    return table
 
 
 def on_front(cost: pd.Series, value: pd.Series) -> pd.Series:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 
-from ..analysis import contrasts, depth, efficiency, holes, lengths, standings, vocabulary
+from ..analysis import contrasts, depth, efficiency, figures, holes, lengths, standings, vocabulary
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..core import files, paths, provenance
 from ..core.progress import Progress
@@ -27,6 +27,7 @@ TABLES = (
     "standings",
     "against_baseline",
     "efficiency",
+    "trade_offs",
     "holes",
     "depth",
     "lengths",
@@ -69,18 +70,20 @@ def analyse(
         DataError: an input is missing or damaged.
     """
     folder = output / "tables"
-    outputs = [*(folder / f"{name}.csv" for name in TABLES), folder / CONTRASTS]
+    outputs = [*(folder / f"{name}.csv" for name in TABLES), folder / CONTRASTS, output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
         answers = read_answers(folder)
         cells = list(_finished(grid))
         found = _of_datasets(grid, cells)
         vocabularies = _vocabularies(grid)
         overlap = vocabulary.overlaps(vocabularies)
+        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(answers.costs)
         tables = {
             **found.tables,
             "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
-            "against_baseline": standings.against_baseline(answers.across),
-            "efficiency": efficiency.efficiency(answers.costs),
+            "against_baseline": against,
+            "efficiency": costs,
+            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0]),
             "overlap": overlap,
             "vocabulary": vocabulary.described(vocabularies),
             "map": vocabulary.places(overlap, grid.seed),
@@ -88,7 +91,35 @@ def analyse(
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", tables[name].to_csv(index=False, lineterminator="\n"))
         files.write_json(folder / CONTRASTS, found.contrasts)
-        facts["cells"] = len(cells)
+        drawn = draw(grid, tables)
+        figures.write(drawn, output / "figures")
+        facts.update(cells=len(cells), figures=list(drawn))
+
+
+def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
+    """Return the figures of a grid by their names: those for which it has data."""
+    metric = grid.metrics[0]
+    against, holes, measured = tables["against_baseline"], tables["holes"], tables["lengths"]
+    histogram, costs = tables["length_histogram"], tables["trade_offs"]
+    with figures.style():
+        drawn: dict[str, figures.Drawn | None] = {}
+        if against["wins"].notna().any():
+            drawn["wins"] = figures.wins(against, metric)
+        for cost, label in efficiency.COSTS.items():
+            if (costs[cost] > 0).any():
+                drawn[f"mean_against_{cost}"] = figures.trade_off(costs, cost, label, metric)
+        if len(tables["depth"]):
+            drawn["depth"] = figures.depth_curves(tables["depth"])
+        if len(holes):
+            drawn |= {"holes": figures.hole_rates(holes), "ndcg_judged": figures.judged_only(holes)}
+            drawn["lengths_retrieved"] = figures.retrieved_lengths(measured, histogram)
+            drawn["lengths_similarity"] = figures.similarity_lengths(measured, histogram)
+            drawn["lengths_judged"] = figures.judged_lengths(measured, histogram)
+        if len(tables["overlap"]):
+            drawn["overlap"] = figures.overlap_heatmap(tables["overlap"])
+            domains = {name: entry.domain for name, entry in grid.datasets.items()}
+            drawn["overlap_map"] = figures.overlap_map(tables["map"], domains)
+    return {name: found for name, found in drawn.items() if found}
 
 
 class Found(NamedTuple):
