@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -118,3 +119,18 @@ def test_what_was_counted_is_described(tmp_path):
     table = vocabulary.described({"five": vocabulary.count_words([write(tmp_path / "c", corpus)])})
     expected = slow_count(corpus)
     assert table.to_numpy().tolist() == [["five", len(expected), expected.total(), 0.0]]
+
+
+def test_the_overlap_of_real_collections(real, tmp_path):
+    corpora = {}
+    for name in ("scifact", "cranfield"):
+        rows = [json.loads(line) for line in (real / name / "corpus.jsonl").open(encoding="utf-8")]
+        corpora[name] = [(row.get("title", ""), row["text"]) for row in rows]
+    counted = {
+        name: vocabulary.count_words([write(tmp_path / name, corpus, 1000)], held=100_000)
+        for name, corpus in corpora.items()
+    }
+    slow = {name: slow_count(corpus) for name, corpus in corpora.items()}
+    assert {name: found.total for name, found in counted.items()} == {n: c.total() for n, c in slow.items()}
+    similarity = vocabulary.overlaps(counted)["similarity"].iloc[0]
+    assert similarity == pytest.approx(slow_similarity(*slow.values()), abs=1e-9)

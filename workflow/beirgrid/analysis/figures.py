@@ -134,7 +134,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
         label: what the cost is, with its unit.
         metric: name of the metric.
     """
-    from matplotlib.ticker import EngFormatter, NullFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)
     front = on_front(points[cost], points["mean"])
@@ -145,6 +145,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     for system, x, y in points[["system", cost, "mean"]].itertuples(index=False):
         axis.annotate(system, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.margins(x=0.15, y=0.1)
