@@ -42,7 +42,10 @@ def slow_count(collection: list[tuple[str, str]]) -> Counter[str]:
 
 
 def slow_similarity(first: Counter[str], second: Counter[str]) -> float:
-    of_first, of_second = ({word: n / sum(c.values()) for word, n in c.items()} for c in (first, second))
+    of_first, of_second = (
+        {word: n / total for word, n in counts.items()}
+        for counts, total in ((first, first.total()), (second, second.total()))
+    )
     union = of_first.keys() | of_second.keys()
     low = sum(min(of_first.get(word, 0), of_second.get(word, 0)) for word in union)
     return low / sum(max(of_first.get(word, 0), of_second.get(word, 0)) for word in union)
