@@ -32,4 +32,5 @@ JOBS = {
     "label": {"model": "gpl@scifact"},
     "aggregate": {},
     "report": {},
+    "analyses": {},
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import random
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -25,14 +28,13 @@ SYSTEMS = ("bm25", "dense", "bm25+ce")
 METRIC = "ndcg@10"
 
 
-def write_records(system: str, dataset: str, stage: str, settings: dict) -> None:
-    record = {"stage": stage, "settings": settings, "facts": {}, "seconds": 1, "peak_memory_mb": 1}
-    Path(paths.RUN_RECORD.format(system=system, dataset=dataset)).write_text(json.dumps(record))
+def write_record(path: str | Path, stage: str, settings: dict, **results: Any) -> None:
+    record = {"stage": stage, "settings": settings, "facts": {}, "seconds": 1, "peak_memory_mb": 1, **results}
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(record))
 
 
 def write_run(system: str, dataset: str, scores: Scores) -> None:
-    import gzip
-
     path = Path(paths.RUN.format(system=system, dataset=dataset))
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{q} Q0 {d} 1 {score} t\n" for q, found in scores.items() for d, score in found.items()]
@@ -104,22 +106,28 @@ class Grid:
         for system in SYSTEMS:
             write_run(system, name, self.runs[system, name])
             self.write_scores(system, name)
-        write_records("bm25", name, "retrieve", {"fields": "flat"})
-        write_records("dense", name, "retrieve", {"similarity": "cosine"})
-        write_records("bm25+ce", name, "rerank", {"depth": 15})
+        for system, stage, settings in (
+            ("bm25", "retrieve", {"fields": "flat"}),
+            ("dense", "retrieve", {"similarity": "cosine"}),
+            ("bm25+ce", "rerank", {"depth": 15}),
+        ):
+            write_record(paths.RUN_RECORD.format(system=system, dataset=name), stage, settings)
         store = Path(f"results/pairs/ce/{name}/store")
         store.mkdir(parents=True)
         schema = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
         columns = [[q for q, _ in scores], [d for _, d in scores], list(scores.values())]
         pq.write_table(pa.table(columns, schema=schema), store / "part.parquet")
-        manifest = {"pairs": {"store": "store", "parts": ["part.parquet"], "settings": {}}}
-        (store.parent / "bm25.json").write_text(json.dumps(manifest))
+        manifest = {"store": "store", "parts": ["part.parquet"], "settings": {}}
+        write_record(store.parent / "bm25.json", "score", {}, pairs=manifest)
 
     def write_scores(self, system: str, dataset: str) -> None:
         path = Path(paths.PER_QUERY.format(system=system, dataset=dataset))
         path.parent.mkdir(parents=True, exist_ok=True)
         values = self.values(system, dataset)
         pd.DataFrame({"query": list(values), METRIC: list(values.values())}).to_parquet(path)
+        means = {METRIC: statistics.mean(values.values())}
+        scores = {"system": system, "dataset": dataset, "queries": len(values), "means": means}
+        write_record(paths.METRICS.format(system=system, dataset=dataset), "evaluate", {}, scores=scores)
 
     def values(self, system: str, dataset: str) -> dict[str, float]:
         found = pytrec_eval.RelevanceEvaluator(self.qrels[dataset], {"ndcg_cut.10"}).evaluate(
@@ -152,8 +160,30 @@ def grid(tmp_path, monkeypatch) -> Grid:
     return Grid()
 
 
-def test_the_tables_of_a_grid(grid):
-    assert grid.analyse() == 0
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("grid")
+
+
+@pytest.fixture(scope="module")
+def whole(folder) -> Grid:
+    """A grid that was analysed where figures of an earlier one were."""
+    with contextlib.chdir(folder):
+        found = Grid()
+        (found.folder / "figures").mkdir()
+        (found.folder / "figures" / "old.svg").write_text("")
+        assert found.analyse() == 0
+    return found
+
+
+@pytest.fixture
+def analysed(whole, folder, monkeypatch) -> Grid:
+    monkeypatch.chdir(folder)
+    return whole
+
+
+def test_the_tables_of_a_grid(analysed):
+    grid = analysed
     holes = grid.table("holes").set_index(["dataset", "system"])
     depth = grid.table("depth").set_index(["dataset", "depth"])
     places = grid.table("standings").set_index(["dataset", "system"])
@@ -175,8 +205,8 @@ def test_the_tables_of_a_grid(grid):
     assert retrieved.loc["dense", "median"] == statistics.median(words)
 
 
-def test_the_contrasts_of_a_grid(grid):
-    assert grid.analyse() == 0
+def test_the_contrasts_of_a_grid(analysed):
+    grid = analysed
     found = json.loads((grid.folder / "tables" / "contrasts.json").read_text())
     assert found["metric"] == METRIC
     assert set(found["caps"]) == {"queries", "contrasts", "documents", "missed", "characters"}
@@ -196,38 +226,43 @@ def test_the_contrasts_of_a_grid(grid):
         assert one["documents"][document]["text"][:100] == grid.documents["one"][document][:100]
 
 
-def test_the_order_of_the_rows_and_a_second_run_change_nothing(grid):
-    assert grid.analyse() == 0
-    first = {path.name: path.read_bytes() for path in (grid.folder / "tables").iterdir()}
-    assert grid.analyse() == 0
-    assert {path.name: path.read_bytes() for path in (grid.folder / "tables").iterdir()} == first
+def test_the_figures_of_a_grid(analysed):
+    folder = analysed.folder
+    captions = json.loads((folder / "figures" / "captions.json").read_text())
+    assert {"holes", "depth", "lengths_retrieved", "overlap", "overlap_map"} <= captions.keys()
+    files = {f"{name}.{suffix}" for name in captions for suffix in ("svg", "pdf", "png")} | {"captions.json"}
+    assert {path.name for path in (folder / "figures").iterdir()} == files
+    assert all((folder / "tables" / caption["table"]).is_file() for caption in captions.values())
 
 
-def test_cells_that_are_not_finished_are_left_out(grid, capsys):
-    Path(paths.RUN.format(system="dense", dataset="two")).unlink()
-    Path(paths.PER_QUERY.format(system="bm25+ce", dataset="one")).unlink()
+@pytest.mark.slow
+def test_a_second_run_changes_nothing(analysed):
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in analysed.folder.rglob("*") if path.suffix in (".csv", ".svg")}
+
+    first = files()
+    assert analysed.analyse() == 0
+    assert files() == first
+
+
+def test_cells_that_are_not_done_are_left_out(grid, capsys):
+    Path(paths.METRICS.format(system="dense", dataset="two")).unlink()
+    Path(paths.PER_QUERY.format(system="bm25+ce", dataset="one")).write_bytes(b"")
     assert grid.analyse() == 0
     errors = capsys.readouterr().err
-    assert "dense on two is left out: there is no results/runs/dense/two.run.gz" in errors
-    assert "bm25+ce on one is left out" in errors
+    assert "dense on two is left out: it is pending" in errors
+    assert "bm25+ce on one is left out: it is failed (" in errors
     found = {tuple(row) for row in grid.table("holes")[["system", "dataset"]].to_numpy()}
     assert found == {("bm25", "one"), ("dense", "one"), ("bm25", "two"), ("bm25+ce", "two")}
 
 
 def test_a_grid_before_its_first_cell(grid):
-    for path in Path("results/runs").rglob("*.run.gz"):
+    for path in Path("results/metrics").rglob("*.json"):
         path.unlink()
     assert grid.analyse() == 0
     assert grid.table("holes").empty
-    assert list(grid.table("depth").columns) == [
-        "system",
-        "dataset",
-        "first_stage",
-        "metric",
-        "depth",
-        "value",
-        "queries",
-    ]
+    names = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
+    assert list(grid.table("depth").columns) == names
 
 
 def test_a_damaged_run_is_named(grid, capsys):

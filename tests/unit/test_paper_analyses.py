@@ -241,16 +241,6 @@ def test_a_contrast_as_json():
     }
 
 
-def test_scores_of_other_queries_are_refused(tmp_path):
-    for system, queries in (("a", ["q1", "q2"]), ("b", ["q1", "q3"])):
-        pd.DataFrame({"query": queries, "ndcg@10": [0.1, 0.2]}).to_parquet(tmp_path / system)
-    paths = {system: tmp_path / system for system in "ab"}
-    with pytest.raises(DataError, match=rf"{tmp_path}/b has other queries than {tmp_path}/a"):
-        contrasts.read_scores(paths, "ndcg@10")
-    with pytest.raises(DataError, match="is damaged"):
-        contrasts.read_scores(paths, "mrr@10")
-
-
 # Standings and costs --------------------------------------------------------------------------------------------------
 
 

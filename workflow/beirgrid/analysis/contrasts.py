@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..core import files
-from ..core.errors import DataError
 from ..data.collection import Document
 
 QUERY_COLUMNS = ["dataset", "kind", "query", "text", "mean", "low", "low_system", "high", "high_system", "relevant"]
@@ -70,22 +67,6 @@ class Chosen(NamedTuple):
         """Return all of them, each once."""
         found = [*self.hardest, *self.easiest, *(contrast.query for contrast in self.contrasts)]
         return list(dict.fromkeys(found))
-
-
-def read_scores(paths: Mapping[str, str | Path], metric: str) -> pd.DataFrame:
-    """Return the values of a metric, queries × systems, from the per-query file of each system.
-
-    Raises:
-        DataError: a file is missing, damaged, lacks the metric, or has other queries than the first.
-    """
-    columns: dict[str, pd.Series] = {}
-    for system, path in paths.items():
-        with files.reading(path):
-            column = pd.read_parquet(path, columns=["query", metric]).set_index("query")[metric]
-        if columns and set(column.index) != set(next(iter(columns.values())).index):
-            raise DataError(f"{path} has other queries than {next(iter(paths.values()))}. {files.REMEDY}")
-        columns[system] = column
-    return pd.DataFrame(columns)
 
 
 def choose(

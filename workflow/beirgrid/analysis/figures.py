@@ -66,14 +66,16 @@ def style() -> Iterator[None]:
 
 
 def write(drawn: Mapping[str, Drawn], folder: Path) -> None:
-    """Write figures as SVG, PDF and PNG, and ``captions.json``: by name, their title, caption and table."""
-    with style():
+    """Write figures as SVG, PDF and PNG, and ``captions.json``: by name, their title, caption and table.
+
+    The folder is replaced, so it has no figure of an earlier grid.
+    """
+    captions = {name: {"title": d.title, "caption": d.caption, "table": d.table} for name, d in drawn.items()}
+    with style(), files.atomic(folder, directory=True) as temporary:
         for name, (figure, *_) in drawn.items():
             for suffix in FORMATS:
-                with files.atomic(folder / f"{name}.{suffix}") as temporary:
-                    figure.savefig(temporary, format=suffix, metadata=_METADATA[suffix])
-    captions = {name: {"title": d.title, "caption": d.caption, "table": d.table} for name, d in drawn.items()}
-    files.write_json(folder / "captions.json", captions)
+                figure.savefig(temporary / f"{name}.{suffix}", metadata=_METADATA[suffix])
+        files.write_json(temporary / "captions.json", captions)
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -16,7 +16,7 @@ from ..core.progress import Progress
 from ..data import collection, pairs, runs
 from ..data import qrels as judgements
 from ..data.answers import read_answers
-from ..data.entries import from_json
+from ..data.cells import find
 from ..data.summary import Cell, GridSummary
 
 # Ranks whose documents are measured, and the cut-off of holes.
@@ -47,8 +47,7 @@ def read_summary(path: str) -> GridSummary:
         DataError: the file is missing or damaged.
     """
     with files.reading(path):
-        summary: GridSummary = from_json(GridSummary)(Path(path).read_text(encoding="utf-8"))
-    return summary
+        return GridSummary.model_validate_json(Path(path).read_bytes())
 
 
 def analyse(
@@ -59,11 +58,12 @@ def analyse(
 ) -> None:
     """Make the analyses of the BEIR paper out of a grid's own runs.
 
-    A cell that has no run or no scores yet is left out, with a warning.
+    A cell that is not done is left out, with a warning.
 
     Args:
         grid: summary of the grid, which names the files to read.
-        output: folder of the grid. Its tables (scores.csv and so on) are read, and more are written beside them.
+        output: folder of the grid. Its tables (scores.csv and so on) are read. More tables are written beside them, and
+            figures to ``figures``.
         record: record to write.
 
     Raises:
@@ -73,8 +73,8 @@ def analyse(
     outputs = [*(folder / f"{name}.csv" for name in TABLES), folder / CONTRASTS, output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
         answers = read_answers(folder)
-        cells = list(_finished(grid))
-        found = _of_datasets(grid, cells)
+        done = dict(_done(grid))
+        found = _of_datasets(grid, done)
         vocabularies = _vocabularies(grid)
         overlap = vocabulary.overlaps(vocabularies)
         against, costs = standings.against_baseline(answers.across), efficiency.efficiency(answers.costs)
@@ -93,7 +93,7 @@ def analyse(
         files.write_json(folder / CONTRASTS, found.contrasts)
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
-        facts.update(cells=len(cells), figures=list(drawn))
+        facts.update(cells=len(done), figures=list(drawn))
 
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
@@ -129,27 +129,30 @@ class Found(NamedTuple):
     contrasts: dict[str, Any]
 
 
-def _finished(grid: GridSummary) -> Iterator[Cell]:
-    """Yield the cells that have a run and scores."""
+def _done(grid: GridSummary) -> Iterator[tuple[Cell, pd.DataFrame]]:
+    """Yield the cells that are done, with their values per query."""
+    found = find(grid)
     for cell in grid.cells:
-        missing = [path for path in (_run(cell.system, cell.dataset), cell.per_query) if not Path(path).is_file()]
-        if missing:
-            print(f"warning: {cell.system} on {cell.dataset} is left out: there is no {missing[0]}", file=sys.stderr)
+        status, detail, _, per_query, _ = found[cell.system, cell.dataset]
+        if per_query is None:
+            why = f"{status} ({detail})" if detail else status
+            print(f"warning: {cell.system} on {cell.dataset} is left out: it is {why}", file=sys.stderr)
         else:
-            yield cell
+            yield cell, per_query
 
 
-def _run(system: str, dataset: str) -> str:
-    return paths.RUN.format(system=system, dataset=dataset)
+def _run(system: str, dataset: str) -> Path:
+    """Return the path of a run after comparing the run with its record."""
+    return provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
 
 
-def _of_datasets(grid: GridSummary, cells: Sequence[Cell]) -> Found:
+def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> Found:
     """Analyse the datasets one after the other."""
-    by_dataset: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_dataset.setdefault(cell.dataset, []).append(cell)
-    progress = Progress("analyse", len(cells), "runs")
-    found = {dataset: _of_dataset(grid, dataset, some, progress) for dataset, some in by_dataset.items()}
+    by_dataset: dict[str, dict[Cell, pd.DataFrame]] = {}
+    for cell, per_query in done.items():
+        by_dataset.setdefault(cell.dataset, {})[cell] = per_query
+    progress = Progress("analyse", len(done), "runs")
+    found = {dataset: _of_dataset(grid, dataset, cells, progress) for dataset, cells in by_dataset.items()}
     names = ("holes", "depth", "lengths", "length_histogram", "queries")
     columns = (
         holes.HOLE_COLUMNS,
@@ -166,19 +169,19 @@ def _of_datasets(grid: GridSummary, cells: Sequence[Cell]) -> Found:
     return Found(tables, {**about, "datasets": {dataset: of.contrasts for dataset, of in found.items()}})
 
 
-def _of_dataset(grid: GridSummary, dataset: str, cells: Sequence[Cell], progress: Progress) -> Found:
+def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Found:
     """Read the runs of a dataset, one at a time, and its judgements and documents."""
     metric = grid.metrics[0]
     qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
     texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
-    scores = contrasts.read_scores({cell.system: provenance.artifact(cell.per_query) for cell in cells}, metric)
+    scores = pd.DataFrame({cell.system: per_query[metric] for cell, per_query in cells.items()})
     lower = parse_metric(metric).name in LOWER_IS_BETTER
     chosen = contrasts.choose(scores, _pairs(grid, scores), qrels, CAPS, lower_is_better=lower)
     top: dict[str, dict[str, list[str]]] = {}
     rankings: dict[str, dict[str, list[str]]] = {}
     of_holes, curves, similarities = {}, [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], {}
     for cell in cells:
-        run = runs.read(provenance.artifact(_run(cell.system, dataset)))
+        run = runs.read(_run(cell.system, dataset))
         top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
         rankings[cell.system] = {query: run[query].ids for query in chosen.queries() if query in run}
         of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)
@@ -227,7 +230,7 @@ def _depth_curve(
     cell: Cell, settings: Mapping[str, Any], qrels: Mapping[str, Mapping[str, int]], metric: str
 ) -> pd.DataFrame:
     """Return the depth curve of a system that reranks."""
-    first = runs.read(provenance.artifact(_run(settings["first_stage"], cell.dataset)))
+    first = runs.read(_run(settings["first_stage"], cell.dataset))
     manifest = pairs.read_manifest(settings["scores"])
     needed = {(query, document) for query, found in first.items() for document in found.ids[: settings["depth"]]}
     scores = pairs.read_parts(pairs.parts_of(settings["scores"], manifest), needed)
