@@ -22,6 +22,7 @@ EFFICIENCY_COLUMNS = [
 COSTS = {
     "index_bytes": "size of the indexes, bytes",
     "query_ms": "search time of a query in a batch, milliseconds",
+    "latency_ms": "latency of a query, milliseconds",
 }
 # Stages that make the index of a corpus, in which models read its documents or not.
 _INDEXING = ("expand", "encode", "index")
@@ -61,26 +62,37 @@ def efficiency(costs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS)
 
 
-def trade_offs(efficiency: pd.DataFrame, against: pd.DataFrame, metric: str) -> pd.DataFrame:
+def trade_offs(
+    efficiency: pd.DataFrame, against: pd.DataFrame, metric: str, latency: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return the mean of a metric beside what it costs, a row per system.
 
     Args:
         efficiency: what ``efficiency`` returns.
         against: means over the datasets, as ``standings.against_baseline`` returns them.
         metric: name of the metric.
+        latency: what the command ``latency`` measured, if it was run.
 
     Returns:
-        columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together, ``query_ms``
-        on average; and for each of the two, whether the system is on the Pareto front.
+        columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together; ``query_ms``
+        and ``latency_ms``, the median on the fastest hardware that was measured, on average over the datasets; and for
+        each of them, whether the system is on the Pareto front.
     """
     costs = efficiency.groupby("system", sort=False).agg(
         index_bytes=("index_bytes", lambda sizes: sizes.sum(min_count=1)), query_ms=("query_ms", "mean")
     )
     means = against.loc[against["metric"] == metric, ["system", "metric", "mean", "datasets"]]
     table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
+    table["latency_ms"] = np.nan if latency is None else table["system"].map(_fastest(latency))
     for cost in COSTS:
         table[f"{cost}_front"] = on_front(table[cost], table["mean"])
     return table
+
+
+def _fastest(latency: pd.DataFrame) -> pd.Series:
+    """Return the median latency of each system as it runs in the grid, on the fastest hardware that was measured."""
+    fastest = latency[latency["as_run"]].groupby(["system", "dataset"])["p50_ms"].min()
+    return fastest.groupby("system").mean()
 
 
 def on_front(cost: pd.Series, value: pd.Series) -> pd.Series:

@@ -38,6 +38,8 @@ TABLES = (
     "queries",
 )
 CONTRASTS = "contrasts.json"
+# A table that the command ``latency`` writes, if a person runs it.
+LATENCY = "latency.csv"
 
 
 def read_summary(path: str) -> GridSummary:
@@ -83,7 +85,7 @@ def analyse(
             "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
             "against_baseline": against,
             "efficiency": costs,
-            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0]),
+            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], _latency(folder / LATENCY)),
             "overlap": overlap,
             "vocabulary": vocabulary.described(vocabularies),
             "map": vocabulary.places(overlap, grid.seed),
@@ -94,6 +96,13 @@ def analyse(
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn))
+
+
+def _latency(path: Path) -> pd.DataFrame | None:
+    if not path.is_file():
+        return None
+    with files.reading(path):
+        return pd.read_csv(path, dtype={"system": str, "dataset": str}, keep_default_na=False)
 
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
