@@ -168,14 +168,15 @@ def test_contrasts_have_the_largest_differences():
         ("c", "b", "three", 0.1, 0.9),
         ("c", "b", "one", 0.2, 0.1),
     ]
-    assert chosen.hardest == ["one", "two"]  # means 0.4, 0.4; "none" has no relevant document
-    assert chosen.easiest == ["all", "one"]
+    # Their means are 0.4; "none" has no relevant document.
+    assert chosen.hardest == [("a", "b", "one", 0.9, 0.1), ("a", "c", "two", 0.5, 0.3)]
+    assert chosen.easiest == [("a", "c", "all", 1, 1), ("a", "b", "one", 0.9, 0.1)]
     assert chosen.queries() == ["one", "two", "all", "three"]
 
 
 def test_the_hardest_queries_of_a_metric_of_which_less_is_better():
     chosen = contrasts.choose(QUERY_SCORES, [], JUDGED, contrasts.Caps(queries=1), lower_is_better=True)
-    assert (chosen.hardest, chosen.easiest) == (["all"], ["one"])
+    assert [contrast.query for of_kind in chosen for contrast in of_kind] == ["all", "one"]
 
 
 def test_equal_systems_have_no_contrast():
@@ -211,6 +212,7 @@ def test_a_text_is_cut_with_a_mark():
 def test_a_contrast_as_json():
     contrast = contrasts.Contrast("a", "b", "q", 0.75, 0.25)
     found = contrasts.as_json(
+        contrasts.Chosen([contrast], [], [contrast]),
         {contrast: ["d1", "d2", "gone"]},
         {"a": {"q": ["d1", "d3"]}, "b": {"q": ["d3", "d2", "d1"]}},
         {"q": "red apples"},
@@ -218,7 +220,10 @@ def test_a_contrast_as_json():
         {"d1": Document("d1", "Apples", "are red " + "x" * 30), "d2": Document("d2", "", "<b>red</b>")},
         contrasts.Caps(characters=20),
     )
-    assert json.loads(json.dumps(found)) == {
+    found = json.loads(json.dumps(found))
+    assert found.pop("hardest") == found["contrasts"]
+    assert found == {
+        "easiest": [],
         "queries": {"q": "red apples"},
         "documents": {
             "d1": {"title": "Apples", "text": "are red xxxxxxxxxx …"},

@@ -57,16 +57,15 @@ class Contrast(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The queries of a dataset that are worth reading."""
+    """The queries of a dataset that are worth reading; hard and easy ones with their highest and lowest system."""
 
-    hardest: list[str]
-    easiest: list[str]
+    hardest: list[Contrast]
+    easiest: list[Contrast]
     contrasts: list[Contrast]
 
     def queries(self) -> list[str]:
         """Return all of them, each once."""
-        found = [*self.hardest, *self.easiest, *(contrast.query for contrast in self.contrasts)]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(contrast.query for of_kind in self for contrast in of_kind))
 
 
 def choose(
@@ -96,7 +95,15 @@ def choose(
         difference = (scores[system] - scores[other]).abs()
         for query in _largest(difference[difference.round(_DECIMALS) > 0], caps.contrasts):
             contrasts.append(Contrast(system, other, query, *scores.loc[query, [system, other]].astype(float)))
-    return Chosen(_largest(-means, caps.queries), _largest(means, caps.queries), contrasts)
+    hardest, easiest = ([_extremes(scores, q) for q in _largest(way, caps.queries)] for way in (-means, means))
+    return Chosen(hardest, easiest, contrasts)
+
+
+def _extremes(scores: pd.DataFrame, query: str) -> Contrast:
+    """Return the systems with the highest and the lowest value: of equal ones, the first and the last."""
+    values = dict(zip(map(str, scores.columns), scores.loc[query].astype(float), strict=True))
+    high, low = max(values, key=values.__getitem__), min(reversed(values), key=values.__getitem__)
+    return Contrast(high, low, query, values[high], values[low])
 
 
 def _largest(values: pd.Series, most: int) -> list[str]:
@@ -115,12 +122,11 @@ def query_rows(
     """Return a row for each of the hardest and easiest queries: its mean, and the systems with the extreme values."""
     rows = []
     for kind, queries in (("hardest", chosen.hardest), ("easiest", chosen.easiest)):
-        for query in queries:
-            values = scores.loc[query]
-            extremes = (values.min(), values.idxmin(), values.max(), values.idxmax())
+        for system, other, query, high, low in queries:
             relevant = sum(grade > 0 for grade in qrels[query].values())
             text = cut(texts[query], caps.characters)
-            rows.append((dataset, kind, query, text, values.mean(), *extremes, relevant))
+            mean = scores.loc[query].mean()
+            rows.append((dataset, kind, query, text, mean, low, other, high, system, relevant))
     return pd.DataFrame(rows, columns=QUERY_COLUMNS)
 
 
@@ -152,17 +158,18 @@ def shown_by_contrast(
     qrels: Mapping[str, Mapping[str, int]],
     caps: Caps,
 ) -> dict[Contrast, list[str]]:
-    """Return the documents to show of each contrast.
+    """Return the documents to show of each query that was chosen.
 
     Args:
-        chosen: the contrasts.
+        chosen: the queries.
         rankings: system to query to document ids, best first.
         qrels: query to document id to grade.
         caps: how many to show.
     """
     return {
         contrast: shown_documents(_of_both(rankings, contrast), qrels[contrast.query], caps)
-        for contrast in chosen.contrasts
+        for of_kind in chosen
+        for contrast in of_kind
     }
 
 
@@ -172,6 +179,7 @@ def _of_both(rankings: Mapping[str, Mapping[str, Sequence[str]]], contrast: Cont
 
 
 def as_json(
+    chosen: Chosen,
     shown: Mapping[Contrast, Sequence[str]],
     rankings: Mapping[str, Mapping[str, Sequence[str]]],
     texts: Mapping[str, str],
@@ -179,10 +187,11 @@ def as_json(
     documents: Mapping[str, Document],
     caps: Caps,
 ) -> dict[str, Any]:
-    """Return what a reader needs to understand each contrast of a dataset.
+    """Return what a reader needs to understand each query that was chosen of a dataset.
 
     Args:
-        shown: the documents to show of each contrast.
+        chosen: the queries.
+        shown: the documents to show of each.
         rankings: system to query to document ids, best first.
         texts: query to its text.
         qrels: query to document id to grade.
@@ -190,9 +199,10 @@ def as_json(
         caps: characters of texts.
 
     Returns:
-        ``queries`` (id to text), ``documents`` (id to title and text) and ``contrasts``. A contrast has the query, both
-        systems, their values, and documents; each of these has its grade (null: not judged), its ranks with both
-        systems (null: not retrieved), and the words that it shares with the query.
+        ``queries`` (id to text), ``documents`` (id to title and text), and ``hardest``, ``easiest`` and ``contrasts``.
+        An entry of these three has the query, two systems, their values, and documents; each document has its grade
+        (null: not judged), its ranks with both systems (null: not retrieved), and the words that it shares with the
+        query.
     """
 
     def row(contrast: Contrast, document: str) -> dict[str, Any]:
@@ -203,6 +213,15 @@ def as_json(
             "grade": qrels[contrast.query].get(document),
             "ranks": [ids.index(document) + 1 if document in ids else None for ids in of_systems],
             "matched": matched_words(texts[contrast.query], found.joined),
+        }
+
+    def entry(contrast: Contrast) -> dict[str, Any]:
+        return {
+            "query": contrast.query,
+            "system": contrast.system,
+            "other": contrast.other,
+            "values": [round(contrast.value, 6), round(contrast.other_value, 6)],
+            "documents": [row(contrast, document) for document in shown[contrast]],
         }
 
     return {
@@ -216,14 +235,5 @@ def as_json(
             for ids in shown.values()
             for document in ids
         },
-        "contrasts": [
-            {
-                "query": contrast.query,
-                "system": contrast.system,
-                "other": contrast.other,
-                "values": [round(contrast.value, 6), round(contrast.other_value, 6)],
-                "documents": [row(contrast, document) for document in ids],
-            }
-            for contrast, ids in shown.items()
-        ],
+        **{kind: [entry(contrast) for contrast in of_kind] for kind, of_kind in chosen._asdict().items()},
     }

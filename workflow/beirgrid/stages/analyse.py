@@ -209,7 +209,7 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
         "length_histogram": measured.histogram,
         "queries": contrasts.query_rows(dataset, scores, chosen, texts, qrels, CAPS),
     }
-    return Found(tables, contrasts.as_json(shown, rankings, texts, qrels, documents, CAPS))
+    return Found(tables, contrasts.as_json(chosen, shown, rankings, texts, qrels, documents, CAPS))
 
 
 def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:
