@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ..data.collection import Document
@@ -101,7 +102,7 @@ def choose(
 
 def _extremes(scores: pd.DataFrame, query: str) -> Contrast:
     """Return the systems with the highest and the lowest value: of equal ones, the first and the last."""
-    values = dict(zip(map(str, scores.columns), scores.loc[query].astype(float), strict=True))
+    values = dict(zip(map(str, scores.columns), scores.loc[query].to_numpy(np.float64).tolist(), strict=True))
     high, low = max(values, key=values.__getitem__), min(reversed(values), key=values.__getitem__)
     return Contrast(high, low, query, values[high], values[low])
 

@@ -72,7 +72,8 @@ def analyse(
         DataError: an input is missing or damaged.
     """
     folder = output / "tables"
-    outputs = [*(folder / f"{name}.csv" for name in TABLES), folder / CONTRASTS, output / "figures"]
+    names = [*(f"{name}.csv" for name in TABLES), "standings.md", "standings.tex", CONTRASTS]
+    outputs = [*(folder / name for name in names), output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
         answers = read_answers(folder)
         done = dict(_done(grid))
@@ -92,6 +93,11 @@ def analyse(
         }
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", tables[name].to_csv(index=False, lineterminator="\n"))
+        printed = [
+            standings.printed(tables["standings"], against, metric, grid.rows, grid.systems) for metric in grid.metrics
+        ]
+        files.write_text(folder / "standings.md", "\n".join(table.markdown() for table in printed))
+        files.write_text(folder / "standings.tex", "\n".join(table.latex() for table in printed))
         files.write_json(folder / CONTRASTS, found.contrasts)
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
