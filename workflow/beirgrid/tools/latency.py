@@ -22,7 +22,7 @@ from ..config.models import CrossEncoder, Seq2SeqReranker
 from ..core import cli, files, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError
-from ..data import collection
+from ..data import collection, runs
 from ..data.summary import Cell, GridSummary
 from ..encoders import open_encoder, open_scorer
 from ..search import flat, impact, maxsim
@@ -205,7 +205,7 @@ def _open_search(step: _Step, device: str, stack: ExitStack) -> Search:
 
         options = {name: values[name] for name in ("fields", "language", "k1", "b")}
         lucene = LiveLucene(values["index"], **options, memory_mb=values["memory"])
-        return Search(lambda text: lucene.search(text, depth), lambda found: found[0], cpu_name())
+        return Search(lambda text: lucene.search(text, depth), lambda found: runs.canonical("", *found).ids, cpu_name())
     runtime = _start(values, device, stack)
     encoder = open_encoder(values["checkpoint"], values["model"], runtime)
     searches: dict[str, Callable[[Any], Any]] = {
@@ -215,10 +215,10 @@ def _open_search(step: _Step, device: str, stack: ExitStack) -> Search:
     }
 
     def names(found: Any) -> list[str]:
-        rows = np.asarray(found[1][0])
-        rows = rows[rows >= 0]
-        ids: list[str] = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
-        return ids
+        scores, rows = (np.asarray(of_queries[0]) for of_queries in found)
+        scores, rows = scores[rows >= 0], rows[rows >= 0]
+        ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
+        return runs.canonical("", ids, scores, depth).ids
 
     search = searches[step.kind]
     return Search(lambda text: search(encoder.encode_queries([text])), names, _hardware(runtime), encoder.precision)
