@@ -81,7 +81,11 @@ def test_once_it_is_there_only_its_cells_are_computed(grid):
     assert "not supplied" not in done.stdout
     jobs = ("fetch_corpus", "fetch_dataset", "index_lexical", "retrieve_lexical", "evaluate", "aggregate", "report")
     assert _jobs(done.stdout) == {**dict.fromkeys(jobs, 1), "all": 1, "total": len(jobs) + 1}
-    scores = {row["dataset"]: row for row in _rows(work / "results/grids/grid/tables/scores.csv") if row["metric"] == "ndcg@10"}
+    scores = {
+        row["dataset"]: row
+        for row in _rows(work / "results/grids/grid/tables/scores.csv")
+        if row["metric"] == "ndcg@10"
+    }
     values = {name: float(row["value"]) for name, row in scores.items()}
     assert values["both"] == pytest.approx((values["small"] + values["licensed"]) / 2)
     assert scores["both"]["queries"] == "22"
