@@ -15,7 +15,7 @@ from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
 from beirgrid.graph.summary import PUBLISHED, Summary, settings_of
-from beirgrid.tools import cluster, refresh, status
+from beirgrid.tools import cluster, console, refresh, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
@@ -49,6 +49,7 @@ if workflow.is_main_process:
         logger.warning(notice)
     recorder = status.Recorder(logger, config)
     refresher = refresh.Refresher(grid.config.grid.name, logger)
+    console.shorten(logger)
     reruns.watch_records(workflow, settings)
 
 
