@@ -20,7 +20,7 @@ from ..core import files
 
 # Counts that are held at a time while a corpus is read, and words that are kept of a corpus. Half of the counts held
 # survive when there is no room, so a corpus of at most KEPT different words loses none.
-HELD = 2**23
+HELD = 2**22
 KEPT = 2**20
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
 _SCHEMA = pa.schema([("word", pa.large_string()), ("count", pa.int64())])
