@@ -345,7 +345,7 @@ def grid_problems(config: Config) -> Iterator[str]:
     for metric in config.metrics:
         if parse_metric(metric).k > config.retrieve.depth:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.retrieve.depth})"
-    for corpus in sorted(_searched_corpora(config)):
+    for corpus in sorted(searched_corpora(config)):
         documents, shard = config.corpora[corpus].documents or 0, config.encode.shard
         if documents > MOST_SHARDS * shard:
             parts = f"{documents:,} documents in shards of {shard:,} are more than {MOST_SHARDS:,} jobs"
@@ -387,7 +387,7 @@ def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
         )
 
 
-def _searched_corpora(config: Config) -> set[str]:
+def searched_corpora(config: Config) -> set[str]:
     """Return the corpora of the grid's datasets."""
     rows = [part for row in config.grid.datasets for part in config.datasets[row].mean_of or (row,)]
     return {config.datasets[row].corpus or "" for row in rows}
@@ -397,7 +397,7 @@ def _language_problems(config: Config) -> Iterator[str]:
     """Yield corpora of the grid in a language that BM25 has no analyzer for, if the grid runs BM25."""
     systems = with_parts(config.systems, config.grid.systems)
     lexical = [name for name in systems if isinstance(config.systems[name], entries.Bm25)]
-    for corpus in sorted(_searched_corpora(config)):
+    for corpus in sorted(searched_corpora(config)):
         language = config.corpora[corpus].language
         if lexical and language not in BM25_LANGUAGES.split():
             why = "Lucene has no analyzer for it"

@@ -120,11 +120,10 @@ def _mirror(mirror: str) -> str:
 def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
     """Return the registered models and, of each template, ``{model}@{corpus}`` for each corpus of the grid."""
     models = dict(config.models)
-    rows = [part for row in config.grid.datasets for part in config.datasets[row].mean_of or (row,)]
-    corpora = {config.datasets[row].corpus for row in rows}
-    corpora |= {model.training.corpus for model in models.values() if model.training and not model.per_corpus}
+    corpora = checks.searched_corpora(config)
+    corpora |= {model.training.corpus or "" for model in models.values() if model.training and not model.per_corpus}
     for name, model in config.models.items():
-        for corpus in sorted(filter(None, corpora)) if model.per_corpus else ():
+        for corpus in sorted(corpora - {""}) if model.per_corpus else ():
             assert model.training is not None
             train = model.training.model_copy(update={"corpus": corpus})
             models[f"{name}@{corpus}"] = model.model_copy(update={"train": train})
