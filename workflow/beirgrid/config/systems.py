@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from .values import LIST, Entry, NotNegative, Size
+from .values import LIST, Entry, Norm, NotNegative, Size
 
 
 class SystemEntry(Entry):
@@ -91,9 +91,7 @@ class WeightedSum(Fused):
     """A weighted sum of normalised scores."""
 
     fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
-    norm: Literal["min-max", "max", "sum", "zmuv", "rank", "borda"] = Field(
-        "min-max", description="Normalisation of scores before the sum."
-    )
+    norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
     weights: Annotated[tuple[float, ...], LIST] | None = Field(
         None, description="Weights, one per fused system. Equal ones unless given."
     )

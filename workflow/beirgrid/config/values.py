@@ -57,6 +57,7 @@ Token = Annotated[str, StringConstraints(min_length=1)]
 Pair = Annotated[tuple[Token, Token], LIST]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
 
 
 class Entry(BaseModel):
