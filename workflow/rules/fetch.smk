@@ -22,7 +22,6 @@ rule fetch_corpus:
     threads: 1
     resources:
         **needs("fetch_corpus"),
-        network=1,
     shell:
         "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} --entry {params.entry:q}"
         " {params.mirror:q} --output {output.corpus:q} --record {output.record:q} > {log:q} 2>&1"
@@ -54,7 +53,6 @@ rule fetch_dataset:
     threads: 1
     resources:
         **needs("fetch_dataset"),
-        network=1,
     shell:
         "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} --entry {params.entry:q}"
         " --corpus-entry {params.corpus:q} --corpus {input.corpus:q} {params.mirror:q} --queries {output.queries:q}"
@@ -88,7 +86,6 @@ rule fetch_model:
     threads: 1
     resources:
         **needs("fetch_model"),
-        network=1,
     shell:
         "{params.beirgrid} fetch model --name {wildcards.model:q} --entry {params.entry:q}"
         " {params.prompts:q} --output {output.checkpoint:q} --record {output.record:q} > {log:q} 2>&1"
