@@ -23,6 +23,7 @@ _COMMANDS = {
     "fetch corpus": ("stages.fetch:fetch_corpus", "fetch the documents of a corpus"),
     "fetch dataset": ("stages.fetch:fetch_dataset", "fetch the judged queries and the qrels of a dataset"),
     "fetch model": ("stages.fetch:fetch_model", "fetch the checkpoint of a model"),
+    "fetch run": ("stages.fetch:fetch_run", "fetch a run that other software made"),
     "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),
     "generate": ("stages.generate:generate", "write training queries for the documents of a corpus"),
     "mine": ("stages.mine:mine", "find documents that training queries are confused with"),
@@ -52,7 +53,7 @@ _COMMANDS = {
 }
 # Words with commands under them, and what these have in common.
 _GROUPS = {
-    "fetch": "fetch a corpus, a dataset or a model's checkpoint, and check it",
+    "fetch": "fetch a corpus, a dataset, a model's checkpoint or a run, and check it",
     "index": "index a corpus for BM25, or one shard of vectors",
     "retrieve": "retrieve the top documents per query",
 }
