@@ -48,6 +48,7 @@ _COMMANDS = {
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
     "report": ("stages.report:report", "write the report of a grid"),
+    "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }
@@ -101,15 +102,16 @@ def _sentence(purpose: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return 0, or 1 after one message that says what to change."""
+    """Run one command; return its exit status: 0, or 1 or what the error says after one message on what to change."""
+    status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         args = _parser().parse_args(arguments)  # compares artifacts with their records
         provenance.use_command(arguments, args.settings)
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
-        call(args)
+        return int(call(args) or 0)
     except BeirgridError as error:
-        message = str(error)
+        message, status = str(error), error.exit_status
     except OSError as error:
         message = _explain(error)
     except MemoryError:
@@ -121,12 +123,10 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    else:
-        return 0
     first_words = {words.partition(" ")[0] for words in _COMMANDS}
     command = next((word for word in arguments if word in first_words), "")
     print(f"beirgrid {command}: error: {message}", file=sys.stderr)
-    return 1
+    return status
 
 
 def _explain(error: OSError) -> str:
