@@ -189,6 +189,14 @@ def artifact(path: str | Path) -> Path:
     return path
 
 
+def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
+    """Raise DataError if a file that a record names has another size; one that is gone may be a temporary output."""
+    for name, facts in record.get("outputs", {}).items():
+        output = Path(path).parent / name
+        if output.is_file() and output.stat().st_size != facts["bytes"]:
+            _compare(output, facts, Path(path))
+
+
 # The type of a command's option that names an artifact.
 Artifact = Annotated[Path, artifact]
 
