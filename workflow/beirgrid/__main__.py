@@ -50,6 +50,8 @@ _COMMANDS = {
     "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
     "report": ("tools.refresh:report", "make the tables and the page of a grid from what is done so far"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
+    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses out of a grid's own runs"),
+    "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
     "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }

@@ -49,6 +49,7 @@ STAGE_VERSIONS = {
     "evaluate": 1,
     "aggregate": 2,
     "report": 3,
+    "analyse": 1,
 }
 
 _PACKAGES = {
@@ -67,6 +68,7 @@ _PACKAGES = {
     "score": ("torch", "transformers", "sentence-transformers"),
     "fuse": ("ranx",),
     "evaluate": ("ranx",),
+    "analyse": ("ranx", "networkx", "matplotlib"),
 }
 
 
