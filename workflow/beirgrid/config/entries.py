@@ -30,6 +30,7 @@ from .models import (
 )
 from .systems import (
     Bm25,
+    External,
     Fused,
     LateInteractionRetriever,
     Reranked,
@@ -174,6 +175,7 @@ __all__ = [
     "Device",
     "EncodeSettings",
     "Entry",
+    "External",
     "Fused",
     "GenQ",
     "Gpl",

@@ -18,15 +18,7 @@ import json
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
-
-
-class Option(NamedTuple):
-    """One option of a command: its name, how argparse reads it, and the parameter that takes it."""
-
-    name: str
-    settings: dict[str, Any]
-
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 # The parsed argument that runs the command: no option is called so.
 CALL = "call the command"
@@ -44,11 +36,6 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
         else:
             _add(parser, name, annotation, default)
     parser.set_defaults(**{CALL: lambda args: function(**_arguments(function, spread, args))})
-
-
-def description(function: Callable[..., Any]) -> str:
-    """Return the first line of a function's docstring."""
-    return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -69,6 +56,8 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
 
 
 def _shown(default: Any) -> str:
+    if isinstance(default, list | tuple):
+        return " ".join(map(str, default))
     return json.dumps(default) if isinstance(default, dict) else str(default)
 
 

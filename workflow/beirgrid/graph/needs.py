@@ -45,6 +45,8 @@ class Needs:
             "runtime": lambda wildcards, attempt: self.runtime(rule, wildcards, attempt),
             "disk_mb": lambda wildcards: self.disk_mb(rule, wildcards),
         }
+        if rule.startswith("fetch_"):  # profiles limit downloads at a time
+            resources["network"] = 1
         if self.nodes.may_use_gpu(rule):
             resources["gpu"] = lambda wildcards: int(self.nodes.kind(rule, wildcards) == "gpu")
         limits = self.config.nodes

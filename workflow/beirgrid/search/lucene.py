@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -213,3 +214,23 @@ def search(
             ids.append(document)
             scores.append(float(score))
     return found
+
+
+def search_texts(
+    index: Path, texts: list[str], *, language: str, depth: int, threads: int, memory_mb: int
+) -> list[list[str]]:
+    """Search a flat index for texts, with BM25's usual parameters, and return document ids per text, best first."""
+    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
+        hits = search(
+            index,
+            {str(number): text for number, text in enumerate(texts)},
+            Path(folder),
+            fields="flat",
+            language=language,
+            k1=0.9,
+            b=0.4,
+            depth=depth,
+            threads=threads,
+            memory_mb=memory_mb,
+        )
+    return [hits[str(number)][0] for number in range(len(texts))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -114,20 +113,8 @@ def _blocks(texts: list[str], retrievers: list[Retriever], answered: dict[str, s
 
 def _bm25(index: Path, recipe: MineRecipe, threads: int) -> Retriever:
     def search(_: int, texts: list[str]) -> list[list[str]]:
-        with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
-            hits = lucene.search(
-                index,
-                {str(number): text for number, text in enumerate(texts)},
-                Path(folder),
-                fields="flat",
-                language=recipe.language,
-                k1=0.9,
-                b=0.4,
-                depth=recipe.negative_depth,
-                threads=threads,
-                memory_mb=1500,
-            )
-        return [hits[str(number)][0] for number in range(len(texts))]
+        options = {"depth": recipe.negative_depth, "threads": threads, "memory_mb": 1500}
+        return lucene.search_texts(index, texts, language=recipe.language, **options)
 
     return search
 

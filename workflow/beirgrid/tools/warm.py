@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import scipy.sparse
 
 from ..config.metrics import NAMES, Metric
+from ..config.values import Norm
 from ..data.fusion import fuse
 from ..data.metrics import evaluate
 from ..data.runs import Ranking
@@ -23,7 +25,7 @@ def main() -> None:
     ranking = Ranking(["a", "b"], np.array([2, 1], np.float32))
     evaluate([Metric(name, 1) for name in NAMES], [{"a": 1}] * 10, [["a", "b"]] * 10)
     fuse([{"q": ranking}, {"q": ranking}], "rrf", 10)
-    for norm in ("min-max", "max", "sum", "zmuv", "rank", "borda"):
+    for norm in get_args(Norm):
         fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, norm=norm, weights=[0.5, 0.5])
     weights = scipy.sparse.csr_matrix(np.eye(2, dtype=np.float32))
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
