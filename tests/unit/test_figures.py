@@ -138,10 +138,6 @@ def test_files_and_captions(tmp_path):
     text = re.sub("<[^>]*>", "", found["wins.svg"].decode())
     assert "$x^2$_&amp;&lt;b&gt;" in text  # as it stands, not as a formula or as markup
     captions = json.loads(found["captions.json"])
-    assert captions["wins"] == {
-        "title": "Wins against bm25",
-        "caption": drawn["wins"].caption,
-        "table": "against_baseline.csv",
-    }
+    assert captions == {"wins": f"Wins against bm25. {drawn['wins'].caption} Numbers: against_baseline.csv."}
     figures.write({"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found

@@ -66,11 +66,11 @@ def style() -> Iterator[None]:
 
 
 def write(drawn: Mapping[str, Drawn], folder: Path) -> None:
-    """Write figures as SVG, PDF and PNG, and ``captions.json``: by name, their title, caption and table.
+    """Write figures as SVG, PDF and PNG, and ``captions.json``, by name the text below each: title, caption and table.
 
     The folder is replaced, so it has no figure of an earlier grid.
     """
-    captions = {name: {"title": d.title, "caption": d.caption, "table": d.table} for name, d in drawn.items()}
+    captions = {name: f"{found.title}. {found.caption} Numbers: {found.table}." for name, found in drawn.items()}
     with style(), files.atomic(folder, directory=True) as temporary:
         for name, (figure, *_) in drawn.items():
             for suffix in FORMATS:
