@@ -4,6 +4,8 @@ PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 RUN := .venv/bin/python -m
 SNAKEMAKE := $(RUN) snakemake --profile profiles/local
+# A process per core, each with whole files of tests, which share what their first test makes.
+WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile
 
 .PHONY: help setup setup-dev demo picture plan test test-all test-environments test-slurm test-slurm-full lint docs \
   schema bench bench-scale lock
@@ -37,10 +39,10 @@ plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready-dev ## run the quick tests
-	$(RUN) pytest -m "not environments and not slow" --ignore tests/slurm
+	$(RUN) pytest $(WORKERS) -m "not environments and not slow" --ignore tests/slurm
 
 test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each property
-	HYPOTHESIS_PROFILE=all $(RUN) pytest -m "not environments" --ignore tests/slurm
+	HYPOTHESIS_PROFILE=all $(RUN) pytest $(WORKERS) -m "not environments" --ignore tests/slurm
 
 test-environments: .venv/ready-dev ## install the pip section of each conda environment afresh, and use it
 	$(RUN) pytest -m environments tests/environments

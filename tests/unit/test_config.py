@@ -99,8 +99,8 @@ MISTAKES = {
         },
         "2000 is deeper than the runs are (retrieve.depth is 1000)",
     ),
-    "key of another kind": ({"systems/x": {"retriever": "minilm", "k1": 1.2}}, "'k1' does not go with a dense system"),
-    "nothing": ({"systems/x": {}}, "needs one of the keys retriever, reranker, fusion"),
+    "key of another kind": ({"systems/x": {"retriever": "minilm", "k1": 1.2}}, "'k1' does not go with dense systems"),
+    "nothing": ({"systems/x": {}}, "needs one of the keys retriever, reranker, fusion, run"),
     "metric without k": ({"metrics": ["ndcg"]}, "'ndcg' is not a metric of the form name@k"),
     "unknown metric": ({"metrics": ["ndgc@10"]}, "there is no metric 'ndgc'; did you mean 'ndcg'?"),
     "no revision": (
@@ -130,7 +130,7 @@ MISTAKES = {
     ),
     "expansion of a dense system": (
         {"systems/x": {"retriever": "minilm", "expansion": "doct5query"}},
-        "systems.x: the key 'expansion' does not go with a dense system",
+        "systems.x: the key 'expansion' does not go with dense systems",
     ),
     "retrieving with a query generator": (
         {"systems/x": {"retriever": "doct5query"}},
@@ -219,7 +219,7 @@ MISTAKES = {
     ),
     "candidates of a dense system": (
         {"systems/x": {"retriever": "minilm", "candidates": 10}},
-        "'candidates' does not go with a dense system",
+        "'candidates' does not go with dense systems",
     ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},

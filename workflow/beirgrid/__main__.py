@@ -23,6 +23,7 @@ _COMMANDS = {
     "fetch corpus": ("stages.fetch:fetch_corpus", "fetch the documents of a corpus"),
     "fetch dataset": ("stages.fetch:fetch_dataset", "fetch the judged queries and the qrels of a dataset"),
     "fetch model": ("stages.fetch:fetch_model", "fetch the checkpoint of a model"),
+    "fetch run": ("stages.fetch:fetch_run", "fetch a run that other software made"),
     "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),
     "generate": ("stages.generate:generate", "write training queries for the documents of a corpus"),
     "mine": ("stages.mine:mine", "find documents that training queries are confused with"),
@@ -47,12 +48,13 @@ _COMMANDS = {
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
     "report": ("stages.report:report", "write the report of a grid"),
+    "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }
 # Words with commands under them, and what these have in common.
 _GROUPS = {
-    "fetch": "fetch a corpus, a dataset or a model's checkpoint, and check it",
+    "fetch": "fetch a corpus, a dataset, a model's checkpoint or a run, and check it",
     "index": "index a corpus for BM25, or one shard of vectors",
     "retrieve": "retrieve the top documents per query",
 }
@@ -100,15 +102,16 @@ def _sentence(purpose: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return 0, or 1 after one message that says what to change."""
+    """Run one command; return its exit status: 0, or 1 or what the error says after one message on what to change."""
+    status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         args = _parser().parse_args(arguments)  # compares artifacts with their records
         provenance.use_command(arguments, args.settings)
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
-        call(args)
+        return int(call(args) or 0)
     except BeirgridError as error:
-        message = str(error)
+        message, status = str(error), error.exit_status
     except OSError as error:
         message = _explain(error)
     except MemoryError:
@@ -120,12 +123,10 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    else:
-        return 0
     first_words = {words.partition(" ")[0] for words in _COMMANDS}
     command = next((word for word in arguments if word in first_words), "")
     print(f"beirgrid {command}: error: {message}", file=sys.stderr)
-    return 1
+    return status
 
 
 def _explain(error: OSError) -> str:

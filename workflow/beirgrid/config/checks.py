@@ -92,14 +92,14 @@ def _supply_problems(name: str, config: Config) -> Iterator[str]:
     corpus = config.corpora.get(dataset.corpus or "")
     if not isinstance(corpus, entries.LocalCorpus):
         return
+    if absent_folder(corpus):
+        return  # its cells read "not supplied"
     folder = resolve_path(corpus.path)
     if not is_folder(folder):
-        if corpus.supplied:
-            return  # its cells read "not supplied"
         also = "" if Path(corpus.path).is_absolute() else f" (nor {Path.cwd() / corpus.path})"
         yield f"corpora.{dataset.corpus}.path: there is no folder {folder}{also}"
         return
-    yield from _place_problems(f"corpora.{dataset.corpus}.path", folder)
+    yield from place_problems(f"corpora.{dataset.corpus}.path", folder)
     for wanted in ("corpus.jsonl", "queries.jsonl"):
         if find_local(folder, wanted) is None:
             yield f"datasets.{name}: {folder} has no {wanted} (or {wanted}.gz)"
@@ -112,9 +112,17 @@ def _supply_problems(name: str, config: Config) -> Iterator[str]:
             yield f"datasets.{name}: {both_forms(folder, file)}"
 
 
-def _place_problems(where: str, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with where a local model or collection lies: among the files that the workflow writes."""
-    here, own = Path.cwd().resolve(), folder.resolve()
+def absent_folder(corpus: entries.CorpusEntry) -> Path | None:
+    """Return the folder of a collection that its user must supply, if it is absent."""
+    if not isinstance(corpus, entries.LocalCorpus) or not corpus.supplied:
+        return None
+    folder = resolve_path(corpus.path)
+    return None if is_folder(folder) else folder
+
+
+def place_problems(where: str, path: Path) -> Iterator[str]:
+    """Yield what is wrong with where a user's folder or file lies: among the files that the workflow writes."""
+    here, own = Path.cwd().resolve(), path.resolve()
     if own == here or own in here.parents:
         yield f"{where}: the grid runs in {own} or below it, so its results would count as files of it; move it"
     elif own.is_relative_to(here / "results"):
@@ -363,7 +371,7 @@ def grid_problems(config: Config) -> Iterator[str]:
 
 def _folder_problems(where: str, folder: Path) -> Iterator[str]:
     if is_folder(folder):
-        yield from _place_problems(where, folder)
+        yield from place_problems(where, folder)
     else:
         yield f"{where}: there is no folder {folder}"
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .values import LIST, Count, Entry, Folder, Language, Name, Names, Positive, Revision
+from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Revision
 
 
 class CorpusEntry(Entry):
@@ -27,7 +27,7 @@ class LocalCorpus(CorpusEntry):
     """A folder in BEIR layout. An entry that replaces a registered corpus keeps that corpus's other keys, unused."""
 
     source: Literal["local"] = Field(description="Where the corpus comes from.")
-    path: Folder = Field(
+    path: PathName = Field(
         description="Folder in BEIR layout (corpus.jsonl, queries.jsonl, qrels/*.tsv, each may be .gz). A relative "
         "path starts at the working directory or, if nothing is there, at this checkout."
     )

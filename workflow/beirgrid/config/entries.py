@@ -29,6 +29,7 @@ from .models import (
 )
 from .systems import (
     Bm25,
+    External,
     Fused,
     LateInteractionRetriever,
     Reranked,
@@ -154,6 +155,7 @@ __all__ = [
     "Device",
     "EncodeSettings",
     "Entry",
+    "External",
     "Fused",
     "GenQ",
     "Gpl",

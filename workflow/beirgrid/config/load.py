@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
-from . import checks, entries
+from . import checks, entries, external
 from .entries import Config
 from .families import FAMILIES, RETRIEVERS
 from .messages import explain
@@ -42,7 +42,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     refuse(checks.registry_problems(config))
     refuse(checks.layer_problems(config))
     config = config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": _mirror(config.mirror)})
-    refuse(checks.grid_problems(config))
+    refuse([*checks.grid_problems(config), *external.problems(config)])
     return config
 
 
@@ -100,8 +100,10 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
         return entries.WeightedSum if entry.get("fusion") == "wsum" else entries.Rrf
     if "reranker" in entry or "first_stage" in entry:
         return entries.Reranked
+    if "run" in entry:
+        return entries.External
     if "retriever" not in entry:
-        raise ConfigError(": needs one of the keys retriever, reranker, fusion")
+        raise ConfigError(": needs one of the keys retriever, reranker, fusion, run")
     if entry["retriever"] == "bm25":
         return entries.Bm25
     model = models.get(entry["retriever"]) if isinstance(entry["retriever"], str) else None

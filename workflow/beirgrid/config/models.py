@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .training import Adaptation, CrossEncoderTraining, Training
-from .values import Digest, Entry, Folder, Length, NotNegative, Pair, Positive, Precision, Resolvable, Seed, Size
+from .values import Digest, Entry, Length, NotNegative, Pair, PathName, Positive, Precision, Resolvable, Seed, Size
 
 
 class ModelSize(Entry):
@@ -50,7 +50,7 @@ class ModelEntry(Entry):
     revision: Resolvable | None = Field(
         None, description="Commit of the checkpoint, 40 hex digits. resolve: the hub is asked once, see docs/models.md."
     )
-    path: Folder | None = Field(None, description="Folder with the checkpoint. It is found as a corpus path is.")
+    path: PathName | None = Field(None, description="Folder with the checkpoint. It is found as a corpus path is.")
     package: str | None = Field(
         None, description="Installed Python package with the checkpoint. Its files are read, its code is not run."
     )

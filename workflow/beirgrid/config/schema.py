@@ -85,6 +85,7 @@ def _heading(kind: type[Entry]) -> str:
         entries.Bm25: "`retriever: bm25`",
         entries.Retriever: "`retriever` of a dense or sparse model",
         entries.LateInteractionRetriever: "`retriever` of a late-interaction model",
+        entries.External: "`run`",
         entries.Reranked: "`first_stage` and `reranker`",
     }
     return named.get(kind, "")

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from .values import LIST, Entry, Norm, NotNegative, Size
+from .values import LIST, Entry, Norm, NotNegative, PathName, Size
 
 
 class SystemEntry(Entry):
@@ -68,6 +68,16 @@ class Reranked(SystemEntry):
         return (self.first_stage,)
 
 
+class External(SystemEntry):
+    """Runs that other software made."""
+
+    kind: ClassVar[str] = "external"
+    run: PathName = Field(
+        description="Run of each dataset in TREC format, plain or gzipped (.gz). {dataset} stands for the dataset's "
+        "name. A relative path starts at the working directory."
+    )
+
+
 class Fused(SystemEntry):
     """Keys of every fusion."""
 
@@ -104,5 +114,5 @@ def retriever_of(family: str) -> type[Retriever]:
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
-System = Bm25 | LateInteractionRetriever | Retriever | Reranked | Rrf | WeightedSum
+System = Bm25 | LateInteractionRetriever | Retriever | External | Reranked | Rrf | WeightedSum
 _SYSTEMS = get_args(System)

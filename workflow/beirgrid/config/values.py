@@ -39,7 +39,7 @@ FORMS = {
 }
 _NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH = FORMS
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
-Folder = Annotated[str, StringConstraints(pattern=_PATH)]
+PathName = Annotated[str, StringConstraints(pattern=_PATH)]
 Resolvable = Annotated[str, StringConstraints(pattern=_RESOLVED)]
 Revision = Annotated[str, StringConstraints(pattern=_COMMIT)]
 Digest = Annotated[str, StringConstraints(pattern=_DIGEST)]

@@ -56,6 +56,8 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
 
 
 def _shown(default: Any) -> str:
+    if isinstance(default, list | tuple):
+        return " ".join(map(str, default))
     return json.dumps(default) if isinstance(default, dict) else str(default)
 
 

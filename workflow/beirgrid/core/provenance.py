@@ -33,6 +33,7 @@ HASHED = 2**24
 STAGE_VERSIONS = {
     "fetch": 1,
     "fetch_dataset": 2,
+    "fetch_run": 1,
     "train": 1,
     "generate": 1,
     "mine": 1,
@@ -53,6 +54,7 @@ STAGE_VERSIONS = {
 _PACKAGES = {
     "fetch": ("ir_datasets", "datasets", "pyarrow", "torch", "safetensors"),
     "fetch_dataset": ("ir_datasets", "datasets", "pyarrow"),
+    "fetch_run": ("pyarrow",),
     "train": ("torch", "transformers", "sentence-transformers"),
     "generate": ("torch", "transformers"),
     "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),

@@ -137,8 +137,7 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
 
 def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
     """Return those of ``ids`` that the corpus has."""
-    chosen = pa.array(sorted(ids), pa.string())
-    return {found for _, group in _id_groups(corpus) for found in group.filter(pc.is_in(group, chosen)).to_pylist()}
+    return set().union(*(ids.intersection(group.to_pylist()) for _, group in _id_groups(corpus)))
 
 
 def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:

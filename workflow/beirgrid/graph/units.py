@@ -69,6 +69,9 @@ class Units:
         converted = {"converted_job": 1.0, "converted_mb": weights} if entry.pickled else {}
         return {"weights_mb": weights, "model_download_mb": downloaded, **converted}
 
+    def fetch_run(self, system: str, dataset: str) -> Amounts:
+        return {"documents": self.sizes.documents(self._corpus(dataset)), "hits": self._hits(dataset)}
+
     def encode_dense(self, model: str, corpus: str, shard: str) -> Amounts:
         return self._encoding(model, corpus, shard) | {"vectors_mb": self._vectors_mb(model, corpus, shard)}
 

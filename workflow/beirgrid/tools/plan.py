@@ -24,6 +24,7 @@ from ..graph.inputs import Inputs
 from ..graph.needs import Needs
 from ..graph.records import Records
 from .calibrate import calibrate
+from .text import columned
 
 _BASE = ("datasets", "systems", "config")
 # Rows of which a table shows all without being asked.
@@ -321,7 +322,7 @@ def _stages(plan: dict[str, Any]) -> Iterator[str]:
     largest = [[_size(sums["mem_mb"]), f"{sums['runtime']} min"] for sums in plan["rules"].values()]
     rows = [[rule, *_row(sums), *most] for (rule, sums), most in zip(plan["rules"].items(), largest, strict=True)]
     yield ""
-    yield from _table(columns, [*rows, ["total", *_row(total), "", ""]])
+    yield from columned(columns, [*rows, ["total", *_row(total), "", ""]])
     yield ""
     yield "CPU hours are of one core; memory and time are what the largest job of a stage asks for; files are kept,"
     yield "or stay until they were used."
@@ -347,7 +348,7 @@ def _tables(plan: dict[str, Any], cells: bool) -> Iterator[str]:
             [cell["dataset"], cell["system"], *(_row(cell) if cell["supplied"] else ["not supplied"] + [""] * 5)]
             for cell in plan["cells"]
         ]
-        yield from _table(["dataset", "system", *SUMS], rows)
+        yield from columned(["dataset", "system", *SUMS], rows)
     else:
         yield "A row per system and dataset: --cells"
 
@@ -366,7 +367,7 @@ def _comparison(actual: list[dict[str, Any]]) -> Iterator[str]:
     ]
     planned, took = sum(row["planned_seconds"] for row in actual), sum(row["seconds"] for row in actual)
     rows.append(["total", "", f"{planned:,.1f}", f"{took:,.1f}", f"{took / planned:.2f}", "", "", ""])
-    yield from _table(columns, rows)
+    yield from columned(columns, rows)
 
 
 def _size(mb: float) -> str:
@@ -376,11 +377,3 @@ def _size(mb: float) -> str:
         if mb >= one:
             return f"{mb / one:,.1f} {unit}"
     return f"{mb:,.0f} MB" if mb >= 1 else "<1 MB"
-
-
-def _table(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    words = [not any(cell[:1].isdigit() for cell in column) for column in zip(*rows, strict=True)]
-    for row in (columns, ["-" * width for width in widths], *rows):
-        cells = zip(row, widths, words, strict=True)
-        yield "  ".join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in cells).rstrip()
