@@ -1,7 +1,7 @@
 """beirgrid: a Snakemake workflow that reproduces the BEIR retrieval benchmark.
 
-These functions work on files of the workflow and on files of your own, without Snakemake. ``import beirgrid`` imports no
-library. The libraries of a function are imported when you first use the function.
+These functions work on files of the workflow and on files of your own, without Snakemake. ``import beirgrid`` imports
+no library. The libraries of a function are imported when you first use the function.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Stage adapt: a dense model tuned to a corpus with the sentence-transformers trainer.
 
 GenQ (Thakur et al. 2021) learns which document of a batch a query was written for. GPL (Wang et al. 2022) learns the
-margins of a cross-encoder. Both can start from a model that was pre-trained on documents alone. TSDAE (Wang et al. 2021)
-deletes most words of a document and restores the document from the vector of the rest. MLM (Devlin et al. 2019) restores
-masked tokens.
+margins of a cross-encoder. Both can start from a model that was pre-trained on documents alone. TSDAE (Wang et al.
+2021) deletes most words of a document and restores the document from the vector of the rest. MLM (Devlin et al. 2019)
+restores masked tokens.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Scores are stored in parts under results/pairs/{reranker}/{dataset}/{fingerprint}. A part is a few minutes of work. The
 fingerprint covers everything that a score depends on. Other depths, other first stages and a rerun after a crash
-therefore score only new pairs. Jobs of several first stages may fill the same folder at the same time. Before each part,
-a job looks for pairs that other jobs have scored.
+therefore score only new pairs. Jobs of several first stages may fill the same folder at the same time. Before each
+part, a job looks for pairs that other jobs have scored.
 """
 
 from __future__ import annotations

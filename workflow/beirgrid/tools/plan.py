@@ -329,8 +329,8 @@ def _stages(plan: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from columned(columns, [*rows, ["total", *_row(total), "", ""]])
     yield ""
-    yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for. Files are kept,"
-    yield "or deleted after they were used."
+    yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
+    yield "Files are kept, or deleted after they were used."
     yield (
         f"Disk: {_size(total['kept_mb'])} at the end, at most {_size(plan['peak_mb'])} while it runs, with "
         f"{plan['at_once']} jobs at once"
