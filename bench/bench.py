@@ -163,12 +163,12 @@ def bm25(data: Path, folder: Path) -> None:
     ):
         ours += run(command)[0]
 
-    home = Path(lucene._java()).parent.parent
+    home = Path(lucene.java()).parent.parent
     environment = {
         "JAVA_HOME": str(home),
         "JVM_PATH": str(home / "lib/server/libjvm.so"),
         "ANSERINI_CLASSPATH": "/nonexistent",
-        "CLASSPATH": str(lucene._jar()),
+        "CLASSPATH": str(lucene.jar()),
         "OPENAI_API_KEY": "unused",
     }
     jsonl = folder / "jsonl"
@@ -201,7 +201,7 @@ def sparse(folder: Path) -> None:
     made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
     run(beirgrid("index", "sparse", "--vectors", folder / "0.npz", "--output", folder / "ours", "--record", made))
     run([PYTHON, Path(__file__), "search-impacts", folder])  # compiled by now, as set-up does
-    java = [lucene._java(), "-cp", lucene._jar()]
+    java = [lucene.java(), "-cp", lucene.jar()]
     index = ["io.anserini.index.IndexCollection", "-collection", "JsonVectorCollection", "-input", folder / "json"]
     index += ["-index", folder / "theirs", "-generator", "DefaultLuceneDocumentGenerator", "-threads", threads]
     run([*java, *index, "-impact", "-pretokenized"])

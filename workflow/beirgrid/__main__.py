@@ -47,8 +47,11 @@ _COMMANDS = {
     "fuse": ("stages.fuse:fuse", "fuse several runs into one"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
-    "report": ("stages.report:report", "write the report of a grid"),
+    "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
+    "report": ("tools.refresh:report", "make the tables and the page of a grid from what is done so far"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
+    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
+    "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
     "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }

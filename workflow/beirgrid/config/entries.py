@@ -26,6 +26,7 @@ from .models import (
     Seq2SeqReranker,
     SparseModel,
     TermWeightsModel,
+    TrainedOn,
 )
 from .systems import (
     Bm25,
@@ -54,14 +55,32 @@ from .training import (
     Tsdae,
     WithQueries,
 )
-from .values import FORMS, LIST, MOST_COUNTED, Count, Device, Entry, Name, Names, NotNegative, Precision, Size
+from .values import (
+    FORMS,
+    LIST,
+    MOST_COUNTED,
+    Count,
+    Device,
+    Entry,
+    GridName,
+    Name,
+    Names,
+    NotNegative,
+    Precision,
+    Seed,
+    Size,
+)
 
 
 class GridSettings(Entry):
     """What to run: every system on every dataset."""
 
+    name: GridName = Field("grid", description="Its tables and its report stand in results/grids/{name}/.")
     systems: Names = Field(description="Columns of the grid.")
     datasets: Names = Field(description="Rows of the grid.")
+    baseline: Name | None = Field(
+        None, description="System of the grid that the others are compared with. Without it: the first BM25 system."
+    )
 
 
 class NodeLimits(Entry):
@@ -118,6 +137,7 @@ class Settings(Entry):
         0,
         description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: one job a stage.",
     )
+    seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     tolerances: dict[str, NotNegative] = Field(
         {}, description="Class of published values → the largest difference that counts as reproduced."
     )
@@ -190,6 +210,7 @@ __all__ = [
     "System",
     "SystemEntry",
     "TermWeightsModel",
+    "TrainedOn",
     "Training",
     "Tsdae",
     "WeightedSum",

@@ -7,7 +7,20 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .training import Adaptation, CrossEncoderTraining, Training
-from .values import Digest, Entry, Length, NotNegative, Pair, PathName, Positive, Precision, Resolvable, Seed, Size
+from .values import (
+    Digest,
+    Entry,
+    Length,
+    Names,
+    NotNegative,
+    Pair,
+    PathName,
+    Positive,
+    Precision,
+    Resolvable,
+    Seed,
+    Size,
+)
 
 
 class ModelSize(Entry):
@@ -18,6 +31,13 @@ class ModelSize(Entry):
         None, description="Millions of these that are word embeddings, which cost no arithmetic."
     )
     dimensions: Size | None = Field(None, description="Dimensions of the model's vectors.")
+
+
+class TrainedOn(Entry):
+    """Where a model saw relevance judgements of a collection of the registry."""
+
+    names: Names = Field(description="Datasets, or corpora, which stand for all datasets over them.")
+    source: str = Field(description="Where that is said.")
 
 
 class DatasetPrompts(Entry):
@@ -65,6 +85,9 @@ class ModelEntry(Entry):
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
     size: ModelSize = Field(
         ModelSize(), description="How large the model is. Without it, the files or BERT-base are assumed."
+    )
+    trained_on: TrainedOn | None = Field(
+        None, description="Collections whose judgements the model learned from: there, its scores are not zero-shot."
     )
     note: str = Field("", description="Note that the report shows beside every number made with the model.")
     family: str

@@ -33,6 +33,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.prompts`": (entries.Prompts, entries.DatasetPrompts),
     "`models.{name}.brackets`": (entries.Brackets,),
     "`models.{name}.size`": (entries.ModelSize,),
+    "`models.{name}.trained_on`": (entries.TrainedOn,),
     "`systems.{name}`": get_args(entries.System),
 }
 

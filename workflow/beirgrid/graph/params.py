@@ -34,7 +34,7 @@ _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", 
 _HUB_KEYS = ("checkpoint", "revision")
 # Keys that say where a model comes from, or that what runs it receives in another way, if at all.
 _NOT_RUN = {
-    *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train"),
+    *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train", "trained_on"),
     *("prompts", "query_model", "query_length", "query_lengths"),
 }
 # Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.

@@ -195,6 +195,12 @@ class Units:
     def report(self) -> Amounts:
         return {}
 
+    def analyses(self) -> Amounts:
+        corpora = {self._corpus(dataset) for dataset in self.grid.datasets}
+        hits = [self._hits(dataset) for _, dataset in self.grid.cells]
+        text = sum(self.sizes.text_mb(corpus) for corpus in corpora)
+        return {"hits": max(hits, default=0), "hits_of_all": sum(hits), "text_mb": text}
+
     def train(self, model: str) -> Amounts:
         train = self._training(model)
         assert isinstance(train, CrossEncoderTraining)
