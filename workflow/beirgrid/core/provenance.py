@@ -47,8 +47,8 @@ STAGE_VERSIONS = {
     "rerank": 1,
     "fuse": 1,
     "evaluate": 1,
-    "aggregate": 2,
-    "report": 3,
+    "aggregate": 3,
+    "report": 4,
     "analyse": 1,
 }
 

@@ -167,7 +167,8 @@ class _Look:
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(
-                f"{cell.per_query} has other queries than the qrels of {cell.dataset} ({len(judged)}). {files.REMEDY}"
+                f"{cell.per_query}: its {len(table)} queries should be the {len(judged)} of the qrels of "
+                f"{cell.dataset}. {files.REMEDY}"
             )
         for metric in self.grid.metrics:
             if abs(found.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
