@@ -50,7 +50,7 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
         settings["required"] = True
     elif settings.get("action") != "store_true":
         settings["default"] = default
-        if default not in (None, (), ""):
+        if default not in (None, (), [], ""):
             settings["help"] = f"{settings.get('help', '')} (default: {_shown(default)})".strip()
     parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **settings)
 
