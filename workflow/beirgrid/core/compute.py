@@ -47,12 +47,14 @@ BATCH_TOKENS = BatchTokens()
 class Compute:
     """How a command runs its models. ``start`` chooses the device."""
 
-    device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU if there is one"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        "format of matrix products; auto takes the fastest that is native",
+        "number format of matrix products; auto takes the fastest one that the hardware supports",
     ] = "auto"
-    batch_tokens: Annotated[BatchTokens, BatchTokens.parse, "tokens per batch by device, JSON"] = BATCH_TOKENS
+    batch_tokens: Annotated[BatchTokens, BatchTokens.parse, "tokens per batch, padding included, by device, JSON"] = (
+        BATCH_TOKENS
+    )
 
     def start(self) -> Runtime:
         """Choose a device and hold it until the runtime is closed or the process ends.

@@ -1,4 +1,4 @@
-"""What models of transformers' own classes share: a transformer under one layer that gives its results."""
+"""What models of transformers' own classes share: a transformer under one output layer."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ def encode(
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
     shard_size: Annotated[int, "documents per shard"],
-    last: Annotated[bool, "this is the last shard: it must end with the corpus"] = False,
+    last: Annotated[bool, "the shard is the last one, so it must end with the corpus"] = False,
     compute: Compute,
-    output: Annotated[Path, "to write: .npy (dense), .npz (sparse), a folder (late interaction)"],
+    output: Annotated[Path, "vectors to write: .npy (dense), .npz (sparse), a folder (late interaction)"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Encode one shard of a corpus to vectors.

@@ -179,7 +179,7 @@ def retrieve_late_interaction(
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
     indexes: Annotated[tuple[Artifact, ...], "index of each shard, to find candidates in"] = (),
     candidates: Annotated[
-        int | None, "nearest tokens per query token; without candidates, every document is scored"
+        int | None, "nearest tokens per query token; without this option, every document is scored"
     ] = None,
     queries: Queries,
     depth: Depth = 1000,

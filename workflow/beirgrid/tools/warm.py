@@ -1,6 +1,6 @@
-"""Compile what numba compiles once, at set-up, so that no job spends half a minute on it.
+"""Compiles numba's functions at set-up, so that no job spends half a minute on them.
 
-ranx's functions and the search of impact postings are compiled on first use and kept beside their files.
+numba compiles the functions of ranx and the search of impact postings on first use, and keeps them beside their files.
 """
 
 from __future__ import annotations
