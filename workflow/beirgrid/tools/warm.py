@@ -1,6 +1,6 @@
 """Compile what numba compiles once, at set-up, so that no job spends half a minute on it.
 
-ranx's functions and the search of impact postings are compiled on first use and kept beside their files.
+ranx's functions, the search of impact postings and exact scores are compiled on first use and kept beside their files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..config.metrics import NAMES, Metric
 from ..data.fusion import fuse
 from ..data.metrics import evaluate
 from ..data.runs import Ranking
-from ..search import impact
+from ..search import flat, impact
 
 
 def main() -> None:
@@ -25,6 +25,7 @@ def main() -> None:
     fuse([{"q": ranking}, {"q": ranking}], "rrf", 10)
     for norm in ("min-max", "max", "sum", "zmuv", "rank", "borda"):
         fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, norm=norm, weights=[0.5, 0.5])
+    flat.search_exact(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), 1)
     weights = scipy.sparse.csr_matrix(np.eye(2, dtype=np.float32))
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
         impact.write_index(weights, Path(folder))
