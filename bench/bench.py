@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import re
-import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -269,69 +269,21 @@ def search_impacts(folder: Path) -> None:
 
 # Exact search
 
-SEARCH = {"documents": 1_000_000, "dimension": 384, "queries": 1000, "depth": 1000, "shards": 2}
-SEARCH |= {"documents": 10_000, "queries": 50} if SMALL else {}
-
 
 def search(folder: Path) -> None:
-    """Exact search from shards on disk against faiss.knn in memory, and the memory it takes."""
-    script = Path(__file__)
-    run([PYTHON, script, "make-vectors", folder])
-    run([PYTHON, script, "search-shards", folder])  # the files are in the page cache for both
-    for _ in range(1 if SMALL else 2):
-        _, _, text = run([PYTHON, script, "search-knn", folder])
-        theirs = float(text.split()[-1])
-        _, memory, text = run([PYTHON, script, "search-shards", folder])
-        ours, start = map(float, text.split()[-2:])
-        shard = SEARCH["documents"] // SEARCH["shards"] * SEARCH["dimension"] * 4 / 2**20
-        results = SEARCH["queries"] * SEARCH["depth"] * 12 / 2**20
-        note = f"peak memory {memory - start:.0f} MB above start-up; a shard has {shard:.0f}, results {results:.0f}"
-        name = "exact search, {documents:,} × {dimension}, {queries:,} queries, top {depth}".format_map(SEARCH)
-        show(name, ours, theirs, 0.91, note)
-
-
-def make_vectors(folder: Path) -> None:
-    """Write random shards as faiss indexes, and queries."""
-    import faiss
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    rows = SEARCH["documents"] // SEARCH["shards"]
-    for shard in range(SEARCH["shards"]):
-        index = faiss.IndexFlatIP(SEARCH["dimension"])
-        index.add(rng.standard_normal((rows, SEARCH["dimension"]), np.float32))
-        faiss.write_index(index, str(folder / f"{shard}.faiss"))
-    np.save(folder / "queries.npy", rng.standard_normal((SEARCH["queries"], SEARCH["dimension"]), np.float32))
-
-
-def search_knn(folder: Path) -> None:
-    """Time faiss.knn over the same vectors in one array."""
-    import faiss
-    import numpy as np
-
-    vectors = []
-    for shard in range(SEARCH["shards"]):
-        index = faiss.read_index(str(folder / f"{shard}.faiss"))
-        vectors.append(faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d).copy())
-    corpus, queries = np.concatenate(vectors), np.load(folder / "queries.npy")
-    faiss.knn(queries[:10], corpus, 10, faiss.METRIC_INNER_PRODUCT)
-    started = time.monotonic()
-    faiss.knn(queries, corpus, SEARCH["depth"], faiss.METRIC_INNER_PRODUCT)
-    print(time.monotonic() - started)
-
-
-def time_search_shards(folder: Path) -> None:
-    """Time our search; print seconds and the memory before it in MB."""
-    import faiss  # noqa: F401
-    import numpy as np
-
-    from beirgrid.search.flat import search_shards
-
-    queries = np.load(folder / "queries.npy")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    started = time.monotonic()
-    search_shards([folder / f"{shard}.faiss" for shard in range(SEARCH["shards"])], queries, SEARCH["depth"])
-    print(time.monotonic() - started, before)
+    """Exact search from shards on disk against faiss.knn and PyTorch in memory, without start-up."""
+    script = Path(__file__).with_name("search.py")
+    run([PYTHON, script, "make", folder])
+    measured: dict[str, list[list[float]]] = {name: [] for name in ("ours", "faiss", "torch", "limit")}
+    for _ in range(REPEATS):
+        for name, figures in measured.items():
+            figures.append([float(word) for word in run([PYTHON, script, name, folder])[2].split()[-2:]])
+    seconds = {name: statistics.median(figure[0] for figure in figures) for name, figures in measured.items()}
+    memory = max(figure[1] for figure in measured["ours"])
+    ours, size = seconds["ours"], "10,000 × 384, 50 queries" if SMALL else "1,000,000 × 384, 1,000 queries"
+    note = f"{memory:.0f} MB above start-up; the products alone take {seconds['limit']:.2f} s"
+    show(f"exact search, {size}, top 1000, against faiss.knn", ours, seconds["faiss"], 2, note)
+    show(f"exact search, {size}, top 1000, against PyTorch", ours, seconds["torch"], 2)
 
 
 # The job graph
@@ -372,11 +324,8 @@ def dag(folder: Path) -> None:
 INTERNAL = {
     "cell-beir": lambda a: cell_beir(Path(a[0]), Path(a[1])),
     "cell-beirgrid": lambda a: cell_beirgrid(Path(a[0]), Path(a[1]), Path(a[2]), a[3], a[4]),
-    "make-vectors": lambda a: make_vectors(Path(a[0])),
     "make-impacts": lambda a: make_impacts(Path(a[0])),
     "search-impacts": lambda a: search_impacts(Path(a[0])),
-    "search-knn": lambda a: search_knn(Path(a[0])),
-    "search-shards": lambda a: time_search_shards(Path(a[0])),
 }
 
 

@@ -118,15 +118,22 @@ class Runtime:
 
         For ``auto`` that is bfloat16 where the hardware multiplies bfloat16, otherwise float16 (GPU) or float32 (CPU).
         """
-        import torch
-
         asked = precision or self.precision
         if asked != "auto":
             return asked
-        if self.kind == "cuda":
-            with torch.cuda.device(self.device):
-                return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-        return "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
+        if multiplies_bfloat16(self.device):
+            return "bfloat16"
+        return "float16" if self.kind == "cuda" else "float32"
+
+
+def multiplies_bfloat16(device: str) -> bool:
+    """Return whether the hardware behind PyTorch's name of a device multiplies matrices in bfloat16."""
+    import torch
+
+    if device == "cpu":
+        return bool(torch.cpu._is_avx512_bf16_supported())
+    with torch.cuda.device(device):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 class Gpu(NamedTuple):

@@ -26,7 +26,7 @@ RATES: dict[str, dict[str, float]] = {
     # Multiplications and additions of a model. GPU: a sixth of the 312e12 that NVIDIA's data sheet gives an A100 in
     # bfloat16. CPU: half of what two cores of 2023 do in bfloat16.
     "model_flops": {"cpu": 2e11, "cuda": 5e13},
-    # Multiplications and additions of an exact search, on a CPU in both cases.
+    # Multiplications and additions of an exact search; a GPU has not been measured.
     "search_flops": {"cpu": 1e11, "cuda": 1e11},
     # MB of text that Lucene indexes, and postings that it adds to BM25 scores.
     "index_mb": {"cpu": 10, "cuda": 10},

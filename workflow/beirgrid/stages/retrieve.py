@@ -125,7 +125,8 @@ def retrieve_dense(
     settings = {**model.given(), "depth": depth}
 
     def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        return flat.search_shards(indexes, vectors, depth)
+        with compute.start() as runtime:
+            return flat.search_shards(indexes, vectors, depth, runtime.device)
 
     with provenance.record("retrieve", record, settings, [output]) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
