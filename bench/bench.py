@@ -407,9 +407,8 @@ def main() -> None:
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "workflow"))
     if {"dense", "bm25"} & set(args.what) and not args.scifact.is_dir():
-        sys.exit(
-            f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: sparse search generation dag"
-        )
+        others = "sparse search generation dag"
+        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: {others}")
     functions = {"dense": dense, "bm25": bm25, "sparse": sparse, "search": search, "generation": generation, "dag": dag}
     for name in args.what:
         with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as folder:
