@@ -1,7 +1,7 @@
 """Speed against what one would otherwise run, as ratios measured side by side: ``make bench``.
 
 Each contender runs in a process of its own, start-up included, one after the other. Usage:
-bench.py [--scifact FOLDER] [dense] [bm25] [sparse] [search] [dag]
+bench.py [--scifact FOLDER] [dense] [bm25] [sparse] [search] [generation] [dag]
 
 ``make bench BENCH=small`` runs every part in a small form, which shows that it works and measures nothing.
 """
@@ -286,6 +286,21 @@ def search(folder: Path) -> None:
     show(f"exact search, {size}, top 1000, against PyTorch", ours, seconds["torch"], 2)
 
 
+# Generation
+
+
+def generation(folder: Path) -> None:
+    """Sample queries with a T5-base of random weights against transformers' generate, without start-up."""
+    script = Path(__file__).with_name("generation.py")
+    run([PYTHON, script, "make", folder])
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for _ in range(REPEATS):
+        for name, measured in seconds.items():
+            measured.append(float(run([PYTHON, script, name, folder])[2].split()[-1]))
+    ours, theirs = (statistics.median(measured) for measured in seconds.values())
+    show("generation, 40 queries of 16 pieces for each of 6 documents of 150 words", ours, theirs, 4)
+
+
 # The job graph
 
 
@@ -335,13 +350,14 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="*", default=["dense", "bm25", "sparse", "search", "dag"])
+    parser.add_argument("what", nargs="*", default=["dense", "bm25", "sparse", "search", "generation", "dag"])
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "workflow"))
     if {"dense", "bm25"} & set(args.what) and not args.scifact.is_dir():
-        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: sparse search dag")
-    functions = {"dense": dense, "bm25": bm25, "sparse": sparse, "search": search, "dag": dag}
+        others = "sparse search generation dag"
+        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: {others}")
+    functions = {"dense": dense, "bm25": bm25, "sparse": sparse, "search": search, "generation": generation, "dag": dag}
     for name in args.what:
         with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as folder:
             data = (args.scifact.resolve(),) if name in ("dense", "bm25") else ()
