@@ -20,6 +20,7 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from . import cutting
 from .engine import TOKENIZED, Batch, Engine, Tokens, token_batches, windows
+from .packing import Packing
 from .protocol import Reader
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class LoadedModel(Generic[EntryT]):
         if runtime.kind == "cpu":
             _keep_freed_memory()
         self.model: Any = None
+        self.packing: Packing | None = None
 
     @property
     def automatic(self) -> bool:
@@ -125,8 +127,9 @@ class LoadedModel(Generic[EntryT]):
         return (self.entry.precision or self.runtime.precision) == "auto"
 
     def facts(self) -> dict[str, str]:
-        """Return device and precision, for the record of an artifact."""
-        return {"device": self.runtime.hardware, "precision": self.precision}
+        """Return device, precision and whether batches have padding, for the record of an artifact."""
+        facts = {"device": self.runtime.hardware, "precision": self.precision}
+        return facts if self.packing is None else {**facts, "batches": "packed" if self.packing.used else "padded"}
 
     @property
     def transformer(self) -> Any:
@@ -146,6 +149,7 @@ class LoadedModel(Generic[EntryT]):
         import torch
 
         transformer = self.transformer
+        self.packing = Packing(transformer.base_model)
         if self.precision != "float32":
             head = transformer.get_output_embeddings()  # a language model's: its weights are the input embeddings'
             for layer in transformer.modules():  # once, instead of by autocast in each batch

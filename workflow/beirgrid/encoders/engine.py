@@ -20,6 +20,7 @@ import numpy as np
 from ..core.compute import Runtime
 from ..core.pipeline import ahead
 from ..core.progress import Progress
+from . import packing
 
 if TYPE_CHECKING:
     import torch
@@ -208,8 +209,10 @@ class Engine:
 
         try:
             with torch.inference_mode():
-                inputs = {name: self._to_device(value) for name, value in tokens.padded(rows, tokenizer).items()}
-                return [Batch(rows, keep(self._to_host(forward(inputs))))]
+                inputs = tokens.padded(rows, tokenizer)
+                with packing.planned(inputs.get("attention_mask"), self.runtime.device):
+                    results = forward({name: self._to_device(value) for name, value in inputs.items()})
+                return [Batch(rows, keep(self._to_host(results)))]
         except (MemoryError, RuntimeError) as error:
             if not _lacks_memory(error) or len(rows) == 1:
                 raise
