@@ -1,31 +1,21 @@
-"""Stage report: one self-contained HTML page of a grid: scores, verdicts, costs, and the steps behind each cell."""
+"""Stage report: one self-contained HTML page of a grid."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
-
-import pandas as pd
+from typing import Annotated
 
 from ..core import files, provenance
-from ..core.provenance import Artifact
-from ..core.version import __version__
-from ..data import tables
+from ..data.answers import read_answers
 from ..data.entries import from_json
-from ..data.published import OTHER_PROTOCOL
 from ..data.summary import GridSummary
-
-TEMPLATES = Path(__file__).parents[2] / "report"
-VERDICTS = ("reproduced", "close", "deviates", OTHER_PROTOCOL, "no reference", tables.NOT_SUPPLIED)
+from ..page.render import render
 
 
 def report(
     *,
     grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
-    scores: Annotated[Artifact, "scores.csv that aggregate wrote"],
-    verdicts: Annotated[Artifact, "verdicts.csv that aggregate wrote"],
-    costs: Annotated[Artifact, "costs.csv that aggregate wrote"],
+    tables: Annotated[Path, "folder of the tables that aggregate wrote"],
     output: Annotated[Path, "HTML page to write"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
@@ -33,144 +23,15 @@ def report(
 
     Args:
         grid: summary of the grid, which names the records to read.
-        scores: scores.csv that aggregate wrote.
-        verdicts: verdicts.csv that aggregate wrote.
-        costs: costs.csv that aggregate wrote.
+        tables: folder of the tables that aggregate wrote. Figures beside it, in ``figures``, go into the report.
         output: HTML page to write.
         record: record to write.
 
     Raises:
-        DataError: a table or a record is missing or damaged.
+        DataError: a table is missing or damaged.
     """
     with provenance.record("report", record, {}, [output]) as facts:
-        page = render(grid, tables.read(scores), tables.read(verdicts), tables.read(costs))
+        page = render(grid, read_answers(tables), tables.parent / "figures")
         with files.atomic(output) as temporary:
             temporary.write_text(page, encoding="utf-8")
         facts["bytes"] = files.size(output)
-
-
-def render(grid: GridSummary, scores: pd.DataFrame, verdicts: pd.DataFrame, costs: pd.DataFrame) -> str:
-    """Return the page as HTML."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.get_template("index.html.j2").render(
-        version=__version__,
-        grid=grid,
-        notes=_notes(grid),
-        averaged=tables.averaged_rows(grid),
-        precision=tables.precision_note(scores, grid),
-        queries=scores.groupby("dataset")["queries"].first().dropna().astype(int).to_dict(),
-        relevant=_relevant(grid),
-        tables=[_table(scores, verdicts, grid, metric) for metric in grid.metrics],
-        verdicts=_verdict_rows(verdicts),
-        counts={name: int((verdicts["verdict"] == name).sum()) for name in VERDICTS},
-        costs=_cost_rows(costs),
-        cells=_cells(grid),
-    )
-
-
-def _notes(grid: GridSummary) -> dict[str, str]:
-    """Return for each dataset the counts of fetch that a reader should know."""
-    notes = {}
-    for name, entry in grid.datasets.items():
-        if entry.not_supplied:
-            notes[name] = f"not supplied: there is no folder {', '.join(entry.not_supplied)}"
-        if not entry.has_scores:
-            continue
-        corpus = provenance.read_record(entry.corpus_record)["facts"]
-        dataset = provenance.read_record(entry.dataset_record)["facts"]
-        counts = {
-            "documents without text": corpus["empty_documents"],
-            "duplicate documents dropped": corpus["duplicates_dropped"],
-            "duplicate queries dropped": dataset["duplicates_dropped"],
-            "judged documents not in the corpus": dataset["unknown_documents"],
-            "queries without relevant documents": dataset["queries_without_relevant"],
-            "judgements overruled": dataset["overruled_judgements"],
-            "queries that are documents and do not find themselves": dataset["own_documents_dropped"],
-            "queries with the id of another document": dataset["same_ids_kept"],
-        }
-        notes[name] = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return notes
-
-
-def _relevant(grid: GridSummary) -> dict[str, float]:
-    """Return for each dataset with queries of its own its relevant documents per query."""
-    relevant = {}
-    for name, entry in grid.datasets.items():
-        if entry.has_scores:
-            facts = provenance.read_record(entry.dataset_record)["facts"]
-            relevant[name] = facts["relevant"] / facts["queries"]
-    return relevant
-
-
-def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: GridSummary, metric: str) -> dict[str, Any]:
-    """Return one metric's rows: per cell the value, whether it is the row's best, and its worst verdict."""
-    wide = tables.wide(scores, grid, metric)
-    order = (tables.NOT_SUPPLIED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
-    rank = {name: number for number, name in enumerate(order)}
-    worst: dict[tuple[str, str], str] = {}
-    of_metric = verdicts[verdicts["metric"] == metric]
-    for system, dataset, verdict in zip(of_metric["system"], of_metric["dataset"], of_metric["verdict"], strict=True):
-        worst[system, dataset] = max(worst.get((system, dataset), tables.NOT_SUPPLIED), verdict, key=rank.__getitem__)
-    rows = []
-    for dataset, values in zip(map(str, wide.index), wide.to_numpy(), strict=True):
-        shown = tables.shown(values)
-        cells = [
-            {"value": text, "best": text == tables.best(metric, shown), "verdict": worst.get((system, dataset), "")}
-            for system, text in zip(wide.columns, shown, strict=True)
-        ]
-        rows.append({"dataset": dataset, "cells": cells})
-    return {"metric": metric, "rows": rows}
-
-
-def _verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the verdicts that have a published value, deviations first."""
-    judged = verdicts[verdicts["published"].notna()].copy()
-    names = ("deviates", "close", "reproduced", OTHER_PROTOCOL, tables.NOT_SUPPLIED)
-    order = {name: number for number, name in enumerate(names)}
-    judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
-    return [{str(name): value for name, value in row.items()} for row in judged.to_dict("records")]
-
-
-def _cost_rows(costs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return one row per system and stage, summed over datasets; shared records count once."""
-    rows = []
-    for (system, stage), steps in costs.groupby(["system", "stage"], sort=False):
-        steps = steps.drop_duplicates("record")
-        rates = steps.dropna(subset="rate")
-        rows.append(
-            {
-                "system": system,
-                "stage": stage,
-                "jobs": len(steps),
-                "seconds": f"{steps['seconds'].sum():.1f}",
-                "rate": f"{rates['rate'].mean():,.1f} {rates['unit'].iloc[0]}" if len(rates) else "",
-                "size": _megabytes(steps["bytes"].sum()) if stage in ("index", "fetch", "train") else "",
-                "memory": f"{steps['peak_memory_mb'].max():,.0f} MB",
-                "device": ", ".join(sorted(set(steps["device"]))),
-            }
-        )
-    return rows
-
-
-def _megabytes(size: float) -> str:
-    return f"{size / 1e6:,.1f} MB"
-
-
-def _cells(grid: GridSummary) -> list[dict[str, Any]]:
-    """Return for each cell the steps behind it, in order, with settings and commands."""
-    records: dict[str, dict[str, Any]] = {}
-    cells = []
-    for cell in grid.cells:
-        steps = []
-        for path in cell.records:
-            if path not in records:
-                records[path] = provenance.read_record(path)
-            record = records[path]
-            settings = {key: value for key, value in record["settings"].items() if key != "files"}
-            steps.append({**record, "path": path, "settings": json.dumps(settings, ensure_ascii=False)})
-        cells.append({"system": cell.system, "dataset": cell.dataset, "steps": steps})
-    return cells
