@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pages
 import pytest
@@ -29,14 +28,15 @@ def chromium():
 
 
 @pytest.fixture
-def show(chromium, tmp_path) -> Iterator[Callable]:
+def show(chromium, tmp_path, monkeypatch) -> Iterator[Callable]:
     """Return a function that opens the page of a grid. No page may write to the console or ask another host."""
     messages: list[str] = []
     contexts = []
+    monkeypatch.chdir(tmp_path)
 
-    def opened(grid: GridSummary, tables: Answers | None = None, figures: Path | None = None, **options):
+    def opened(grid: GridSummary, tables: Answers | None = None, **options):
         path = tmp_path / "index.html"
-        path.write_text(render(grid, tables or pages.tables(grid), figures), encoding="utf-8")
+        path.write_text(render(grid, tables or pages.tables(grid)), encoding="utf-8")
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)

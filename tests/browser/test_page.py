@@ -150,7 +150,7 @@ def test_cells_without_a_value_say_why(show, paper):
         assert found[system, dataset].replace("\n", " ") == status
     assert "1 pending, 1 failed, 1 not supplied" in page.locator("header").inner_text()
     assert "logs/retrieve/deepct.log: MemoryError" in page.locator("header").inner_text()
-    assert found["deepct", "mean of 14 (all)"] == "no mean"
+    assert found["deepct", "mean of 14 (all)"] == "incomplete"
     cell(page, "deepct", "fiqa").click()
     assert "logs/retrieve/deepct.log: MemoryError" in page.get_by_role("dialog").inner_text()
     page.keyboard.press("Escape")

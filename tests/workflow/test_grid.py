@@ -23,12 +23,12 @@ def _jobs(output: str) -> dict[str, int]:
 
 
 def _scores(folder: Path) -> dict[tuple[str, str], float]:
-    with (folder / "results/tables/scores.csv").open() as stream:
+    with (folder / "results/grids/grid/tables/scores.csv").open() as stream:
         return {(row["system"], row["metric"]): float(row["value"]) for row in csv.DictReader(stream)}
 
 
 def test_every_system_is_evaluated_on_every_query(finished):
-    with (finished / "results/tables/scores.csv").open() as stream:
+    with (finished / "results/grids/grid/tables/scores.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert {(row["system"], row["metric"]) for row in rows} == {
         (s, m) for s in SYSTEMS for m in ("ndcg@10", "recall@100")
@@ -38,7 +38,7 @@ def test_every_system_is_evaluated_on_every_query(finished):
 
 
 def test_results_stand_under_the_directory_and_nowhere_else(finished, root):
-    assert (finished / "results/report/index.html").is_file()
+    assert (finished / "results/grids/grid/report/index.html").is_file()
     assert not (root / "results/runs/tiny").exists()
 
 
@@ -116,8 +116,8 @@ def test_per_query_values_average_to_the_mean(finished):
 
 
 def test_the_report_is_one_file_with_every_cell(finished):
-    page = (finished / "results/report/index.html").read_text()
-    assert not re.search(r'(src|href)="(?!#)', page)  # nothing is loaded from elsewhere
+    page = (finished / "results/grids/grid/report/index.html").read_text()
+    assert not re.search(r'(src|href)="(?!#|data:)', page)  # nothing is loaded from elsewhere
     for (system, _), value in _scores(finished).items():
         assert system in page
         assert f"{value:.4f}" in page

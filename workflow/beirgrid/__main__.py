@@ -46,7 +46,8 @@ _COMMANDS = {
     "fuse": ("stages.fuse:fuse", "fuse several runs into one"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
-    "report": ("stages.report:report", "write the report of a grid"),
+    "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
+    "report": ("tools.refresh:report", "make the tables and the page of a grid from what is done so far"),
     "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }

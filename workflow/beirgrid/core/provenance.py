@@ -46,8 +46,8 @@ STAGE_VERSIONS = {
     "rerank": 1,
     "fuse": 1,
     "evaluate": 1,
-    "aggregate": 2,
-    "report": 3,
+    "aggregate": 3,
+    "report": 4,
 }
 
 _PACKAGES = {
@@ -185,6 +185,14 @@ def artifact(path: str | Path) -> Path:
             if expected:
                 break
     return path
+
+
+def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
+    """Raise DataError if a file that a record names has another size; one that is gone may be a temporary output."""
+    for name, facts in record.get("outputs", {}).items():
+        output = Path(path).parent / name
+        if output.is_file() and output.stat().st_size != facts["bytes"]:
+            _compare(output, facts, Path(path))
 
 
 # The type of a command's option that names an artifact.

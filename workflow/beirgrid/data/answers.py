@@ -6,7 +6,7 @@ An empty cell of a file has no value: NaN in a column of numbers, an empty strin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import pandas as pd
 
@@ -182,11 +182,25 @@ def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:
     return table.astype(kinds)
 
 
-def write_answers(answers: Answers, folder: Path) -> None:
-    """Write each table to ``{name}.csv`` in a folder."""
-    for name, table in zip(Answers._fields, answers, strict=True):
-        text = typed(name, table).to_csv(index=False, lineterminator="\n")
-        files.write_text(folder / f"{name}.csv", text)
+def to_csv(name: str, table: pd.DataFrame) -> str:
+    """Return the named table as CSV; each number is the shortest that is read as the same one."""
+    return typed(name, table).to_csv(index=False, lineterminator="\n")
+
+
+def from_csv(name: str, source: Path | TextIO) -> pd.DataFrame:
+    """Read the named table. A dataset may be called 2019 or NA."""
+    kinds = _KINDS[name]
+    absent = {column: [""] for column, kind in kinds.items() if kind != _TEXT}
+    table = pd.read_csv(source, dtype=kinds, keep_default_na=False, na_values=absent, float_precision="round_trip")
+    if list(table.columns) != list(kinds):
+        raise ValueError(f"its columns should be {','.join(kinds)}")
+    return table
+
+
+def write_answers(answers: Answers, folder: Path) -> bool:
+    """Write each table to ``{name}.csv`` in a folder, and tell whether one was written: the same content is not."""
+    tables = zip(Answers._fields, answers, strict=True)
+    return files.replace_texts(folder, {f"{name}.csv": to_csv(name, table) for name, table in tables})
 
 
 def read_answers(folder: Path) -> Answers:
@@ -199,11 +213,5 @@ def read_answers(folder: Path) -> Answers:
 
 
 def _read(name: str, path: Path) -> pd.DataFrame:
-    """Read a table. A dataset may be called 2019 or NA."""
-    kinds = _KINDS[name]
-    absent = {column: [""] for column, kind in kinds.items() if kind != _TEXT}
     with files.reading(path):
-        table = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=absent, float_precision="round_trip")
-        if list(table.columns) != list(kinds):
-            raise ValueError(f"its columns should be {','.join(kinds)}")
-    return table
+        return from_csv(name, path)

@@ -31,6 +31,11 @@ class Published(NamedTuple):
     note: str
     protocol: str = ""
 
+    @property
+    def recorded(self) -> bool:
+        """Whether the value is this project's own record, which tells whether a machine repeats it."""
+        return self.source.startswith("beirgrid ")
+
 
 def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:
     """Yield the values of published/*.csv; a line that cannot be read is an error naming file and line."""

@@ -30,6 +30,7 @@ class DatasetSummary(Entry):
     not_supplied: Texts = Field((), description="Absent folders that its user supplies: then it has no scores.")
     corpus_record: str = Field("", description="Record of its corpus. A mean, or what is not supplied, has none.")
     dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
+    qrels: str = Field("", description="Its qrels, as above.")
 
     @property
     def has_scores(self) -> bool:
@@ -75,3 +76,9 @@ class GridSummary(Entry):
     settings: dict[str, str] = Field(
         {}, description="Digest of the settings that the grid asks for, by the path of the record or of the scores."
     )
+
+    @property
+    def counted_once(self) -> list[str]:
+        """The rows that a mean over datasets counts: those that are supplied, and no part of another row."""
+        parts = {part for row in self.rows for part in self.datasets[row].mean_of}
+        return [row for row in self.rows if row not in parts and not self.datasets[row].not_supplied]

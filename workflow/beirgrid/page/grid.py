@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
-from ..data.answers import DONE, Answers
+from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers
 from ..data.published import OTHER_PROTOCOL
 from ..data.summary import GridSummary
 from . import texts
@@ -17,10 +17,10 @@ from . import texts
 # Shades of the heat: a column's worst value has none, its best value has this one.
 SHADES = 8
 # From the least to the most telling: a cell with several references has the verdict that comes last.
-VERDICTS = ("", "not supplied", "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
+VERDICTS = ("", NOT_SUPPLIED, PENDING, FAILED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
-# Signs of cells without a value, which need a word.
-ABSENT = "no mean"
+# What a mean reads that lacks a dataset.
+INCOMPLETE = "incomplete"
 
 
 class Column(NamedTuple):
@@ -123,7 +123,7 @@ def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
             row.mean,
             row.low_queries,
             row.high_queries,
-            ABSENT if math.isnan(row.mean) else DONE,
+            INCOMPLETE if math.isnan(row.mean) else DONE,
             row.note,
             row.difference if row.system != row.baseline else math.nan,
             False,
@@ -147,7 +147,7 @@ def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], Facts]:
     return found
 
 
-_NOTHING = Facts(math.nan, math.nan, math.nan, "pending", "", math.nan, False)
+_NOTHING = Facts(math.nan, math.nan, math.nan, PENDING, "", math.nan, False)
 
 
 def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, float]]:
@@ -207,5 +207,5 @@ def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
 
 def failures(answers: Answers) -> list[dict[str, Any]]:
     """Return the cells that failed, each once, with the log's path and last line."""
-    failed = answers.scores[answers.scores["status"] == "failed"].drop_duplicates(["system", "dataset"])
+    failed = answers.scores[answers.scores["status"] == FAILED].drop_duplicates(["system", "dataset"])
     return [{"system": row.system, "dataset": row.dataset, "detail": row.detail} for row in texts.rows(failed)]

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from ..core import files
+from ..core import files, paths
 from ..core.version import __version__
 from ..data import tables as data_tables
 from ..data.answers import Answers
@@ -26,13 +26,13 @@ TEMPLATES = Path(__file__).parents[2] / "report"
 LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
 
 
-def render(grid: GridSummary, answers: Answers, figures: Path | None = None) -> str:
+def render(grid: GridSummary, answers: Answers) -> str:
     """Return the page of a grid as HTML.
 
     Args:
-        grid: the grid's summary. It names the records, which are read where they exist.
+        grid: the grid's summary. It names the records, which are read where they exist; the figures of the grid's
+            folder, too.
         answers: the tables of the grid.
-        figures: folder of figures (.svg) with ``captions.json``. It may be absent.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -72,7 +72,7 @@ def render(grid: GridSummary, answers: Answers, figures: Path | None = None) -> 
         costs=sections.costs(answers),
         datasets=sections.datasets(grid, answers),
         steps=found.steps,
-        figures=_figures(figures),
+        figures=_figures(Path(paths.GRID_FOLDER.format(grid=grid.name)) / "figures"),
         data={
             "systems": list(grid.systems),
             "datasets": list(grid.rows),
@@ -115,17 +115,11 @@ def _cells(
     return cells
 
 
-def _figures(folder: Path | None) -> list[dict[str, str]]:
-    """Return the figures of a folder in the order of their captions; as images, in which no script runs."""
-    captions = folder / "captions.json" if folder else None
-    if folder is None or captions is None or not captions.is_file():
-        return []
+def _figures(folder: Path) -> list[dict[str, str]]:
+    """Return the figures of a folder in the order of ``captions.json``; as images, in which no script runs."""
+    captions = folder / "captions.json"
     return [
-        {
-            "name": name,
-            "caption": caption,
-            "image": base64.b64encode((folder / f"{name}.svg").read_bytes()).decode("ascii"),
-        }
-        for name, caption in files.read_json(captions).items()
-        if (folder / f"{name}.svg").is_file()
+        {"name": name, "caption": caption, "image": base64.b64encode(image.read_bytes()).decode("ascii")}
+        for name, caption in (files.read_json(captions) if captions.is_file() else {}).items()
+        if (image := folder / f"{name}.svg").is_file()
     ]

@@ -11,9 +11,9 @@ import pandas as pd
 from ..core import provenance
 from ..core.errors import DataError
 from ..data.answers import Answers
-from ..data.published import OTHER_PROTOCOL
 from ..data.summary import DatasetSummary, GridSummary
 from . import texts
+from .grid import VERDICTS
 
 Rows = list[list[str]]
 # What fetch counts of a dataset, and a reader should know.
@@ -188,8 +188,7 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
 
 def verdicts(answers: Answers) -> list[Verdict]:
     """Return the scores that have a reference value, deviations first."""
-    names = ("deviates", "close", "reproduced", OTHER_PROTOCOL, "no reference", "not supplied")
-    order = {name: number for number, name in enumerate(names)}
+    order = {name: number for number, name in enumerate(reversed(VERDICTS))}
     judged = answers.verdicts[answers.verdicts["published"].notna()]
     judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     return [

@@ -11,19 +11,21 @@ from ..data.entries import from_json
 from ..data.summary import GridSummary
 from ..page.render import render
 
+__all__ = ["page", "render"]
 
-def report(
+
+def page(
     *,
     grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
     tables: Annotated[Path, "folder of the tables that aggregate wrote"],
     output: Annotated[Path, "HTML page to write"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Write the report of a grid.
+    """Write the page of a grid.
 
     Args:
         grid: summary of the grid, which names the records to read.
-        tables: folder of the tables that aggregate wrote. Figures beside it, in ``figures``, go into the report.
+        tables: folder of the tables that aggregate wrote.
         output: HTML page to write.
         record: record to write.
 
@@ -31,7 +33,5 @@ def report(
         DataError: a table is missing or damaged.
     """
     with provenance.record("report", record, {}, [output]) as facts:
-        page = render(grid, read_answers(tables), tables.parent / "figures")
-        with files.atomic(output) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        files.replace_text(output, render(grid, read_answers(tables)))
         facts["bytes"] = files.size(output)

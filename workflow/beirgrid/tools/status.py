@@ -164,6 +164,14 @@ def read(path: Path) -> Execution:
     return run
 
 
+def failure(job: Job) -> str:
+    """Return the log of a failed job and the last line in it."""
+    for log in job.logs:
+        for line in _tail(Path(log), 1):
+            return f"{log}: {line}"
+    return f"{job.logs[0]}: empty"
+
+
 def _event(line: bytes) -> dict[str, Any] | None:
     """Return the event of a line, or None if it is none: a disk was full, or something else wrote to the file."""
     try:
