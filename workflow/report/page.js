@@ -37,7 +37,7 @@ function options(filename, search) {
     layout: {
       topStart: {
         buttons: [
-          { extend: "copyHtml5", text: "Copy", title: null, exportOptions },
+          { extend: "copyHtml5", text: "Copy", title: null, messageTop: null, messageBottom: null, exportOptions },
           { extend: "csvHtml5", text: "Save as CSV", filename, exportOptions },
         ],
       },
