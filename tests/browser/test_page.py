@@ -89,6 +89,9 @@ def test_cells_show_differences_to_the_baseline_and_to_published_values(show, pa
     found = scores(pages.tables(paper), "ndcg@10", "fiqa")
     page.get_by_role("combobox", name="Show").select_option("baseline")
     assert values(page)["ance", "fiqa"].startswith(f"{found['ance'] - found['bm25']:+.4f}")
+    tests = pages.tables(paper).significance.query("metric == 'ndcg@10' and dataset == 'fiqa'")
+    starred = {system for system in paper.systems if values(page)[system, "fiqa"].endswith("*")}
+    assert starred == set(tests.loc[tests["p_holm"] <= 0.05, "system"])
     assert values(page)["bm25", "fiqa"].startswith("–")
     page.get_by_role("combobox", name="Show").select_option("published")
     verdicts = pages.tables(paper).verdicts
@@ -140,8 +143,9 @@ def test_a_cell_opens_with_all_that_is_known_of_it(show, tmp_path):
     assert "BEIR paper, Table 2" in text
     assert f"{row['published']:g}" in text
     assert "bfloat16" in text
+    assert "1.5 s in all steps" in text
     dialog.locator("summary").first.click()
-    assert "1.5 s, 90 MB" in dialog.inner_text()
+    assert "90 MB of memory, finished 2026-11-21" in dialog.inner_text()
     dialog.get_by_role("button", name="Copy the command").first.click()
     assert page.evaluate("navigator.clipboard.readText()") == "python -m beirgrid index dense --vectors 'a b.npy'"
     page.keyboard.press("Escape")

@@ -92,6 +92,7 @@ function grid() {
 /** Show the value of each cell, or its difference to the baseline or to the published value. */
 function show(api, view) {
   const cells = api.cells().nodes().toArray().filter((cell) => "order" in cell.dataset && !cell.classList.contains("none"));
+  api.table().node().dataset.view = view;
   const largest = Math.max(...cells.map((cell) => Math.abs(parseFloat(cell.dataset[view])) || 0));
   for (const cell of cells) {
     cell.dataset.value ??= cell.dataset.order;
@@ -209,6 +210,7 @@ function open(cell) {
     ["", cell.dataset.detail],
     ["95 % interval", cell.dataset.interval],
     ["queries", about?.queries],
+    ["cost", about?.cost],
     ["precision", about?.precision],
     ["mean of", about?.parts.join(", ")],
     ...(mean === undefined ? facts("baseline", system, key).slice(5) : facts("across", system, key).slice(2)),

@@ -19,6 +19,8 @@ SHADES = 8
 # From the least to the most telling: a cell with several references has the verdict that comes last.
 VERDICTS = ("", NOT_SUPPLIED, PENDING, FAILED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
+# Corrected p values of at most this are significant.
+SIGNIFICANT = 0.05
 # What a mean reads that lacks a dataset.
 INCOMPLETE = "incomplete"
 
@@ -39,7 +41,8 @@ class Column(NamedTuple):
 class GridCell(NamedTuple):
     """What a cell shows: ``text`` is its value, or why it has none; ``detail`` says more of the latter.
 
-    ``exact`` has six decimals. ``to_baseline`` and ``to_published`` are differences, empty where there is none.
+    ``exact`` has six decimals. ``to_baseline`` and ``to_published`` are differences, empty where there is none; a star
+    marks a significant one.
     """
 
     text: str
@@ -71,7 +74,7 @@ class Facts(NamedTuple):
     high: float
     status: str
     detail: str
-    to_baseline: float
+    to_baseline: str
     among_best: bool
 
 
@@ -125,7 +128,7 @@ def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
             row.high_queries,
             INCOMPLETE if math.isnan(row.mean) else DONE,
             row.note,
-            row.difference if row.system != row.baseline else math.nan,
+            texts.difference(row.difference) if row.system != row.baseline else "",
             False,
         )
         for row in texts.rows(across)
@@ -135,19 +138,22 @@ def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
 def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], Facts]:
     """Return the scores of one metric by system and dataset, those of parts of means among them."""
     tests = answers.significance[answers.significance["metric"] == metric]
-    differences = dict(zip(zip(tests["system"], tests["dataset"], strict=True), tests["difference"], strict=True))
+    differences = {
+        (row.system, row.dataset): texts.difference(row.difference) + ("*" if row.p_holm <= SIGNIFICANT else "")
+        for row in texts.rows(tests)
+    }
     groups = answers.groups[(answers.groups["metric"] == metric) & answers.groups["in_best_group"]]
     among_best = set(zip(groups["system"], groups["dataset"], strict=True))
     scores = answers.scores[answers.scores["metric"] == metric]
     found = {}
     for row in texts.rows(scores):
         key = (row.system, row.dataset)
-        difference = differences.get(key, math.nan)
+        difference = differences.get(key, "")
         found[key] = Facts(row.value, row.low, row.high, row.status, row.detail, difference, key in among_best)
     return found
 
 
-_NOTHING = Facts(math.nan, math.nan, math.nan, PENDING, "", math.nan, False)
+_NOTHING = Facts(math.nan, math.nan, math.nan, PENDING, "", "", False)
 
 
 def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, float]]:
@@ -171,7 +177,7 @@ def _column(facts: list[Facts], lower_is_better: bool) -> list[GridCell]:
             detail="" if texts.value(fact.value) else fact.detail,
             exact="" if math.isnan(fact.value) else f"{fact.value:.6f}",
             interval=texts.interval(fact.low, fact.high),
-            to_baseline=texts.difference(fact.to_baseline),
+            to_baseline=fact.to_baseline,
             to_published="",
             verdict="",
             shade=_shade(fact.value, worst, best),

@@ -6,7 +6,6 @@ import base64
 import gzip
 import importlib.metadata
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
         counts=grids.counts(grid, answers),
         failures=grids.failures(answers),
         precision=data_tables.precision_note(answers.scores, grid),
-        baseline_name=next((name for name in answers.significance["baseline"] if name), ""),
+        baseline_name=sections.baseline_of(answers),
         groups=groups,
         baseline=baseline,
         across=across,
@@ -77,7 +76,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
             "systems": list(grid.systems),
             "datasets": list(grid.rows),
             "families": grid.families,
-            "cells": _cells(grid, answers, found.of_cell),
+            "cells": _cells(grid, answers, found),
             "tables": {table.name: table._asdict() for table in by_metric},
             "pairs": pairs,
         },
@@ -99,20 +98,28 @@ def _library() -> str:
     return base64.b64encode(gzip.compress(path.read_bytes(), mtime=0)).decode("ascii")
 
 
-def _cells(
-    grid: GridSummary, answers: Answers, steps_of: Mapping[tuple[str, str], list[int]]
-) -> dict[str, dict[str, Any]]:
-    """Return per system and dataset what its dialog shows beside the tables: queries, precision, steps, parts."""
+def _cells(grid: GridSummary, answers: Answers, found: steps.Steps) -> dict[str, dict[str, Any]]:
+    """Return per system and dataset what its dialog shows beside the tables: queries, precision, cost, steps, parts."""
     rows = answers.scores.drop_duplicates(["system", "dataset"])
     cells: dict[str, dict[str, Any]] = {system: {} for system in grid.systems}
     for row in texts.rows(rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]):
+        numbers = found.of_cell.get((row.system, row.dataset), [])
         cells[row.system][row.dataset] = {
             "queries": texts.count(row.queries),
             "precision": row.precision,
-            "steps": steps_of.get((row.system, row.dataset), []),
+            "cost": _cost([found.steps[number] for number in numbers]),
+            "steps": numbers,
             "parts": list(grid.datasets[row.dataset].mean_of),
         }
     return cells
+
+
+def _cost(of_cell: list[steps.Step]) -> str:
+    """Return the time and the memory of a cell's steps."""
+    if not of_cell:
+        return ""
+    seconds, memory = sum(step.seconds for step in of_cell), max(step.peak_memory_mb for step in of_cell)
+    return f"{seconds:.1f} s in all steps, those that cells share included; at most {memory:.0f} MB of memory"
 
 
 def _figures(folder: Path) -> list[dict[str, str]]:

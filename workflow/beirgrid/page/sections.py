@@ -62,9 +62,15 @@ class Verdict(NamedTuple):
     source: str
 
 
+def baseline_of(answers: Answers) -> str:
+    """Return the baseline of the tests, or an empty string where there is none."""
+    return next((name for name in answers.significance["baseline"] if name), "")
+
+
 def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
     """Return the tests of each system against the baseline."""
-    columns = ["system", "dataset", "queries", "value", "interval", "difference", "interval of the difference"]
+    columns = ["system", "dataset", "queries", "value", "interval", f"difference to {baseline_of(answers)}"]
+    columns += ["interval of the difference"]
     columns += ["p (randomisation)", "p (Holm)", "p (t test)", "p (t test, Holm)", "effect size", "note"]
     tests = answers.significance[answers.significance["baseline"] != ""]
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
@@ -86,7 +92,7 @@ def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
                 row.note,
             ]
         )
-    return ByMetric("baseline", columns, 2, ("interval", "interval of the difference", "note"), rows)
+    return ByMetric("baseline", columns, 2, ("note",), rows)
 
 
 def best_groups(grid: GridSummary, answers: Answers) -> ByMetric:
@@ -163,7 +169,7 @@ def _in_order(table: pd.DataFrame, grid: GridSummary) -> Iterable[Any]:
 def two_systems(grid: GridSummary) -> ByMetric:
     """Return the table in which the page compares two systems that a reader chooses; it fills in the rows."""
     columns = ["dataset", "first", "second", "difference", "interval", "p (Holm)", "p (Tukey HSD)", "effect size"]
-    return ByMetric("pair", columns, 1, ("interval",), {metric: [] for metric in grid.metrics})
+    return ByMetric("pair", columns, 1, (), {metric: [] for metric in grid.metrics})
 
 
 def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list[list[Any]]]], bool]:
