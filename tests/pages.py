@@ -117,3 +117,11 @@ def record(path: Path, command: str = "python -m beirgrid index dense --output x
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**facts, "packages": {"beirgrid": "0.1.0"}, "finished": "2026-11-21T19:20:09+00:00"}))
     return str(path)
+
+
+def folder(path: Path) -> Path:
+    """Make a folder in BEIR layout without a line, for a grid that is described and not run."""
+    (path / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        (path / name).touch()
+    return path
