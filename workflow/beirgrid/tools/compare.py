@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SAME, DIFFERENT = 0, 1
 _PLACES = """\
 A and B are PLACE, PLACE:SYSTEM or :SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
-grid (results/grids/NAME), or the grid.json of that grid. Without PLACE, it is the working directory. If only A or B names
-a system, the other side has the same system. If neither names one, all systems that both have are compared.
+grid (results/grids/NAME), or the grid.json of that grid. Without PLACE, it is the working directory. If only A or B
+names a system, the other side has the same system. If neither names one, all systems that both have are compared.
 
 exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B only;
 2 something cannot be compared."""
