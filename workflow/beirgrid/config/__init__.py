@@ -1,6 +1,6 @@
 """The configuration: typed entries, their families, and the checks that hold them together."""
 
-from .checks import BM25_LANGUAGES, absent_folder, models_behind, models_of, with_parts
+from .checks import BM25_LANGUAGES, absent_folder, layers, models_behind, models_of, with_parts
 from .entries import Config
 from .load import load
 from .places import CHECKOUT, SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file
@@ -15,6 +15,7 @@ __all__ = [
     "both_forms",
     "find_local",
     "is_folder",
+    "layers",
     "load",
     "local_forms",
     "models_behind",

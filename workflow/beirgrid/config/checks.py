@@ -293,21 +293,29 @@ MOST_SHARDS = 20_000
 
 def layer_problems(config: Config) -> Iterator[str]:
     """Yield systems that are made from each other, or from too many others in a row."""
-    systems = config.systems
     try:
-        order = list(TopologicalSorter({name: system.parts for name, system in systems.items()}).static_order())
+        found = layers(config.systems)
     except CycleError as error:
         yield f"systems {' → '.join(reversed(error.args[1]))} are made from each other"
         return
-    layers: dict[str, int] = {}
-    for name in order:
-        layers[name] = max((1 + layers[part] for part in systems[name].parts), default=0)
-    if (deepest := max(layers.values(), default=0)) > MOST_LAYERS:
-        first = next(name for name in order if layers[name] > MOST_LAYERS)
+    if (deepest := max(found.values(), default=0)) > MOST_LAYERS:
+        first = next(name for name in found if found[name] > MOST_LAYERS)
         yield (
             f"systems.{first}: a chain of {deepest:,} systems made from each other is longer than {MOST_LAYERS}, "
             "the most that is run"
         )
+
+
+def layers(systems: Mapping[str, entries.SystemEntry]) -> dict[str, int]:
+    """Return how many rerankings and fusions each system goes through, parts first.
+
+    Raises:
+        CycleError: systems are made from each other.
+    """
+    found: dict[str, int] = {}
+    for name in TopologicalSorter({name: system.parts for name, system in systems.items()}).static_order():
+        found[name] = max((1 + found[part] for part in systems[name].parts), default=0)
+    return found
 
 
 def with_parts(systems: Mapping[str, entries.SystemEntry], names: Iterable[str]) -> list[str]:

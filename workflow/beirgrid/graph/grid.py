@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..config import absent_folder, with_parts
+from ..config import absent_folder, layers, with_parts
 from ..config.entries import Bm25, Config, ModelEntry, Reranked, Retriever, SystemEntry, Training
 from ..core import paths
 from ..core.errors import ConfigError
@@ -112,10 +112,7 @@ class Grid:
     @cached_property
     def layers(self) -> dict[str, int]:
         """How many rerankings and fusions each registered system goes through."""
-        layers: dict[str, int] = {}
-        for name in with_parts(self.config.systems, self.config.systems):
-            layers[name] = max((1 + layers[part] for part in self.system(name).parts), default=0)
-        return layers
+        return layers(self.config.systems)
 
     def depth(self, system: Reranked) -> int:
         """Return how deep a system reranks: its depth, or 100, or all of shorter runs."""
