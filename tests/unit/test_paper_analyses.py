@@ -338,6 +338,37 @@ def test_efficiency_from_records():
     assert math.isnan(of_bm25["pairs_per_second"])
 
 
+def latency_table() -> pd.DataFrame:
+    """A reranked system on two datasets and two kinds of hardware, and BM25 on one."""
+    rows = [
+        ("ce", "x", "retrieve and rerank", 100, True, 500.0, "cpu"),
+        ("ce", "x", "retrieve and rerank", 100, True, 40.0, "H100"),
+        ("ce", "x", "rerank", 100, False, 20.0, "H100"),
+        ("ce", "y", "retrieve and rerank", 100, True, 60.0, "H100"),
+        ("bm25", "x", "retrieve", 1000, True, 9.0, "cpu"),
+    ]
+    names = ["system", "dataset", "step", "depth", "as_run", "p50_ms", "hardware"]
+    return pd.DataFrame(rows, columns=names).reindex(columns=efficiency.LATENCY_COLUMNS)
+
+
+def test_the_latency_of_a_trade_off_is_that_of_the_system_as_it_runs():
+    means = [("ndcg@10", system, value, 2) for system, value in (("bm25", 0.4), ("ce", 0.5), ("dpr", 0.3))]
+    against = pd.DataFrame(means, columns=["metric", "system", "mean", "datasets"])
+    costs = pd.DataFrame(columns=efficiency.EFFICIENCY_COLUMNS).astype({"index_bytes": float, "query_ms": float})
+    found = efficiency.trade_offs(costs, against, "ndcg@10", latency_table()).set_index("system")
+    assert found["latency_ms"].dropna().to_dict() == {"bm25": 9.0, "ce": 50.0}
+    assert found["latency_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
+
+
+def test_a_table_of_latency_is_read_as_it_was_written(tmp_path):
+    table = latency_table().assign(precision="float32", device="cpu").fillna(0)
+    table.to_csv(tmp_path / "latency.csv", index=False)
+    pd.testing.assert_frame_equal(efficiency.read_latency(tmp_path / "latency.csv"), table, check_dtype=False)
+    table.drop(columns="as_run").to_csv(tmp_path / "old.csv", index=False)
+    with pytest.raises(DataError, match=r"old\.csv is damaged \(its columns should be system,dataset"):
+        efficiency.read_latency(tmp_path / "old.csv")
+
+
 def test_the_pareto_front():
     choose = random.Random(7)
     points = [(choose.randrange(8), choose.randrange(8)) for _ in range(40)]

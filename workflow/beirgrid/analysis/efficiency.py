@@ -4,8 +4,12 @@ Table 3).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
+
+from ..core import files
 
 EFFICIENCY_COLUMNS = [
     "system",
@@ -17,6 +21,23 @@ EFFICIENCY_COLUMNS = [
     "pairs_per_second",
     "peak_memory_mb",
     "device",
+]
+LATENCY_COLUMNS = [
+    "system",
+    "dataset",
+    "step",
+    "depth",
+    "documents",
+    "as_run",
+    "queries",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+    "mean_ms",
+    "device",
+    "hardware",
+    "cpus",
+    "precision",
 ]
 # Costs that a mean is held against, and what they are.
 COSTS = {
@@ -86,6 +107,20 @@ def trade_offs(
     table["latency_ms"] = np.nan if latency is None else table["system"].map(_fastest(latency))
     for cost in COSTS:
         table[f"{cost}_front"] = on_front(table[cost], table["mean"])
+    return table
+
+
+def read_latency(path: Path) -> pd.DataFrame:
+    """Read the table that the command ``latency`` wrote.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
+    with files.reading(path):
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False)
+        if list(table.columns) != LATENCY_COLUMNS:
+            raise ValueError(f"its columns should be {','.join(LATENCY_COLUMNS)}")
     return table
 
 

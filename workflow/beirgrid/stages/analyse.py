@@ -80,13 +80,14 @@ def analyse(
         found = _of_datasets(grid, done)
         vocabularies = _vocabularies(grid)
         overlap = vocabulary.overlaps(vocabularies)
+        latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against, costs = standings.against_baseline(answers.across), efficiency.efficiency(answers.costs)
         tables = {
             **found.tables,
             "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
             "against_baseline": against,
             "efficiency": costs,
-            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], _latency(folder / LATENCY)),
+            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency),
             "overlap": overlap,
             "vocabulary": vocabulary.described(vocabularies),
             "map": vocabulary.places(overlap, grid.seed),
@@ -102,13 +103,6 @@ def analyse(
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn))
-
-
-def _latency(path: Path) -> pd.DataFrame | None:
-    if not path.is_file():
-        return None
-    with files.reading(path):
-        return pd.read_csv(path, dtype={"system": str, "dataset": str}, keep_default_na=False)
 
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
 from ..config.models import CrossEncoder, Seq2SeqReranker
 from ..core import cli, files, paths, provenance
 from ..core.compute import Compute, Runtime
@@ -31,23 +32,6 @@ from ..stages import analyse, retrieve, score
 # Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
 DEPTHS = (10, 50, 100, 200)
 RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
-COLUMNS = [
-    "system",
-    "dataset",
-    "step",
-    "depth",
-    "documents",
-    "as_run",
-    "queries",
-    "p50_ms",
-    "p95_ms",
-    "p99_ms",
-    "mean_ms",
-    "device",
-    "hardware",
-    "cpus",
-    "precision",
-]
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
 
 
@@ -104,10 +88,9 @@ def latency(
 def write(table: pd.DataFrame, path: Path) -> None:
     """Write measurements into a table; those of the same system, step and hardware are replaced."""
     if path.is_file():
-        with files.reading(path):
-            table = pd.concat([pd.read_csv(path, dtype={"precision": str}, keep_default_na=False), table])
+        table = pd.concat([read_latency(path), table])
     table = table.drop_duplicates(_KEY, keep="last")
-    files.write_text(path, table.to_csv(index=False, lineterminator="\n", columns=COLUMNS))
+    files.write_text(path, table.to_csv(index=False, lineterminator="\n", columns=LATENCY_COLUMNS))
 
 
 def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
@@ -124,7 +107,7 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFram
         first, scoring = _reranked(steps)
         if own.stage != "rerank" or first is None or scoring is None:
             print(f"warning: {cell.system} is left out: only retrieval and reranking are measured", file=sys.stderr)
-            return pd.DataFrame(columns=COLUMNS)
+            return pd.DataFrame(columns=LATENCY_COLUMNS)
         search = _open_search(first, device, stack)
         seconds, found = _time_searches(search, texts, warm_up)
         reranked = _time_reranking(scoring, texts, found, {*DEPTHS, own.depth}, min(warm_up, len(texts)), device, stack)
@@ -297,7 +280,7 @@ def _rows(about: Mapping[str, Any], search: Search, timings: Sequence[_Timing]) 
         }
         for step, depth, seconds, found, as_run in timings
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=LATENCY_COLUMNS)
 
 
 def _statistics(seconds: np.ndarray) -> dict[str, float]:
