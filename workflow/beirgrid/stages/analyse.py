@@ -16,7 +16,7 @@ from ..core.progress import Progress
 from ..data import collection, pairs, runs
 from ..data import qrels as judgements
 from ..data.answers import read_answers
-from ..data.cells import find
+from ..data.cells import Cells, find, steps_of
 from ..data.summary import Cell, GridSummary
 
 # Ranks whose documents are measured, and the cut-off of holes.
@@ -76,12 +76,13 @@ def analyse(
     outputs = [*(folder / name for name in names), output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
         answers = read_answers(folder)
-        done = dict(_done(grid))
+        cells = find(grid)
+        done = dict(_done(grid, cells))
         found = _of_datasets(grid, done)
         vocabularies = _vocabularies(grid)
         overlap = vocabulary.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
-        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(answers.costs)
+        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells.values()))
         tables = {
             **found.tables,
             "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
@@ -138,9 +139,8 @@ class Found(NamedTuple):
     contrasts: dict[str, Any]
 
 
-def _done(grid: GridSummary) -> Iterator[tuple[Cell, pd.DataFrame]]:
+def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
     """Yield the cells that are done, with their values per query."""
-    found = find(grid)
     for cell in grid.cells:
         status, detail, _, per_query, _ = found[cell.system, cell.dataset]
         if per_query is None:
