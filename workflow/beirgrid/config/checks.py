@@ -1,4 +1,4 @@
-"""Checks that need several entries at once: names that exist, families that fit, folders that are there."""
+"""Checks that need several entries: whether names exist, families fit and folders are there."""
 
 from __future__ import annotations
 

@@ -109,9 +109,9 @@ def _type(annotation: Any) -> str:
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
+        return ", ".join(f"`{value}`" for value in arguments if value != "")
     if origin in (Union, UnionType):
-        return " or ".join(_type(argument) for argument in arguments if argument is not NoneType)
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments if argument is not NoneType))
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
     if origin is dict:

