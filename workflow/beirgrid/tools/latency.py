@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
 from ..config.models import CrossEncoder, Seq2SeqReranker
 from ..core import cli, files, paths, provenance
 from ..core.compute import Compute, Runtime
-from ..core.errors import BeirgridError
+from ..core.errors import BeirgridError, DataError
 from ..data import collection, runs
 from ..data.summary import Cell, GridSummary
 from ..encoders import open_encoder, open_scorer
@@ -48,7 +48,7 @@ def latency(
     *,
     grid: Annotated[GridSummary, analyse.read_summary, "summary of the grid, grid.json"],
     dataset: Annotated[str, "dataset whose queries are searched"],
-    systems: Annotated[list[str], "systems to measure; without it, all of the grid"] = [],  # noqa: B006
+    systems: Annotated[tuple[str, ...], "systems to measure; without it, all of the grid"] = (),
     queries: Annotated[int, "queries to measure"] = 100,
     warm_up: Annotated[int, "queries to run before these"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
@@ -147,8 +147,18 @@ def _step(path: str) -> _Step:
     words = words[words.index(stage) + 1 :]
     kind = words.pop(0) if stage == "retrieve" else ""
     function = getattr(retrieve, f"retrieve_{kind.replace('-', '_')}") if kind else score.score
-    values = _options(function, words)
+    try:
+        values = _options(function, words)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     return _Step(stage, kind, values, values["depth"])
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser of recorded commands, which a person does not see."""
+
+    def error(self, message: str) -> NoReturn:
+        raise DataError(f"it records a command of another version of beirgrid ({message}). {files.REMEDY}")
 
 
 def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any]:
@@ -158,7 +168,7 @@ def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, A
     def keep(**values: Any) -> dict[str, Any]:
         return values
 
-    parser = argparse.ArgumentParser()
+    parser = _Parser()
     cli.add_options(parser, keep)
     arguments = parser.parse_args(list(words))
     values: dict[str, Any] = getattr(arguments, cli.CALL)(arguments)
