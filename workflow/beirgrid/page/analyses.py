@@ -110,7 +110,8 @@ def _tables(folder: Path) -> Iterator[Table]:
             for column in set(columns) - set(texts):
                 table[column] = table[column].map(_short)
             rows = table.to_numpy().tolist() if len(table) <= MOST_ROWS else []
-            yield Table(name, caption, columns, texts, rows, len(table))
+            if len(table):
+                yield Table(name, caption, columns, texts, rows, len(table))
 
 
 def _is_numeric(column: pd.Series) -> bool:
