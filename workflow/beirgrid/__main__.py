@@ -49,6 +49,11 @@ _COMMANDS = {
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
     "report": ("stages.report:report", "write the report of a grid"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
+    "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
+    "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
+    "export mteb": ("exchange.mteb:export_mteb", "write scores as JSON in the form of MTEB"),
+    "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
+    "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
     "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }
@@ -57,6 +62,7 @@ _GROUPS = {
     "fetch": "fetch a corpus, a dataset, a model's checkpoint or a run, and check it",
     "index": "index a corpus for BM25, or one shard of vectors",
     "retrieve": "retrieve the top documents per query",
+    "export": "write the results of a grid in a format of others",
 }
 
 

@@ -56,17 +56,20 @@ class Results:
     cells: dict[tuple[str, str], Result]
 
 
-def find(place: str | Path) -> Results:
+def find(place: str | Path, grid: str = "") -> Results:
     """Find the results at a place.
 
     Args:
         place: the folder in which grids ran, its results folder, the folder of one grid (``results/grids/{name}``), or
             that grid's ``grid.json``.
+        grid: name of the grid to find in the folder; empty for all that the folder has.
 
     Raises:
-        DataError: there are no results, or the summary of a grid is damaged.
+        DataError: there are no results, or the summary of a grid is missing or damaged.
     """
     place = Path(place)
+    if grid:
+        place = _grid(place, grid)
     summary = place if place.name == SUMMARY else place / SUMMARY
     if summary.is_file():
         folder = summary.parent.parent.parent
@@ -82,6 +85,15 @@ def find(place: str | Path) -> Results:
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
     return Results(folder, None, {key: _result(folder, *key, named.get(key)) for key in keys})
+
+
+def _grid(place: Path, name: str) -> Path:
+    """Return the summary of a grid."""
+    summaries = [*place.glob(f"results/{_GRIDS}"), *place.glob(_GRIDS)]
+    found = {path.parent.name: path for path in sorted(summaries)}
+    if name not in found:
+        raise DataError(f"{place} has no grid {name!r} (it has {', '.join(found) or 'none'})")
+    return found[name]
 
 
 def _cells(summary: Path) -> Iterator[dict[str, Any]]:
