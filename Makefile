@@ -13,7 +13,7 @@ WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-setup: .venv/ready ## install what a run needs into .venv (TORCH_INDEX=URL of torch's CPU build)
+setup: .venv/ready ## install what a run needs into .venv (TORCH_INDEX=URL names an index with the CPU build of PyTorch)
 
 setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, too
 
@@ -25,17 +25,16 @@ setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, too
 	.venv/bin/python requirements/install.py --dev
 	@touch $@
 
-demo: .venv/ready ## run every kind of stage on the embedded collection and name the report
+demo: .venv/ready ## run every kind of stage on the embedded collection and print the path of the report
 	@$(SNAKEMAKE) --configfile config/grids/demo.yaml
-	@cat results/tables/ndcg@10.md
-	@echo "Each machine trains demo-ce itself, so its numbers differ in the third decimal from machine to machine."
-	@echo "Report: $$PWD/results/report/index.html"
+	@echo "Each machine trains demo-ce itself, so its numbers differ by up to 0.01 from machine to machine."
+	@echo "Report: $$PWD/results/grids/demo/report/index.html"
 
 picture: demo ## take docs/report.png from the demo's report (needs Chromium; CHROMIUM=...)
 	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,900 \
-	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/report/index.html"
+	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/grids/demo/report/index.html"
 
-plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
+plan: .venv/ready ## estimate what a grid will take (GRID=config/grids/paper.yaml)
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready-dev ## run the quick tests

@@ -33,4 +33,5 @@ JOBS = {
     "label": {"model": "gpl@scifact"},
     "aggregate": {},
     "report": {},
+    "analyses": {},
 }

@@ -94,13 +94,13 @@ def test_a_model_of_another_dimension_is_refused(tmp_path):
 
 def _pyserini_environment() -> dict[str, str]:
     """What pyserini's own import needs to find Java and its jar (docs/platform.md)."""
-    home = Path(lucene._java()).parent.parent
+    home = Path(lucene.java()).parent.parent
     return {
         **os.environ,
         "JAVA_HOME": str(home),
         "JVM_PATH": str(home / "lib" / "server" / "libjvm.so"),
         "ANSERINI_CLASSPATH": "/nonexistent",
-        "CLASSPATH": str(lucene._jar()),
+        "CLASSPATH": str(lucene.jar()),
         "OPENAI_API_KEY": "unused",
     }
 

@@ -16,7 +16,7 @@ from helpers import ROOT, snakemake
 
 CLUSTER = Path(__file__).parent / "cluster.sh"
 FOLDER = Path(os.environ.get("BEIRGRID_SLURM", "/tmp/beirgrid-slurm"))
-TABLE = "results/tables/scores.csv"
+TABLE = "results/grids/grid/tables/scores.csv"
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 90, every: float = 0.2) -> Any:

@@ -545,7 +545,7 @@ def test_a_language_that_bm25_lacks_does_for_other_systems(raw):
 
 def test_the_languages_of_bm25_are_those_of_anserinis_jar():
     """Its map from language to analyzer is a class whose constants are the codes."""
-    with zipfile.ZipFile(lucene._jar()) as jar:
+    with zipfile.ZipFile(lucene.jar()) as jar:
         constants = jar.read("io/anserini/analysis/AnalyzerMap$1.class")
     codes = {code.decode() for code in re.findall(rb"\x01\x00\x02([a-z]{2})(?=[\x01-\x14])", constants)}
     assert set(config.BM25_LANGUAGES.split()) - {"en", "sw"} == codes - {"th"}

@@ -12,7 +12,8 @@ import yaml
 from beirgrid.config.metrics import NAMES, parse_metric
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
-from beirgrid.data import published, tables
+from beirgrid.data import cells, published, tables
+from beirgrid.data.answers import Answers, read_answers, typed, write_answers
 from beirgrid.data.summary import DatasetSummary, GridSummary, ModelNote
 from beirgrid.stages import aggregate, report
 
@@ -109,7 +110,14 @@ def _scores() -> pd.DataFrame:
     """Return the scores of a (in float32) and b (on y in bfloat16)."""
     rows = [("a", "x", "ndcg@10", 0.5, 10, "float32"), ("a", "y", "ndcg@10", 0.7, 20, "float32")]
     rows += [("b", "x", "ndcg@10", 0.6, 10, "float32"), ("b", "y", "ndcg@10", 0.1, 20, "bfloat16")]
-    return pd.DataFrame(rows, columns=tables.SCORE_COLUMNS)
+    columns = ["system", "dataset", "metric", "value", "queries", "precision"]
+    return typed("scores", pd.DataFrame(rows, columns=columns).assign(status="done"))
+
+
+def _answers(scores: pd.DataFrame, **others: pd.DataFrame) -> Answers:
+    """Return answers with these tables; the others are empty."""
+    given = {"scores": scores, **others}
+    return Answers(*(given.get(name, typed(name, pd.DataFrame())) for name in Answers._fields))
 
 
 def _described(datasets: dict[str, dict[str, Any]]) -> dict[str, DatasetSummary]:
@@ -146,11 +154,11 @@ def test_a_value_of_another_protocol_is_shown_with_its_reason_and_not_judged():
 
 def test_a_mean_says_what_it_is_over():
     grid = _grid("ba", x={}, y={})
-    table = tables.wide(_scores(), grid, "ndcg@10")
+    table = tables.wide(_answers(_scores()), grid, "ndcg@10").values
     assert list(table.columns) == ["b", "a"]
     assert list(table.index) == ["x", "y", "mean of x, y"]
     assert table.loc["mean of x, y", "a"] == pytest.approx(0.6)
-    single = tables.wide(_scores(), _grid("a", x={}), "ndcg@10")
+    single = tables.wide(_answers(_scores()), _grid("a", x={}), "ndcg@10").values
     assert list(single.index) == ["x"]
 
 
@@ -162,15 +170,44 @@ def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
 
 
 def _partial_scores() -> pd.DataFrame:
-    missing = [(system, dataset, "ndcg@10", float("nan"), None, "") for system in "ab" for dataset in "zm"]
-    return pd.concat([_scores(), pd.DataFrame(missing, columns=tables.SCORE_COLUMNS)], ignore_index=True)
+    missing = [(system, dataset, "ndcg@10", "not supplied") for system in "ab" for dataset in "zm"]
+    rows = pd.DataFrame(missing, columns=["system", "dataset", "metric", "status"])
+    return pd.concat([_scores(), typed("scores", rows)], ignore_index=True)
 
 
 def test_a_mean_without_what_is_not_supplied_says_so():
     absent = {"not_supplied": ("/data/z",)}
     grid = _grid("ab", x={}, y={}, z=absent, m=absent)
-    table = tables.wide(_partial_scores(), grid, "ndcg@10")
-    assert table.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
+    table = tables.wide(_answers(_partial_scores()), grid, "ndcg@10")
+    assert table.values.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
+    assert table.shown.loc["z", "a"] == "not supplied"
+
+
+def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
+    scores = _scores()
+    unfinished = (scores["system"] == "b") & (scores["dataset"] == "y")
+    scores.loc[unfinished, ["value", "status"]] = [float("nan"), "failed"]
+    table = tables.wide(_answers(scores), _grid("ab", x={}, y={}), "ndcg@10")
+    assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
+    assert pd.isna(table.values.loc["mean of x, y", "b"])
+    assert "No mean of b, for lack of y (failed)." in table.notes
+    tables.write_wide(table, "ndcg@10", tmp_path)
+    assert "| y | **0.7000** | failed |" in (tmp_path / "ndcg@10.md").read_text()
+    assert pd.read_csv(tmp_path / "ndcg@10.csv").dtypes[["a", "b"]].tolist() == ["float64", "float64"]
+
+
+def test_the_group_of_the_best_is_marked(tmp_path):
+    rows = [("x", "a", True), ("x", "b", True), ("y", "a", True), ("y", "b", False)]
+    groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
+    answers = _answers(_scores(), groups=typed("groups", groups))
+    table = tables.wide(answers, _grid("ab", x={}, y={}), "ndcg@10")
+    tables.write_wide(table, "ndcg@10", tmp_path)
+    markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
+    assert "| x | 0.5000† | **0.6000** |\n| y | **0.7000** | 0.1000 |" in markdown
+    assert "†: not distinguishable from the best of the row" in markdown
+    assert r"x & 0.5000$^\dagger$ & \textbf{0.6000} \\" in latex
+    table = pd.read_csv(tmp_path / "ndcg@10.csv", index_col=0, keep_default_na=False)
+    assert table["not distinguishable from the best"].to_dict() == {"x": "a, b", "y": "a", "mean of x, y": ""}
 
 
 def test_what_is_not_supplied_is_never_judged():
@@ -182,9 +219,8 @@ def test_what_is_not_supplied_is_never_judged():
 
 
 def test_the_best_of_a_row_is_one_that_is_there():
-    assert tables.shown([0.5, float("nan")]) == ["0.5000", "not supplied"]
-    assert tables.best("ndcg@10", ["0.5000", "not supplied"]) == "0.5000"
-    assert tables.best("ndcg@10", ["not supplied", "not supplied"]) == ""
+    assert tables.best("ndcg@10", ["0.5000", "not supplied", "incomplete"]) == "0.5000"
+    assert tables.best("ndcg@10", ["failed", "pending"]) == ""
 
 
 @pytest.mark.parametrize("metric", ["hole@10", "hole_corpus@10"])
@@ -205,7 +241,7 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
         "dense": [("adapt", {"precision": "float16"}), ("encode", {"precision": "float32"})],
         "hybrid": [("encode", {"precision": "float32"}), ("score", {"precision": "bfloat16"}), ("fuse", {})],
     }
-    cells = []
+    named = []
     for system, steps in made.items():
         for dataset in "xy":
             records = [f"{system}/{stage}.{dataset}.json" for stage, _ in steps]
@@ -214,14 +250,16 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
             scores, per_query = f"{system}/{dataset}.json", f"{system}/{dataset}.per-query.parquet"
             means = {"system": system, "dataset": dataset, "queries": 5, "means": {"ndcg@10": 0.5}}
             files.write_json(scores, _record("evaluate", means))  # as 0.1.0 wrote scores
-            cells.append({"system": system, "dataset": dataset, "scores": scores, "per_query": per_query})
-            cells[-1]["records"] = records
+            pd.DataFrame({"query": list("12345"), "ndcg@10": 0.5}).to_parquet(per_query)
+            named.append({"system": system, "dataset": dataset, "scores": scores, "per_query": per_query})
+            named[-1]["records"] = records
     files.write_json("dense/encode.y.json", _record("encode", {"precision": "bfloat16"}))
     datasets = {"x": {"corpus": "x"}, "y": {"corpus": "y"}, "both": {"mean_of": ["x", "y"]}}
     grid = GridSummary.model_validate(
-        {"systems": [*made], "rows": ["both"], "datasets": datasets, "metrics": ["ndcg@10"], "cells": cells}
+        {"systems": [*made], "rows": ["both"], "datasets": datasets, "metrics": ["ndcg@10"], "cells": named}
     )
-    scores = aggregate.collect_scores(grid, aggregate.cell_precisions(aggregate.read_steps(grid)))
+    intervals = typed("scores", pd.DataFrame())[["system", "dataset", "metric", "low", "high"]]
+    scores = aggregate.collect_scores(grid, cells.find(grid), intervals)
     assert {(row.system, row.dataset): row.precision for row in scores.itertuples()} == {
         **{("bm25", dataset): "" for dataset in ("x", "y", "both")},
         **{("hybrid", dataset): "bfloat16, float32" for dataset in ("x", "y", "both")},
@@ -236,9 +274,9 @@ def test_tables_name_what_was_not_computed_in_float32(tmp_path):
     assert tables.precision_note(_scores(), _grid("ab", x={})) == ""
     assert tables.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
     assert tables.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
-    tables.write_wide(_scores(), grid, "ndcg@10", tmp_path)
+    tables.write_wide(tables.wide(_answers(_scores()), grid, "ndcg@10"), "ndcg@10", tmp_path)
     table = {name: (tmp_path / f"ndcg@10.{name}").read_text() for name in ("md", "tex")}
-    assert table["md"].endswith("|\n\nComputed in bfloat16: b (y).\n")
+    assert table["md"].endswith(" Computed in bfloat16: b (y).\n")
     assert "\\multicolumn{3}{l}{Computed in bfloat16: b (y).} \\\\\n\\end{tabular}" in table["tex"]
 
 
@@ -257,13 +295,11 @@ def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
     kept = published.Published(
         "a", "x", "ndcg@10", 0.4, "paper", "Table 2", "", "The run kept the query's own document."
     )
-    made = {"scores": _scores(), "verdicts": aggregate.judge(_scores(), [kept], {"paper": 0.02})}
-    for name, table in {**made, "costs": aggregate.collect_costs([])}.items():
-        tables.write(table, Path(f"{name}.csv"))
+    answers = _answers(_scores(), verdicts=aggregate.judge(_scores(), [kept], {"paper": 0.02}))
     notes = (ModelNote(model="writer", systems=("a", "b"), note="Writes other queries."),)
     grid = _grid("ab", **datasets).model_copy(update={"notes": notes})
-    found = [tables.read(Path(f"{name}.csv")) for name in ("scores", "verdicts", "costs")]
-    page = " ".join(report.render(grid, *found).replace("&#39;", "'").split())
+    write_answers(answers, tmp_path)
+    page = " ".join(report.render(grid, read_answers(tmp_path)).replace("&#39;", "'").split())
     assert "0 deviate, 1 not judged, as they follow another protocol" in page
     assert "Table 2. The run kept the query's own document." in page
     assert '<td class="text other protocol">other protocol</td>' in page

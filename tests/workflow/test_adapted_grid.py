@@ -113,7 +113,7 @@ def test_gpl_after_tsdae_runs_and_shows_what_it_cost(grid, tmp_path):
     assert not list((results / "models").glob("tuned*"))
     queries = pq.read_table(results / "training/taught@one/queries.parquet")
     assert len(set(queries["document"].to_pylist())) == 30
-    costs = (results / "tables/costs.csv").read_text()
+    costs = (results / "grids/grid/tables/costs.csv").read_text()
     for step in ("training/taught@one/margins.json", "models/restored@one/model.json", "models/taught@one/model.json"):
         assert step in costs
     assert "Nothing to be done" in run(tmp_path / "grid.yaml", tmp_path).stdout

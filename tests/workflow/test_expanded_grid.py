@@ -90,7 +90,7 @@ def test_only_weighted_terms_are_indexed(expanded, tmp_path):
 
 
 def test_costs_count_the_expansion_and_the_report_tells_the_model(expanded):
-    with (expanded / "results/tables/costs.csv").open() as stream:
+    with (expanded / "results/grids/grid/tables/costs.csv").open() as stream:
         stages = [(row["system"], row["unit"]) for row in csv.DictReader(stream) if row["stage"] == "expand"]
     assert stages == [("doct5query", "documents/s")] * 2 + [("deepct", "documents/s")] * 2
     made = json.loads((expanded / "results/expansions/tiny-t5/small/1.json").read_text())

@@ -77,7 +77,7 @@ def test_every_family_runs_on_the_embedded_collection(tiny_models, tmp_path):
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
     done = run(tmp_path / "grid.yaml", tmp_path, "--show-failed-logs")
     assert done.returncode == 0, done.stdout[-3000:]
-    with (tmp_path / "results/tables/scores.csv").open() as stream:
+    with (tmp_path / "results/grids/grid/tables/scores.csv").open() as stream:
         rows = {row["system"]: row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10"}
     assert set(rows) == set(SYSTEMS)
     assert {row["queries"] for row in rows.values()} == {"50"}
@@ -86,7 +86,7 @@ def test_every_family_runs_on_the_embedded_collection(tiny_models, tmp_path):
         assert float(rows[name]["value"]) > 0
 
     assert json.loads((tmp_path / "results/models/tiny-mlm@demo/model.json").read_text())["facts"]["steps"] == 3
-    assert "models/tiny-mlm@demo/model.json" in (tmp_path / "results/tables/costs.csv").read_text()
+    assert "models/tiny-mlm@demo/model.json" in (tmp_path / "results/grids/grid/tables/costs.csv").read_text()
 
 
 def test_the_papers_grid_has_its_ten_systems_and_nineteen_datasets(root):

@@ -61,7 +61,7 @@ def _start_in_a_terminal(configfile: Path, folder: Path) -> tuple[subprocess.Pop
 
 
 def _table(folder: Path) -> str:
-    return (folder / "results/tables/scores.csv").read_text()
+    return (folder / "results/grids/grid/tables/scores.csv").read_text()
 
 
 def _temporaries(folder: Path) -> list[Path]:

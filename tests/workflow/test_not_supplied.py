@@ -51,7 +51,7 @@ def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
     done = run(configfile, work)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(notice) == 1
-    tables = work / "results/tables"
+    tables = work / "results/grids/grid/tables"
 
     scores = {(row["dataset"], row["metric"]): (row["value"], row["queries"]) for row in _rows(tables / "scores.csv")}
     assert scores["small", "ndcg@10"][1] == "11"
@@ -68,7 +68,7 @@ def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
     ]
     assert "| licensed | not supplied |" in (tables / "ndcg@10.md").read_text()
     assert r"licensed & not supplied \\" in (tables / "ndcg@10.tex").read_text()
-    page = (work / "results/report/index.html").read_text()
+    page = (work / "results/grids/grid/report/index.html").read_text()
     assert '<td>licensed</td><td class="">not supplied</td>' in page
     assert f"not supplied: there is no folder {absent}" in page
 
@@ -81,7 +81,11 @@ def test_once_it_is_there_only_its_cells_are_computed(grid):
     assert "not supplied" not in done.stdout
     jobs = ("fetch_corpus", "fetch_dataset", "index_lexical", "retrieve_lexical", "evaluate", "aggregate", "report")
     assert _jobs(done.stdout) == {**dict.fromkeys(jobs, 1), "all": 1, "total": len(jobs) + 1}
-    scores = {row["dataset"]: row for row in _rows(work / "results/tables/scores.csv") if row["metric"] == "ndcg@10"}
+    scores = {
+        row["dataset"]: row
+        for row in _rows(work / "results/grids/grid/tables/scores.csv")
+        if row["metric"] == "ndcg@10"
+    }
     values = {name: float(row["value"]) for name, row in scores.items()}
     assert values["both"] == pytest.approx((values["small"] + values["licensed"]) / 2)
     assert scores["both"]["queries"] == "22"

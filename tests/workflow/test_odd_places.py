@@ -68,8 +68,8 @@ def test_a_grid_is_made_anywhere_and_no_file_there_is_run(checkout, tmp_path):
     grid = tmp_path / "grid.yaml"
     grid.write_text("grid: {systems: [bm25-flat], datasets: [demo]}\nmetrics: [ndcg@10]\n")
     _snakemake(checkout, "--configfile", grid, folder=folder)
-    assert (folder / "results/tables/ndcg@10.md").read_text().count("|") > 6
-    assert (folder / "results/report/index.html").is_file()
+    assert (folder / "results/grids/grid/tables/ndcg@10.md").read_text().count("|") > 6
+    assert (folder / "results/grids/grid/report/index.html").is_file()
     shutil.rmtree(folder / ".snakemake/beirgrid")  # what commands read is written again, and is the same
     assert "Nothing to be done" in _snakemake(checkout, "--configfile", grid, folder=folder)
     assert list((folder / ".snakemake/beirgrid").iterdir())

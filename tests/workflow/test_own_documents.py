@@ -32,10 +32,10 @@ def test_what_a_dataset_says_of_its_queries_decides_what_is_ranked(tmp_path):
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
     done = run(tmp_path / "grid.yaml", tmp_path)
     assert done.returncode == 0, done.stdout[-3000:]
-    with (tmp_path / "results/tables/scores.csv").open() as stream:
+    with (tmp_path / "results/grids/grid/tables/scores.csv").open() as stream:
         scores = {row["dataset"]: float(row["value"]) for row in csv.DictReader(stream)}
     assert scores == {"chance": 1.0, "documents": 1.0, "no-documents": 0.5}
-    page = (tmp_path / "results/report/index.html").read_text(encoding="utf-8")
+    page = (tmp_path / "results/grids/grid/report/index.html").read_text(encoding="utf-8")
     assert "10 queries that are documents and do not find themselves" in page
     assert "10 queries with the id of another document" in page
     made = json.loads((tmp_path / "results/datasets/chance/dataset.json").read_text())

@@ -35,7 +35,7 @@ def tables(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "real.yaml").write_text(yaml.safe_dump(settings))
     done = run(folder / "real.yaml", folder)
     assert done.returncode == 0, done.stdout
-    return folder / "results" / "tables"
+    return folder / "results/grids/grid/tables"
 
 
 @pytest.mark.parametrize("dataset", HOLES)

@@ -26,7 +26,7 @@ _COMMANDS = {
     "fetch run": ("stages.fetch:fetch_run", "fetch a run that other software made"),
     "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),
     "generate": ("stages.generate:generate", "write training queries for the documents of a corpus"),
-    "mine": ("stages.mine:mine", "find documents that training queries are confused with"),
+    "mine": ("stages.mine:mine", "find hard negatives for training queries"),
     "label": ("stages.label:label", "score training queries with a cross-encoder teacher"),
     "adapt": ("stages.adapt:adapt", "adapt a dense model to a corpus"),
     "encode": ("stages.encode:encode", "encode one shard of a corpus to vectors"),
@@ -47,14 +47,17 @@ _COMMANDS = {
     "fuse": ("stages.fuse:fuse", "fuse several runs into one"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
-    "report": ("stages.report:report", "write the report of a grid"),
+    "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
+    "report": ("tools.refresh:report", "make the tables and the page of a grid from what is done so far"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
     "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as JSON in the form of MTEB"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
     "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
-    "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
+    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
+    "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
+    "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }
 # Words with commands under them, and what these have in common.
@@ -86,7 +89,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(
         prog="python -m beirgrid",
-        description="One command of the beirgrid workflow. An argument @FILE stands for the lines of that file.",
+        description="Run one command of the beirgrid workflow. An argument @FILE stands for the lines of FILE.",
         fromfile_prefix_chars="@",
     )
     parser.add_argument("--version", action="version", version=f"beirgrid {__version__}")

@@ -1,6 +1,3 @@
-PUBLISHED = sorted((ROOT / "config" / "published").glob("*.csv"))
-
-
 rule aggregate:
     message:
         "Making the tables of the grid"
@@ -8,11 +5,31 @@ rule aggregate:
         scores=metric_files(grid),
         records=records.everything(),
     output:
-        scores=report(paths.SCORES, caption="../report/scores.rst", category="Tables"),
-        verdicts=report(paths.VERDICTS, caption="../report/verdicts.rst", category="Tables"),
-        costs=report(paths.COSTS, caption="../report/costs.rst", category="Tables"),
-        tables=expand(paths.GRID_TABLE, metric=grid.config.metrics, format=["csv", "md", "tex"]),
-        record=paths.TABLES_RECORD,
+        scores=report(
+            grid.own(paths.ANSWER, answer="scores"),
+            caption="../report/scores.rst",
+            category="Tables",
+        ),
+        verdicts=report(
+            grid.own(paths.ANSWER, answer="verdicts"),
+            caption="../report/verdicts.rst",
+            category="Tables",
+        ),
+        costs=report(
+            grid.own(paths.ANSWER, answer="costs"),
+            caption="../report/costs.rst",
+            category="Tables",
+        ),
+        statistics=[
+            grid.own(paths.ANSWER, answer=name)
+            for name in ("significance", "pairs", "groups", "across")
+        ],
+        tables=[
+            grid.own(paths.GRID_TABLE, metric=metric, format=suffix)
+            for metric in grid.config.metrics
+            for suffix in ("csv", "md", "tex")
+        ],
+        record=grid.own(paths.TABLES_RECORD),
     params:
         **settings(
             "aggregate",
@@ -23,9 +40,9 @@ rule aggregate:
         ),
         folder=lambda w, output: Path(output.scores).parent,
     log:
-        "logs/aggregate.log",
+        grid.own("logs/aggregate/{grid}.log"),
     benchmark:
-        "results/benchmarks/aggregate.tsv"
+        grid.own("results/benchmarks/aggregate/{grid}.tsv")
     conda:
         EVALUATE
     threads: 1

@@ -14,8 +14,8 @@ from beirgrid.graph.inputs import SHARD_STEPS, TRAINING_STEPS, Inputs
 from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
-from beirgrid.graph.summary import Summary, settings_of
-from beirgrid.tools import cluster, status
+from beirgrid.graph.summary import PUBLISHED, Summary, settings_of
+from beirgrid.tools import cluster, console, refresh, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
@@ -48,6 +48,8 @@ if workflow.is_main_process:
     if notice := summary.notice():
         logger.warning(notice)
     recorder = status.Recorder(logger, config)
+    refresher = refresh.Refresher(grid.config.grid.name, logger)
+    console.shorten(logger)
     reruns.watch_records(workflow, settings)
 
 
@@ -64,11 +66,14 @@ onstart:
     except BeirgridError as error:
         raise WorkflowError(str(error)) from None
     recorder.start(status.EVENTS)
+    refresher.start(summary.as_json(cell_settings()))
 
 
 onsuccess:
     recorder.end(succeeded=True)
+    refresher.end()
 
 
 onerror:
     recorder.end(succeeded=False)
+    refresher.end()

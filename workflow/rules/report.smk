@@ -2,24 +2,25 @@ rule report:
     message:
         "Writing the report"
     input:
-        scores=paths.SCORES,
-        verdicts=paths.VERDICTS,
-        costs=paths.COSTS,
+        scores=rules.aggregate.output.scores,
+        verdicts=rules.aggregate.output.verdicts,
+        costs=rules.aggregate.output.costs,
+        statistics=rules.aggregate.output.statistics,
     output:
-        report=report(paths.REPORT, caption="../report/report.rst", category="Report"),
-        record=paths.REPORT_RECORD,
+        report=report(grid.own(paths.REPORT), caption="../report/report.rst", category="Report"),
+        record=grid.own(paths.REPORT_RECORD),
     params:
         **settings("report", grid=lambda w: in_file(summary.as_json(cell_settings()))),
+        folder=lambda w, input: Path(input.scores).parent,
     log:
-        "logs/report.log",
+        grid.own("logs/report/{grid}.log"),
     benchmark:
-        "results/benchmarks/report.tsv"
+        grid.own("results/benchmarks/report/{grid}.tsv")
     conda:
         EVALUATE
     threads: 1
     resources:
         **needs("report"),
     shell:
-        "{params.beirgrid} report --grid {params.grid:q} --scores {input.scores:q}"
-        " --verdicts {input.verdicts:q} --costs {input.costs:q}"
+        "{params.beirgrid} page --grid {params.grid:q} --tables {params.folder:q}"
         " --output {output.report:q} --record {output.record:q} > {log:q} 2>&1"

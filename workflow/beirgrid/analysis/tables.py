@@ -15,83 +15,12 @@ import numpy as np
 import pandas as pd
 
 from ..config import metrics as metric_names
-from ..core import files
 from ..core.errors import DataError, quoted
+from ..data.answers import ACROSS_COLUMNS, GROUP_COLUMNS, PAIR_COLUMNS, SIGNIFICANCE_COLUMNS
+from ..data.scores import read_per_query
 from . import across as over_datasets
 from . import significance
 
-SIGNIFICANCE_COLUMNS = [
-    "dataset",
-    "metric",
-    "queries",
-    "system",
-    "mean",
-    "low",
-    "high",
-    "baseline",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "p_randomisation",
-    "exact",
-    "p_holm",
-    "p_t",
-    "p_t_holm",
-    "effect",
-    "effect_low",
-    "effect_high",
-    "note",
-]
-PAIR_COLUMNS = [
-    "dataset",
-    "metric",
-    "queries",
-    "system",
-    "other",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "p_randomisation",
-    "exact",
-    "p_holm",
-    "p_tukey",
-    "p_t",
-    "p_t_holm",
-    "effect",
-    "effect_low",
-    "effect_high",
-]
-GROUP_COLUMNS = ["dataset", "metric", "system", "mean", "best", "in_best_group", "p_tukey"]
-ACROSS_COLUMNS = [
-    "metric",
-    "over",
-    "datasets",
-    "names",
-    "system",
-    "mean",
-    "low_queries",
-    "high_queries",
-    "low_datasets",
-    "high_datasets",
-    "mean_rank",
-    "borda",
-    "baseline",
-    "change",
-    "difference",
-    "difference_low_queries",
-    "difference_high_queries",
-    "difference_low_datasets",
-    "difference_high_datasets",
-    "wins",
-    "ties",
-    "losses",
-    "p_t",
-    "p_sign",
-    "own_zero_shot_mean",
-    "own_zero_shot_datasets",
-    "trained_on",
-    "note",
-]
 # What a mean is over: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"
 
@@ -133,33 +62,22 @@ def read_dataset(name: str, paths: Mapping[str, Path], metrics: Sequence[str]) -
         DataError: a file cannot be read, lacks a metric, has a query twice or a value that is no number, or has other
             queries than the other systems' files.
     """
-    tables = {system: _read_scores(paths[system], metrics) for system in sorted(paths)}
-    systems = tuple(tables)
+    tables = {system: read_per_query(paths[system], metrics) for system in sorted(paths)}
+    first, *others = tables
+    for system in others:
+        if not tables[first].index.symmetric_difference(tables[system].index).empty:
+            raise DataError(
+                _other_queries(name, paths[first], tables[first].index, paths[system], tables[system].index)
+            )
+    return stack(name, tables)
+
+
+def stack(name: str, tables: Mapping[str, pd.DataFrame]) -> Dataset:
+    """Return a dataset from queries × metrics of each system; all tables have the same queries and metrics."""
+    systems = tuple(sorted(tables))
     first = tables[systems[0]]
-    for system, table in tables.items():
-        if not first.index.symmetric_difference(table.index).empty:
-            raise DataError(_other_queries(name, paths[systems[0]], first.index, paths[system], table.index))
-    scores = [table.reindex(first.index).to_numpy(np.float64) for table in tables.values()]
-    return Dataset(name, systems, tuple(metrics), np.stack(scores, axis=1))
-
-
-def _read_scores(path: Path, metrics: Sequence[str]) -> pd.DataFrame:
-    """Return queries × metrics of a per-query file."""
-    with files.reading(path):
-        table = pd.read_parquet(path)
-    if missing := [name for name in ["query", *metrics] if name not in table]:
-        raise DataError(
-            f"{path} has no column {missing[0]!r}: the run was evaluated with other metrics. {files.REMEDY}"
-        )
-    table = table.set_index("query")[list(metrics)]
-    if table.empty:
-        raise DataError(f"{path} has no queries. {files.REMEDY}")
-    if not table.index.is_unique:
-        twice = str(table.index[table.index.duplicated()][0])
-        raise DataError(f"{path} has the query {quoted(twice)} twice. {files.REMEDY}")
-    if not np.isfinite(table.to_numpy(np.float64)).all():
-        raise DataError(f"{path} has a value that is not a finite number. {files.REMEDY}")
-    return table
+    scores = [tables[system].reindex(index=first.index, columns=first.columns) for system in systems]
+    return Dataset(name, systems, tuple(first.columns), np.stack([s.to_numpy(np.float64) for s in scores], axis=1))
 
 
 def _other_queries(name: str, path: Path, queries: pd.Index, other: Path, others: pd.Index) -> str:
@@ -219,6 +137,19 @@ def compare(
     ]
     significance_rows, pairs, groups = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
     return Comparison(significance_rows[SIGNIFICANCE_COLUMNS], pairs[PAIR_COLUMNS], groups[GROUP_COLUMNS])
+
+
+def intervals(dataset: Dataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
+    """Return the mean of each system and metric with its BCa bootstrap interval, as ``compare`` has them."""
+    tables = []
+    for i, metric in enumerate(dataset.metrics):
+        numbers = significance.generator(seed, dataset.name, "bootstrap")
+        scores = dataset.scores[:, :, i]
+        interval = significance.mean_intervals(scores, numbers, parts=dataset.parts, resamples=resamples)
+        facts = {"dataset": dataset.name, "metric": metric, "queries": len(scores), "system": dataset.systems}
+        means = over_datasets.Scores(scores, dataset.parts).means()
+        tables.append(pd.DataFrame({**facts, "mean": means, "low": interval.low, "high": interval.high}))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _compare_metric(

@@ -1,4 +1,4 @@
-"""Checks that need several entries at once: names that exist, families that fit, folders that are there."""
+"""Checks that need several entries: whether names exist, families fit and folders are there."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ def registry_problems(config: Config) -> Iterator[str]:
         yield from _unknown("grid.datasets", "dataset", name, config.datasets)
         if name in config.datasets:
             yield from _supply_problems(name, config)
+    if config.grid.baseline is not None:
+        yield from _unknown("grid.baseline", "system of the grid", config.grid.baseline, config.grid.systems)
     for metric in config.metrics:
         try:
             parse_metric(metric)
@@ -147,6 +149,8 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
         )
     if model.package and not model.files:
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
+    for known in model.trained_on.names if model.trained_on else ():
+        yield from _unknown(f"{where}.trained_on", "dataset or corpus", known, [*config.datasets, *config.corpora])
     if (model.size.embeddings or 0) > (model.size.parameters or math.inf):
         yield f"{where}.size: embeddings are more than parameters, of which they are a part"
     if isinstance(model, entries.QueryGenerator) and {"query", "datasets"} & model.prompts.model_fields_set:

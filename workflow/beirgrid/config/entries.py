@@ -26,6 +26,7 @@ from .models import (
     Seq2SeqReranker,
     SparseModel,
     TermWeightsModel,
+    TrainedOn,
 )
 from .systems import (
     Bm25,
@@ -54,23 +55,41 @@ from .training import (
     Tsdae,
     WithQueries,
 )
-from .values import FORMS, LIST, MOST_COUNTED, Count, Device, Entry, Name, Names, NotNegative, Precision, Size
+from .values import (
+    FORMS,
+    LIST,
+    MOST_COUNTED,
+    Count,
+    Device,
+    Entry,
+    GridName,
+    Name,
+    Names,
+    NotNegative,
+    Precision,
+    Seed,
+    Size,
+)
 
 
 class GridSettings(Entry):
     """What to run: every system on every dataset."""
 
+    name: GridName = Field("grid", description="Name of the grid. Its tables and report are in results/grids/{name}/.")
     systems: Names = Field(description="Columns of the grid.")
     datasets: Names = Field(description="Rows of the grid.")
+    baseline: Name | None = Field(
+        None, description="System of the grid that the others are compared with. Without it: the first BM25 system."
+    )
 
 
 class NodeLimits(Entry):
-    """What one kind of cluster node has. Changing it reruns nothing."""
+    """Limits of one kind of cluster node. A change reruns nothing."""
 
     mem_mb: Annotated[int, Field(ge=1000, le=MOST_COUNTED)] = Field(64_000, description="Memory of a node in MB.")
     runtime: Count = Field(1440, description="Time limit of a job in minutes.")
     partition: str = Field("", description="SLURM partition with these nodes. Empty: the default partition.")
-    gpu_model: str = Field("", description="GPU type to ask for, where nodes have several (gres name).")
+    gpu_model: str = Field("", description="GPU type to ask for, if nodes have several types (gres name).")
 
 
 class Nodes(Entry):
@@ -96,7 +115,9 @@ class BatchTokens(Entry):
 class EncodeSettings(Entry):
     """Settings of every stage that runs a model."""
 
-    precision: Precision = Field("auto", description="Format of matrix products. auto: the fastest that is native.")
+    precision: Precision = Field(
+        "auto", description="Number format of matrix products. auto: the fastest one that the hardware supports."
+    )
     shard: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
         500_000, description="Documents per shard: the unit of one encoding job, and of its memory."
     )
@@ -109,7 +130,7 @@ class Settings(Entry):
 
     grid: GridSettings = Field(description="What to run: every system on every dataset.")
     metrics: Names = Field(description="Metrics to compute, name@k.")
-    device: Device = Field("auto", description="Where models run. auto takes a GPU where there is one.")
+    device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
     mirror: str = Field("", description="Folder or URL prefix with files of ir_datasets, named by their MD5 sums.")
     nodes: Nodes = Field(Nodes(), description="The most that a job may ask for, by the kind of node.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
@@ -118,6 +139,7 @@ class Settings(Entry):
         0,
         description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: one job a stage.",
     )
+    seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     tolerances: dict[str, NotNegative] = Field(
         {}, description="Class of published values → the largest difference that counts as reproduced."
     )
@@ -190,6 +212,7 @@ __all__ = [
     "System",
     "SystemEntry",
     "TermWeightsModel",
+    "TrainedOn",
     "Training",
     "Tsdae",
     "WeightedSum",

@@ -1,4 +1,4 @@
-"""What a person is told of an entry that does not fit its class."""
+"""Messages about entries that do not fit their class."""
 
 from __future__ import annotations
 

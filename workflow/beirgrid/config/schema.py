@@ -33,6 +33,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.prompts`": (entries.Prompts, entries.DatasetPrompts),
     "`models.{name}.brackets`": (entries.Brackets,),
     "`models.{name}.size`": (entries.ModelSize,),
+    "`models.{name}.trained_on`": (entries.TrainedOn,),
     "`systems.{name}`": get_args(entries.System),
 }
 
@@ -108,9 +109,9 @@ def _type(annotation: Any) -> str:
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
+        return ", ".join(f"`{value}`" for value in arguments if value != "")
     if origin in (Union, UnionType):
-        return " or ".join(_type(argument) for argument in arguments if argument is not NoneType)
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments if argument is not NoneType))
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
     if origin is dict:

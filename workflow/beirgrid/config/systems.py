@@ -25,7 +25,7 @@ class Bm25(SystemEntry):
     """BM25 through Lucene."""
 
     kind: ClassVar[str] = "lexical"
-    retriever: Literal["bm25"] = Field(description="bm25, or a dense, sparse or late-interaction model.")
+    retriever: Literal["bm25"] = Field(description="BM25 through Lucene.")
     expansion: str | None = Field(
         None, description="Query generator or term-weights model whose expansions are indexed instead of the documents."
     )
@@ -43,7 +43,7 @@ class Retriever(SystemEntry):
     """
 
     kind: ClassVar[str] = "neural"
-    retriever: str = Field(description="bm25, or a dense, sparse or late-interaction model.")
+    retriever: str = Field(description="Dense, sparse or late-interaction model.")
 
 
 class LateInteractionRetriever(Retriever):
@@ -60,7 +60,9 @@ class Reranked(SystemEntry):
     kind: ClassVar[str] = "rerank"
     first_stage: str = Field(description="System whose run is reranked.")
     reranker: str = Field(description="Cross-encoder or seq2seq-reranker model.")
-    depth: Size | None = Field(None, description="Documents per query that are reranked. 100, or all of shorter runs.")
+    depth: Size | None = Field(
+        None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
+    )
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -103,7 +105,7 @@ class WeightedSum(Fused):
     fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
     norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
     weights: Annotated[tuple[float, ...], LIST] | None = Field(
-        None, description="Weights, one per fused system. Equal ones unless given."
+        None, description="One weight per fused system. By default, all weights are equal."
     )
 
 

@@ -28,6 +28,9 @@ FORMS = {
     r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$": (
         "A name has at most 80 letters, digits and . _ + @ - only, a letter or digit first."
     ),
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$": (
+        "A grid's name has at most 80 letters, digits and . _ - only, a letter or digit first."
+    ),
     r"^[0-9a-f]{40}$": "A commit has 40 hex digits, in lower case (branches and tags may move).",
     r"^([0-9a-f]{40}|resolve)$": (
         "A commit has 40 hex digits, in lower case (branches and tags may move). 'resolve' asks the hub once for the "
@@ -37,8 +40,9 @@ FORMS = {
     r"^[a-z]{2}$": "The documents' language is an ISO 639-1 code, two letters such as en.",
     r"^[^\x00-\x1f\x7f]{1,4095}$": "A path is one line of at most 4,095 characters.",
 }
-_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH = FORMS
+_NAME, _GRID_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH = FORMS
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
+GridName = Annotated[str, StringConstraints(pattern=_GRID_NAME)]
 PathName = Annotated[str, StringConstraints(pattern=_PATH)]
 Resolvable = Annotated[str, StringConstraints(pattern=_RESOLVED)]
 Revision = Annotated[str, StringConstraints(pattern=_COMMIT)]

@@ -1,4 +1,4 @@
-"""Command lines that follow from functions: a parameter is an option, its annotation the type, its metadata the help.
+"""Command lines from functions. A parameter becomes an option: its annotation is the type, its metadata the help.
 
 A stage is a function with keyword-only parameters::
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-# The parsed argument that runs the command: no option is called so.
+# Name of the parsed argument that runs the command. No option can have this name.
 CALL = "call the command"
 
 
@@ -50,7 +50,7 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
         settings["required"] = True
     elif settings.get("action") != "store_true":
         settings["default"] = default
-        if default not in (None, (), ""):
+        if default not in (None, (), [], ""):
             settings["help"] = f"{settings.get('help', '')} (default: {_shown(default)})".strip()
     parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **settings)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,10 +74,42 @@ def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
         temporary.rename(target)
 
 
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Hold the lock of a file for the block; wait while another process holds it. The file stays."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text as UTF-8, atomically."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(text.encode())
+
+
+def replace_text(path: str | Path, text: str) -> bool:
+    """Write a text as UTF-8, atomically, unless the file has it already; tell whether it was written."""
+    try:
+        if Path(path).read_bytes() == text.encode():
+            return False
+    except OSError:  # it is not there, or cannot be read
+        pass
+    write_text(path, text)
+    return True
+
+
+def replace_texts(folder: Path, texts: Mapping[str, str]) -> bool:
+    """Write texts to files of a folder by their names, as ``replace_text`` does; tell whether one was written."""
+    written = [replace_text(folder / name, text) for name, text in texts.items()]
+    return any(written)
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Where each artifact stands, relative to the working directory: one pattern per kind of file.
+"""Paths of all artifacts, relative to the working directory: one pattern per kind of file.
 
-The rules use the patterns as outputs; the grid fills them in to name inputs.
+The rules use the patterns as outputs. The grid fills in the patterns to name inputs.
 """
 
 CORPUS = "results/corpora/{corpus}/corpus.parquet"
@@ -31,10 +31,14 @@ PAIRS = "results/pairs/{reranker}/{dataset}"
 PAIRS_RECORD = "results/pairs/{reranker}/{dataset}/{first}.json"
 METRICS = "results/metrics/{system}/{dataset}.json"
 PER_QUERY = "results/metrics/{system}/{dataset}.per-query.parquet"
-SCORES = "results/tables/scores.csv"
-VERDICTS = "results/tables/verdicts.csv"
-COSTS = "results/tables/costs.csv"
-GRID_TABLE = "results/tables/{metric}.{format}"
-TABLES_RECORD = "results/tables/tables.json"
-REPORT = "results/report/index.html"
-REPORT_RECORD = "results/report/report.json"
+# What belongs to one grid; all other artifacts are shared.
+GRID_FOLDER = "results/grids/{grid}"
+GRID_SUMMARY = "results/grids/{grid}/grid.json"
+TABLES = "results/grids/{grid}/tables"
+TABLES_RECORD = "results/grids/{grid}/tables.json"
+ANSWER = "results/grids/{grid}/tables/{answer}.csv"
+GRID_TABLE = "results/grids/{grid}/tables/{metric}.{format}"
+FIGURES = "results/grids/{grid}/figures"
+ANALYSES_RECORD = "results/grids/{grid}/analyses.json"
+REPORT = "results/grids/{grid}/report/index.html"
+REPORT_RECORD = "results/grids/{grid}/report.json"

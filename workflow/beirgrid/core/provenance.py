@@ -35,20 +35,21 @@ STAGE_VERSIONS = {
     "fetch_dataset": 2,
     "fetch_run": 1,
     "train": 1,
-    "generate": 1,
-    "mine": 1,
+    "generate": 2,
+    "mine": 2,
     "label": 1,
     "adapt": 2,
     "encode": 2,
-    "expand": 1,
+    "expand": 2,
     "index": 1,
-    "retrieve": 3,
+    "retrieve": 4,
     "score": 2,
     "rerank": 1,
     "fuse": 1,
     "evaluate": 1,
-    "aggregate": 2,
-    "report": 3,
+    "aggregate": 3,
+    "report": 4,
+    "analyse": 1,
 }
 
 _PACKAGES = {
@@ -67,6 +68,7 @@ _PACKAGES = {
     "score": ("torch", "transformers", "sentence-transformers"),
     "fuse": ("ranx",),
     "evaluate": ("ranx",),
+    "analyse": ("ranx", "networkx", "matplotlib"),
 }
 
 
@@ -187,6 +189,14 @@ def artifact(path: str | Path) -> Path:
             if expected:
                 break
     return path
+
+
+def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
+    """Raise DataError if a file that a record names has another size; one that is gone may be a temporary output."""
+    for name, facts in record.get("outputs", {}).items():
+        output = Path(path).parent / name
+        if output.is_file() and output.stat().st_size != facts["bytes"]:
+            _compare(output, facts, Path(path))
 
 
 # The type of a command's option that names an artifact.

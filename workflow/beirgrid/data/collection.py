@@ -69,10 +69,10 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
 
 
 def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[list[Document]]:
-    """Yield documents ``start`` to ``stop`` (exclusive) in row order, ``size`` at a time."""
-    for first in range(start, stop, size):
-        groups = read_documents(corpus, first, min(first + size, stop))
-        yield [document for group in groups for document in group]
+    """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most ``size`` of a row group at a time."""
+    for group in read_documents(corpus, start, stop):
+        for first in range(0, len(group), size):
+            yield group[first : first + size]
 
 
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from . import runs
 _RANX: dict[str, str | None] = {
     "ndcg": "ndcg",
     "ndcg_burges": "ndcg_burges",
+    "ndcg_judged": "ndcg",
     "recall": "recall",
     "recall_cap": None,
     "mrr": "mrr",
@@ -39,7 +40,8 @@ def evaluate_run(
             scores the larger document id comes first, as in trec_eval.
         qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
             relevant.
-        metrics: names, name@k: ndcg, ndcg_burges, recall, recall_cap, mrr, map, p, success, hole or hole_corpus.
+        metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole or
+            hole_corpus.
 
     Returns:
         the mean by the name of the metric.
@@ -85,9 +87,11 @@ def evaluate(
 ) -> dict[Metric, np.ndarray]:
     """Compute metrics for each query.
 
-    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``hole`` is the share of the top k that is
-    not judged for the query; ``hole_corpus`` is the share that is judged for none of the queries, as beir's
-    ``custom_metrics.hole`` computes it (BEIR paper, Table 4). Both divide by k however many documents were retrieved.
+    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``ndcg_judged`` is nDCG of the documents
+    that are judged for the query, whatever their grade; the others are taken out before the cut at k (trec_eval -J).
+    ``hole`` is the share of the top k that is not judged for the query; ``hole_corpus`` is the share that is judged for
+    none of the queries, as beir's ``custom_metrics.hole`` computes it (BEIR paper, Table 4). Both divide by k however
+    many documents were retrieved.
 
     Args:
         metrics: what to compute.
@@ -98,26 +102,11 @@ def evaluate(
         float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries
         without a relevant document 0 of all but the holes.
     """
-    prepare_libraries()
-    import ranx
-    from numba.typed import List
-
-    # ranx compares document ids as numbers and wants qrels best first. Documents get numbers per
-    # query; ranks stand in for scores, so no tie is left for ranx to break.
-    judged, retrieved = List(), List()
-    for grades, ids in zip(qrels, ranked, strict=True):
-        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
-        relevant = sorted((-max(grade, 0), number[document]) for document, grade in grades.items())
-        judged.append(np.array([(doc, -grade) for grade, doc in relevant], np.float64).reshape(-1, 2))
-        order = [(number[document], len(ids) - rank) for rank, document in enumerate(ids)]
-        retrieved.append(np.array(order, np.float64).reshape(-1, 2))
-
     names = {metric: f"{_RANX[metric.name] or 'hits'}@{metric.k}" for metric in metrics}
-    # ranx 0.3.21 fails on a list of one metric with return_mean=False; hits@1 makes it two.
-    asked = sorted({*names.values(), "hits@1", "hits@2"})
-    scores: dict[str, np.ndarray] = (
-        ranx.evaluate(judged, retrieved, asked, return_mean=False) if qrels else {name: np.zeros(0) for name in asked}
-    )
+    judged_only = {metric for metric in metrics if metric.name == "ndcg_judged"}
+    scores = _with_ranx(qrels, ranked, {name for metric, name in names.items() if metric not in judged_only})
+    condensed = [[document for document in ids if document in of] for of, ids in zip(qrels, ranked, strict=True)]
+    of_judged = _with_ranx(qrels, condensed, {names[metric] for metric in judged_only}) if judged_only else {}
 
     judged_at_all = set().union(*qrels)
     values: dict[Metric, np.ndarray] = {}
@@ -130,7 +119,30 @@ def evaluate(
             holes = [_hole(documents, ids, metric.k) for documents, ids in zip(known, ranked, strict=True)]
             values[metric] = np.array(holes, np.float64)
         else:
-            values[metric] = np.asarray(scores[name], np.float64)
+            values[metric] = np.asarray((of_judged if metric in judged_only else scores)[name], np.float64)
+    return values
+
+
+def _with_ranx(qrels: Sequence[Mapping[str, int]], ranked: list[list[str]], names: set[str]) -> dict[str, np.ndarray]:
+    """Return ranx's metrics, float64 [queries] by ranx's name."""
+    prepare_libraries()
+    import ranx
+    from numba.typed import List
+
+    # ranx 0.3.21 fails on a list of one metric with return_mean=False; hits@1 makes it two.
+    asked = sorted({*names, "hits@1", "hits@2"})
+    if not qrels:
+        return {name: np.zeros(0) for name in asked}
+    # ranx compares document ids as numbers and wants qrels best first. Documents get numbers per
+    # query; ranks stand in for scores, so no tie is left for ranx to break.
+    judged, retrieved = List(), List()
+    for grades, ids in zip(qrels, ranked, strict=True):
+        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
+        relevant = sorted((-max(grade, 0), number[document]) for document, grade in grades.items())
+        judged.append(np.array([(doc, -grade) for grade, doc in relevant], np.float64).reshape(-1, 2))
+        order = [(number[document], len(ids) - rank) for rank, document in enumerate(ids)]
+        retrieved.append(np.array(order, np.float64).reshape(-1, 2))
+    values: dict[str, np.ndarray] = ranx.evaluate(judged, retrieved, asked, return_mean=False)
     return values
 
 

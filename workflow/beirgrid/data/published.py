@@ -1,4 +1,4 @@
-"""Published values, and the verdict on our own beside them."""
+"""Published values, and the verdict on our values beside them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class Published(NamedTuple):
     source: str
     note: str
     protocol: str = ""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the value is this project's own record, which tells whether a machine repeats it."""
+        return self.source.startswith("beirgrid ")
 
 
 def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 from .summary import GridSummary
 
 if TYPE_CHECKING:
@@ -47,6 +48,32 @@ def read(path: str | Path) -> Scores:
         return Scores.model_validate(found.get("scores") or found.get("facts"))  # facts: as 0.1.0 wrote scores
     except ValidationError:
         raise DataError(f"{path} holds no scores. {files.REMEDY}") from None
+
+
+def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
+    """Read the values per query of one run: queries × metrics, float64.
+
+    Raises:
+        DataError: the file cannot be read, lacks a metric, has a query twice or a value that is no number.
+    """
+    import numpy as np
+    import pandas as pd
+
+    with files.reading(path):
+        table = pd.read_parquet(path)
+    if missing := [name for name in ["query", *metrics] if name not in table]:
+        raise DataError(
+            f"{path} has no column {missing[0]!r}: the run was evaluated with other metrics. {files.REMEDY}"
+        )
+    table = table.set_index("query")[list(metrics)]
+    if table.empty:
+        raise DataError(f"{path} has no queries. {files.REMEDY}")
+    if not table.index.is_unique:
+        twice = str(table.index[table.index.duplicated()][0])
+        raise DataError(f"{path} has the query {quoted(twice)} twice. {files.REMEDY}")
+    if not np.isfinite(table.to_numpy(np.float64)).all():
+        raise DataError(f"{path} has a value that is not a finite number. {files.REMEDY}")
+    return table.astype(np.float64)
 
 
 def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:

@@ -25,11 +25,13 @@ class DatasetSummary(Entry):
     statistics: Statistics = Field(Statistics(), description="Known figures.")
     source: str = Field("", description="Where the dataset comes from. A mean has none.")
     licence: str = Field("", description="Licence of its corpus.")
+    language: str = Field("en", description="Language of its corpus, an ISO 639-1 code.")
     corpus: str = Field("", description="Name of its corpus. A mean has none.")
     mean_of: Texts = Field((), description="The datasets that it is the mean of.")
     not_supplied: Texts = Field((), description="Absent folders that its user supplies: then it has no scores.")
     corpus_record: str = Field("", description="Record of its corpus. A mean, or what is not supplied, has none.")
     dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
+    qrels: str = Field("", description="Its qrels, as above.")
 
     @property
     def has_scores(self) -> bool:
@@ -58,13 +60,25 @@ class ModelNote(Entry):
 class GridSummary(Entry):
     """A grid: everything that its tables and its report show, and the files that hold the numbers."""
 
+    name: str = Field("grid", description="Name of the grid, and of its folder in results/grids/.")
     systems: Texts = Field(description="Columns, in order.")
     rows: Texts = Field(description="Rows, in order: datasets and means.")
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of means.")
     metrics: Texts = Field(description="Metrics, name@k.")
+    baseline: str = Field("", description="System that the others are compared with, if there is one.")
+    seed: int = Field(0, description="Seed of the random numbers behind intervals and tests.")
+    trained_on: dict[str, Texts] = Field(
+        {}, description="System to the rows that its models, or those that they learned from, were trained on."
+    )
     tolerances: dict[str, float] = Field({}, description="Tolerance by class of published values.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
     settings: dict[str, str] = Field(
         {}, description="Digest of the settings that the grid asks for, by the path of the record or of the scores."
     )
+
+    @property
+    def counted_once(self) -> list[str]:
+        """The rows that a mean over datasets counts: those that are supplied, and no part of another row."""
+        parts = {part for row in self.rows for part in self.datasets[row].mean_of}
+        return [row for row in self.rows if row not in parts and not self.datasets[row].not_supplied]

@@ -4,56 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..core import files
+from .answers import DONE, STATUSES, Answers, write_answers
 from .summary import GridSummary
 
-SCORE_COLUMNS = ["system", "dataset", "metric", "value", "queries", "precision"]
-VERDICT_COLUMNS = [*SCORE_COLUMNS, "published", "difference", "tolerance", "verdict", "source", "note", "protocol"]
-COST_COLUMNS = ["system", "dataset", "stage", "seconds", "rate", "unit", "bytes", "peak_memory_mb", "device", "record"]
-# What a table says in place of a score where a collection that its user supplies is absent. In memory it is NaN.
-NOT_SUPPLIED = "not supplied"
+# The formats of a metric's table.
+FORMATS = ("csv", "md", "tex")
+# What a table says of a mean that lacks a cell.
+INCOMPLETE = "incomplete"
+BEST_COLUMN = "not distinguishable from the best"
+_GROUP = "†: not distinguishable from the best of the row (randomised Tukey HSD test over its queries, p > 0.05)."
 
 
-def write(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV; a score without a value reads ``not supplied``."""
-    if "value" in table:
-        missing = table["value"].isna()
-        table = table.astype({"value": object, "queries": object})
-        table.loc[missing, ["value", "queries"]] = NOT_SUPPLIED
-    with files.atomic(path) as temporary:
-        table.to_csv(temporary, index=False)
+class Wide(NamedTuple):
+    """One metric of a grid, datasets × systems in the grid's order.
+
+    Attributes:
+        values: float64, NaN where there is no value.
+        shown: what a reader sees: values with four decimals, or why there is none.
+        group: whether the system is in the group of the best of its row.
+        notes: sentences about the table.
+    """
+
+    values: pd.DataFrame
+    shown: pd.DataFrame
+    group: pd.DataFrame
+    notes: tuple[str, ...]
 
 
-def read(path: Path) -> pd.DataFrame:
-    """Read a table that ``write`` wrote. A dataset may be called 2019 or NA."""
-    names = ["system", "dataset", "metric", "precision", "verdict", "source", "note", "protocol"]
-    names += ["stage", "unit", "device", "record"]
-    numbers = {"rate": "", "bytes": "", "published": "", "difference": "", "tolerance": ""}
-    numbers |= dict.fromkeys(("value", "queries"), NOT_SUPPLIED)
-    with files.reading(path):
-        return pd.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=numbers)
+def file_names(grid: GridSummary) -> list[str]:
+    """Return the names of all files in the folder of a grid's tables, but for their record."""
+    names = [f"{name}.csv" for name in Answers._fields]
+    return names + [f"{metric}.{suffix}" for metric in grid.metrics for suffix in FORMATS]
 
 
-def wide(scores: pd.DataFrame, grid: GridSummary, metric: str) -> pd.DataFrame:
-    """Return datasets × systems of one metric, in the grid's order, with a row of means if it has several."""
-    of_metric = scores[scores["metric"] == metric]
-    table = of_metric.pivot(index="dataset", columns="system", values="value")
-    table = table.reindex(index=list(grid.rows), columns=list(grid.systems))
-    averaged = averaged_rows(grid)
+def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
+    """Write all tables of a grid into a folder, and remove those of metrics that the grid does not have.
+
+    A file that has its content already is left alone. Return whether a file was written.
+    """
+    written = [write_answers(answers, folder)]
+    written += [write_wide(wide(answers, grid, metric), metric, folder) for metric in grid.metrics]
+    for path in folder.glob("*@*"):
+        if path.suffix[1:] in FORMATS and path.stem not in grid.metrics:
+            path.unlink(missing_ok=True)
+    return any(written)
+
+
+def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
+    """Return datasets × systems of one metric, with a row of means if the grid has several datasets."""
+    scores = answers.scores[answers.scores["metric"] == metric]
+    values, status = (_pivot(scores, grid, column) for column in ("value", "status"))
+    groups = answers.groups[answers.groups["metric"] == metric]
+    group = _pivot(groups, grid, "in_best_group").fillna(False).astype(bool)
+    shown = values.map(lambda value: f"{value:.4f}").where(status == DONE, status)
+    averaged, notes = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
     if len(averaged) > 1:
-        table.loc[mean_name(grid)] = table.loc[averaged].mean()
-    return table
+        name, means = mean_name(grid), values.loc[averaged].mean(skipna=False)
+        values.loc[name], group.loc[name] = means, False
+        shown.loc[name] = [INCOMPLETE if pd.isna(mean) else f"{mean:.4f}" for mean in means]
+        notes += _lacking(status.loc[averaged], grid)
+    precision = precision_note(answers.scores, grid)
+    return Wide(values, shown, group, (*notes, *([precision] if precision else [])))
+
+
+def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
+    found = table.pivot(index="dataset", columns="system", values=column).astype(object)
+    found = found.reindex(index=list(grid.rows), columns=list(grid.systems))
+    return found.astype("float64") if column == "value" else found
+
+
+def _lacking(status: pd.DataFrame, grid: GridSummary) -> list[str]:
+    """Return which systems have no mean, and what they lack: systems that lack the same are told together."""
+    lacking: dict[str, list[str]] = {}
+    for system in grid.systems:
+        missing = [f"{row} ({state})" for row, state in status[system].items() if state != DONE]
+        if missing:
+            lacking.setdefault(", ".join(missing), []).append(system)
+    return [f"No mean of {', '.join(systems)}, for lack of {missing}." for missing, systems in lacking.items()]
 
 
 def averaged_rows(grid: GridSummary) -> list[str]:
     """Return the rows that the mean is over: supplied, not over MS MARCO, which models are trained on, none twice."""
-    parts = {part for row in grid.rows for part in grid.datasets[row].mean_of}
-    rows = [row for row in grid.rows if grid.datasets[row].corpus != "msmarco" and row not in parts]
-    return [row for row in rows if not grid.datasets[row].not_supplied]
+    return [row for row in grid.counted_once if grid.datasets[row].corpus != "msmarco"]
 
 
 def mean_name(grid: GridSummary) -> str:
@@ -64,14 +102,9 @@ def mean_name(grid: GridSummary) -> str:
     return f"mean of {over}" + (f" (without {', '.join(missing)})" if missing else "")
 
 
-def shown(values: Iterable[float]) -> list[str]:
-    """Return values as tables show them, with four decimals."""
-    return [NOT_SUPPLIED if pd.isna(value) else f"{value:.4f}" for value in values]
-
-
-def best(metric: str, shown: list[str]) -> str:
-    """Return the best of a row of values as shown: the highest, of holes the lowest; none if none is supplied."""
-    values = [text for text in shown if text != NOT_SUPPLIED]
+def best(metric: str, shown: Iterable[str]) -> str:
+    """Return the best of a row of values as shown: the highest, of holes the lowest; none if none has a value."""
+    values = [text for text in shown if text not in (*STATUSES, INCOMPLETE)]
     lower = parse_metric(metric).name in LOWER_IS_BETTER
     return (min if lower else max)(values, key=float, default="")
 
@@ -90,39 +123,47 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     return " ".join(notes)
 
 
-def write_wide(scores: pd.DataFrame, grid: GridSummary, metric: str, folder: Path) -> None:
-    """Write one metric's table as CSV, Markdown and LaTeX; the best of each row is bold in the last two."""
-    table, note = wide(scores, grid, metric), precision_note(scores, grid)
-    table.index.name = metric
-    with files.atomic(folder / f"{metric}.csv") as temporary:
-        table.to_csv(temporary, na_rep=NOT_SUPPLIED)
-    for name, render in (("md", _markdown), ("tex", _latex)):
-        with files.atomic(folder / f"{metric}.{name}") as temporary:
-            temporary.write_text(render(table, note), encoding="utf-8")
+def write_wide(table: Wide, metric: str, folder: Path) -> bool:
+    """Write one metric's table as CSV, Markdown and LaTeX; the best of each row is bold in the last two.
+
+    Return whether a file was written, and not left alone.
+    """
+    plain = table.values.rename_axis(metric)
+    plain[BEST_COLUMN] = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
+    texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table, metric), "tex": _latex(table, metric)}
+    return files.replace_texts(folder, {f"{metric}.{suffix}": text for suffix, text in texts.items()})
 
 
-def _cells(row: pd.Series, metric: str, bold: str) -> list[str]:
-    """Return a row's values with four decimals, the best (all that show as equal to it) in bold."""
-    cells = shown(row)
-    return [bold.format(cell) if cell == best(metric, cells) else cell for cell in cells]
+def _rows(table: Wide, metric: str, bold: str, sign: str) -> list[list[str]]:
+    """Return the cells of each row: the best (all that show as equal to it) in bold, the others of its group signed."""
+    rows = []
+    for shown, group in zip(table.shown.to_numpy(), table.group.to_numpy(), strict=True):
+        highest = best(metric, shown)
+        cells = zip(shown, group, strict=True)
+        rows.append([bold.format(text) if text == highest else text + sign * bool(grouped) for text, grouped in cells])
+    return rows
 
 
-def _markdown(table: pd.DataFrame, note: str) -> str:
-    lines = [[str(table.index.name), *table.columns], ["---", *["---:"] * len(table.columns)]]
-    lines += [[str(name), *_cells(row, str(table.index.name), "**{}**")] for name, row in table.iterrows()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + (f"\n{note}\n" if note else "")
+def _markdown(table: Wide, metric: str) -> str:
+    lines = [[metric, *table.shown.columns], ["---", *["---:"] * len(table.shown.columns)]]
+    cells = _rows(table, metric, "**{}**", "†")
+    lines += [[str(name), *row] for name, row in zip(table.shown.index, cells, strict=True)]
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return text + (f"\n{' '.join(table.notes)}\n" if table.notes else "")
 
 
-def _latex(table: pd.DataFrame, note: str) -> str:
+def _latex(table: Wide, metric: str) -> str:
     def escape(text: str) -> str:
-        return text.replace("_", r"\_").replace("@", r"{@}").replace("&", r"\&").replace("%", r"\%")
+        for plain, escaped in (("_", r"\_"), ("@", "{@}"), ("&", r"\&"), ("%", r"\%"), ("†", r"$^\dagger$")):
+            text = text.replace(plain, escaped)
+        return text.replace("p > 0.05", "$p > 0.05$")
 
-    rows = [[escape(str(table.index.name)), *map(escape, table.columns)]]
-    rows += [
-        [escape(str(name)), *_cells(row, str(table.index.name), r"\textbf{{{}}}")] for name, row in table.iterrows()
-    ]
-    body = [" & ".join(cells) + r" \\" for cells in rows]
-    head = rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
-    foot = [rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{{escape(note)}}} \\"] if note else []
+    columns = list(table.shown.columns)
+    rows = [[escape(metric), *map(escape, columns)]]
+    cells = _rows(table, metric, r"\textbf{{{}}}", r"$^\dagger$")
+    rows += [[escape(str(name)), *row] for name, row in zip(table.shown.index, cells, strict=True)]
+    body = [" & ".join(row) + r" \\" for row in rows]
+    head = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
+    foot = [rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{{escape(note)}}} \\" for note in table.notes]
     lines = [head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", *foot, r"\end{tabular}"]
     return "\n".join(lines) + "\n"

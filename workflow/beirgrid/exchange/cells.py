@@ -15,6 +15,7 @@ from ..core import files, provenance
 from ..core.errors import DataError
 from ..core.version import __version__
 from ..data import results, scores
+from ..data.cells import READING_STAGES
 from ..data.results import Result, Results
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
@@ -89,7 +90,7 @@ class Cell:
     @property
     def precisions(self) -> str:
         """The precisions in which models read texts; empty where no model did."""
-        reading = self.steps_of("expand", "encode", "retrieve", "score")
+        reading = self.steps_of(*READING_STAGES)
         found = {step.record["facts"]["precision"] for step in reading if "precision" in step.record["facts"]}
         return ", ".join(sorted(found))
 

@@ -18,6 +18,39 @@ from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished, new_fo
 MAIN = "ndcg@10"
 # mteb's names of our metrics, where they differ.
 _METRICS = {"p": "precision", "success": "hit_rate"}
+_LANGUAGES = dict(
+    pair.split("=")
+    for pair in [
+        "ar=ara-Arab",
+        "bn=ben-Beng",
+        "da=dan-Latn",
+        "de=deu-Latn",
+        "en=eng-Latn",
+        "es=spa-Latn",
+        "fa=fas-Arab",
+        "fi=fin-Latn",
+        "fr=fra-Latn",
+        "hi=hin-Deva",
+        "hu=hun-Latn",
+        "id=ind-Latn",
+        "it=ita-Latn",
+        "ja=jpn-Jpan",
+        "ko=kor-Kore",
+        "nl=nld-Latn",
+        "no=nob-Latn",
+        "pl=pol-Latn",
+        "pt=por-Latn",
+        "ru=rus-Cyrl",
+        "sv=swe-Latn",
+        "sw=swa-Latn",
+        "te=tel-Telu",
+        "th=tha-Thai",
+        "tr=tur-Latn",
+        "uk=ukr-Cyrl",
+        "yo=yor-Latn",
+        "zh=zho-Hans",
+    ]
+)
 _NOT_MTEB = f"computed by {SOFTWARE}, not by mteb"
 # The tasks of mteb 2.26.24, and the hub's datasets that they read, by our names of the datasets.
 _TASKS = Path(__file__).with_name("mteb_tasks.csv")
@@ -72,7 +105,7 @@ def task_result(cell: Cell) -> dict[str, Any]:
     settings, source = record["settings"], record["settings"].get("source", {})
     revision = settings.get("revision") or source.get("revision") or f"sha256:{record['facts']['sha256']['qrels.tsv']}"
     scores = {_metric(metric): value for metric, value in cell.scores.means.items()}
-    about = {"main_score": main_score(cell), "hf_subset": "default", "languages": []}  # which no record names
+    about = {"main_score": main_score(cell), "hf_subset": "default", "languages": [_language(cell)]}
     return {
         "dataset_revision": revision,
         "task_name": task_of(cell),
@@ -106,6 +139,11 @@ def _split(settings: dict[str, Any]) -> str:
     """Return the split: the entry's, or the last part of an id of ir_datasets that names one."""
     last = str(settings.get("id", "")).rpartition("/")[2]
     return str(settings.get("split") or (last if last in ("dev", "test", "train") else "test"))
+
+
+def _language(cell: Cell) -> str:
+    """Return the language as mteb writes it, ISO 639-3 and script; ``und-Zyyy`` stands for an unknown one."""
+    return _LANGUAGES.get(cell.result.language, "und-Zyyy")
 
 
 def _seconds(records: Iterable[dict[str, Any]]) -> float:

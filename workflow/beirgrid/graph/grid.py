@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import absent_folder, with_parts
-from ..config.entries import Config, ModelEntry, Reranked, Retriever, SystemEntry, Training
+from ..config.entries import Bm25, Config, ModelEntry, Reranked, Retriever, SystemEntry, Training
 from ..core import paths
 from ..core.errors import ConfigError
 
@@ -42,6 +42,16 @@ class Grid:
     def cells(self) -> list[tuple[str, str]]:
         """Every (system, dataset) of the grid that can be run."""
         return [(system, dataset) for dataset in self.datasets for system in self.config.grid.systems]
+
+    def own(self, pattern: str, **values: str) -> str:
+        """Return a path in the grid's own folder, from a pattern of ``paths``."""
+        return fill(pattern, grid=self.config.grid.name, **values)
+
+    @cached_property
+    def baseline(self) -> str | None:
+        """The system that the others are compared with: the configured one, or the first that is BM25."""
+        lexical = (name for name in self.config.grid.systems if isinstance(self.config.systems[name], Bm25))
+        return self.config.grid.baseline or next(lexical, None)
 
     def parts(self, dataset: str) -> tuple[str, ...]:
         """Return the datasets that a row of the grid is the mean of: itself, mostly."""

@@ -1,7 +1,7 @@
-"""What each stage is told: registry entries cut down to the keys that change its output, and options.
+"""The arguments of each stage: registry entries with only the keys that change its output, and options.
 
-A params value decides what is made again, so it holds no more than what the stage reads: not a model's note, and of
-its prompts only those of the side that is encoded.
+A changed param reruns the stage. Params therefore leave out what the stage does not read, such as a model's note and
+the prompts of the side that the stage does not encode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", 
 _HUB_KEYS = ("checkpoint", "revision")
 # Keys that say where a model comes from, or that what runs it receives in another way, if at all.
 _NOT_RUN = {
-    *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train"),
+    *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train", "trained_on"),
     *("prompts", "query_model", "query_length", "query_lengths"),
 }
 # Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.

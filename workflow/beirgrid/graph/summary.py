@@ -14,6 +14,8 @@ from .grid import Grid
 from .records import Records
 
 DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
+# Files of published values.
+PUBLISHED = sorted((CHECKOUT / "config" / "published").glob("*.csv"))
 
 
 class Summary:
@@ -41,10 +43,14 @@ class Summary:
         parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
         shown = dict.fromkeys([*config.grid.datasets, *parts])
         summary = GridSummary(
+            name=config.grid.name,
             systems=config.grid.systems,
             rows=config.grid.datasets,
             datasets={name: self._dataset(name) for name in shown},
             metrics=config.metrics,
+            baseline=self.grid.baseline or "",
+            seed=config.seed,
+            trained_on={system: rows for system in config.grid.systems if (rows := self._trained_on(system))},
             tolerances=config.tolerances,
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
@@ -62,9 +68,11 @@ class Summary:
         source = self.grid.config.corpora[corpus]
         place = str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
+        described["language"] = source.language
         if not described["not_supplied"]:
             described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)
             described["dataset_record"] = paths.DATASET_RECORD.format(dataset=name)
+            described["qrels"] = paths.QRELS.format(dataset=name)
         return DatasetSummary(**described)
 
     def _cell(self, system: str, dataset: str) -> Cell:
@@ -75,6 +83,18 @@ class Summary:
             per_query=paths.PER_QUERY.format(system=system, dataset=dataset),
             records=tuple(self.records.of_cell(system, dataset)),
         )
+
+    def _trained_on(self, system: str) -> tuple[str, ...]:
+        """Return the rows of the grid on whose collections a model behind a system, or its teacher, was trained."""
+        config = self.grid.config
+        entries = [config.models[model].trained_on for model in models_behind(config, [system])]
+        seen = {name for entry in entries if entry for name in entry.names}
+
+        def known(row: str) -> bool:
+            parts = self.grid.parts(row)
+            return bool(seen & {row, *parts, *(self.grid.corpus(part) for part in parts)})
+
+        return tuple(filter(known, config.grid.datasets))
 
     def _notes(self) -> list[ModelNote]:
         """Return the notes on all models that the grid's systems are made with, each with those systems."""

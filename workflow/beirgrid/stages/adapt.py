@@ -1,9 +1,9 @@
 """Stage adapt: a dense model tuned to a corpus with the sentence-transformers trainer.
 
-GenQ (Thakur et al. 2021) tells the document that a query was written for from the others of its batch;
-GPL (Wang et al. 2022) learns a cross-encoder's margins. Either can go on from a pre-training on documents alone:
-TSDAE (Wang et al. 2021) restores documents from the vector of what is left of them when most words are deleted;
-MLM (Devlin et al. 2019) restores masked tokens.
+GenQ (Thakur et al. 2021) learns which document of a batch a query was written for. GPL (Wang et al. 2022) learns the
+margins of a cross-encoder. Both can start from a model that was pre-trained on documents alone. TSDAE (Wang et al.
+2021) deletes most words of a document and restores the document from the vector of the rest. MLM (Devlin et al. 2019)
+restores masked tokens.
 """
 
 from __future__ import annotations

@@ -1,35 +1,26 @@
-"""Stage aggregate: the tables of a grid: scores, verdicts, costs."""
+"""Stage aggregate: the tables of a grid: scores, verdicts, costs, and what the scores show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import pandas as pd
 
+from ..analysis.comparisons import compare_grid
 from ..core import files, provenance
-from ..core.errors import DataError
+from ..data import cells as grid_cells
 from ..data import published as references
-from ..data import scores, tables
+from ..data import tables
+from ..data.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, VERDICT_COLUMNS, Answers, typed
+from ..data.cells import Cells, Step
 from ..data.entries import from_json
 from ..data.published import Published
 from ..data.summary import GridSummary
-from ..data.tables import COST_COLUMNS, NOT_SUPPLIED, SCORE_COLUMNS, VERDICT_COLUMNS
 
-# The formats of a metric's table.
-FORMATS = ("csv", "md", "tex")
-# Stages in which models read the texts of a cell. The precision of a model's training is no precision of its scores.
-READING_STAGES = ("expand", "encode", "retrieve", "score")
-
-
-class Step(NamedTuple):
-    """A step behind a cell of the grid: the content of its record, which stands at ``path``."""
-
-    system: str
-    dataset: str
-    path: str
-    record: dict[str, Any]
+# Files of a grid's folder that keep computed statistics, and that keep two programs from writing its tables at once.
+STATISTICS, LOCK = "statistics", ".lock"
 
 
 def aggregate(
@@ -39,126 +30,127 @@ def aggregate(
     output: Annotated[Path, "folder to write the tables to"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Make the tables of a grid: scores, verdicts, costs, and one table per metric.
+    """Make the tables of a grid in which every cell is done.
 
     Args:
         grid: summary of the grid, which names the files to read.
         published: files of published values.
-        output: folder to write scores.csv, verdicts.csv, costs.csv and {metric}.csv, .md and .tex to.
+        output: folder to write the tables to: those of ``data.answers`` and {metric}.csv, .md and .tex.
         record: record to write.
 
     Raises:
         ConfigError: a file of published values cannot be read.
         DataError: scores or records are missing, damaged, or have other settings than the grid asks for.
     """
-    values = list(references.read(published, dict(grid.tolerances)))
-    names = ["scores.csv", "verdicts.csv", "costs.csv"]
-    names += [f"{metric}.{suffix}" for metric in grid.metrics for suffix in FORMATS]
+    outputs = [output / name for name in tables.file_names(grid)]
     settings = {"published": [path.name for path in published]}
-    with provenance.record("aggregate", record, settings, [output / name for name in names]) as facts:
-        steps = list(read_steps(grid))
-        found = collect_scores(grid, cell_precisions(steps))
-        verdicts = judge(found, values, grid.tolerances)
-        tables.write(found, output / "scores.csv")
-        tables.write(verdicts, output / "verdicts.csv")
-        tables.write(collect_costs(steps), output / "costs.csv")
-        for metric in grid.metrics:
-            tables.write_wide(found, grid, metric, output)
+    with (
+        files.locked(output.parent / LOCK),
+        provenance.record("aggregate", record, settings, outputs) as facts,
+    ):
+        cells = grid_cells.find(grid)
+        grid_cells.refuse_unfinished(cells)
+        answers = answer(grid, cells, published, output.parent / STATISTICS)
+        tables.write(answers, grid, output)
         facts["cells"] = len(grid.systems) * len(grid.rows)
-        facts["verdicts"] = verdicts["verdict"].value_counts().to_dict()
+        facts["verdicts"] = answers.verdicts["verdict"].value_counts().to_dict()
 
 
-def _record(path: str, grid: GridSummary) -> dict[str, Any]:
-    """Return a record after comparing its settings with those that the grid asks for.
+def answer(grid: GridSummary, cells: Cells, published: Iterable[Path], kept: Path) -> Answers:
+    """Return the tables of a grid from what its cells are.
+
+    Args:
+        grid: summary of the grid.
+        cells: what each cell is.
+        published: files of published values.
+        kept: folder in which computed statistics are kept.
 
     Raises:
-        DataError: the record is damaged, or has other settings.
+        ConfigError: a file of published values cannot be read.
     """
-    record = provenance.read_record(path)
-    digest = grid.settings.get(path)
-    if digest and record.get("settings_key") != digest:
-        raise DataError(f"{path} was made with other settings than the grid asks for. {files.REMEDY}")
-    return record
+    values = list(references.read(published, dict(grid.tolerances)))
+    found = compare_grid(grid, cells, kept)
+    scores = collect_scores(grid, cells, found.intervals)
+    return Answers(
+        scores=scores,
+        verdicts=judge(scores, values, grid.tolerances),
+        costs=collect_costs(grid_cells.steps_of(cells.values())),
+        significance=found.significance,
+        pairs=found.pairs,
+        groups=found.groups,
+        across=found.across,
+    )
 
 
-def read_steps(grid: GridSummary) -> Iterator[Step]:
-    """Yield each step behind each cell. The record of a step that cells share is read once."""
-    records: dict[str, dict[str, Any]] = {}
-    for cell in grid.cells:
-        for path in cell.records:
-            if path not in records:
-                records[path] = _record(path, grid)
-            yield Step(cell.system, cell.dataset, path, records[path])
-
-
-def cell_precisions(steps: Iterable[Step]) -> dict[tuple[str, str], set[str]]:
-    """Return the precisions in which models read the texts of each cell (system, dataset); BM25 has none."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for step in steps:
-        if step.record["stage"] in READING_STAGES and "precision" in step.record["facts"]:
-            found.setdefault((step.system, step.dataset), set()).add(step.record["facts"]["precision"])
-    return found
-
-
-def collect_scores(grid: GridSummary, precisions: Mapping[tuple[str, str], set[str]]) -> pd.DataFrame:
+def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> pd.DataFrame:
     """Return the mean of every metric of every cell, one row each; means of datasets included.
 
-    A dataset that is not supplied has the value NaN, and so has a mean that it is part of. The column ``precision``
-    lists the precisions of the models behind a cell; it is empty where no model is.
+    Only a cell that is done has a value; a mean of datasets has one where all its parts are done. The column
+    ``precision`` lists the precisions of the models behind a cell; it is empty where no model is.
     """
-    cells: dict[tuple[str, str], scores.Scores] = {}
-    for cell in grid.cells:
-        _record(cell.scores, grid)
-        cells[cell.system, cell.dataset] = scores.read(cell.scores)
-        provenance.artifact(cell.per_query)
-    rows: list[tuple[Any, ...]] = []
+    rows: list[dict[str, Any]] = []
     for system in grid.systems:
         for dataset, entry in grid.datasets.items():
-            if entry.not_supplied:
-                rows += [(system, dataset, metric, float("nan"), None, "") for metric in grid.metrics]
-                continue
-            names = entry.mean_of or (dataset,)
-            parts = [cells[system, part] for part in names]
-            precision = ", ".join(sorted(set[str]().union(*(precisions.get((system, part), ()) for part in names))))
-            queries = sum(part.queries for part in parts)
+            parts = {name: cells.get((system, name)) for name in entry.mean_of or (dataset,)}
+            status, detail = grid_cells.combined(parts)
+            row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
+            found = [(part.scores, part.precisions) for part in parts.values() if part and part.scores]
+            if status == DONE:
+                row["precision"] = ", ".join(sorted(set[str]().union(*(precisions for _, precisions in found))))
+                row["queries"] = sum(scores.queries for scores, _ in found)
             for metric in grid.metrics:
-                value = sum(part.means[metric] for part in parts) / len(parts)
-                rows.append((system, dataset, metric, value, queries, precision))
-    return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"queries": "Int64"})
+                value = sum(scores.means[metric] for scores, _ in found) / len(found) if status == DONE else None
+                rows.append({**row, "metric": metric, "value": value})
+    table = pd.DataFrame(rows, columns=[name for name in SCORE_COLUMNS if name not in ("low", "high")])
+    return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
 
 
 def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str, float]) -> pd.DataFrame:
     """Return each score beside each published value of its cell, with the verdict.
 
-    A score that nothing was published for has one row, with the verdict ``no reference``; what is not
-    supplied has the verdict ``not supplied``; beside a value of another protocol stands ``other protocol``.
+    A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
+    value is its status; beside a value of another protocol stands ``other protocol``.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     for reference in values:
         known.setdefault((reference.system, reference.dataset, reference.metric), []).append(reference)
-    rows: list[tuple[Any, ...]] = []
-    for cell in scores[SCORE_COLUMNS].itertuples(index=False, name=None):
-        value = cell[SCORE_COLUMNS.index("value")]
-        for reference in known.get(cell[:3], []):
-            tolerance = None if reference.protocol else tolerances[reference.tolerance_class]
-            if pd.isna(value):
-                verdict = NOT_SUPPLIED
-            elif tolerance is None:
-                verdict = references.OTHER_PROTOCOL
-            else:
-                verdict = references.grade(value, reference.value, tolerance)
-            about = (verdict, reference.source, reference.note, reference.protocol)
-            rows.append((*cell, reference.value, value - reference.value, tolerance, *about))
-        if cell[:3] not in known:
-            verdict = NOT_SUPPLIED if pd.isna(value) else "no reference"
-            rows.append((*cell, None, None, None, verdict, "", "", ""))
-    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+    rows: list[dict[str, Any]] = []
+    columns = ["system", "dataset", "metric", "value", "queries", "precision", "status"]
+    for values_of_cell in scores[columns].itertuples(index=False, name=None):
+        cell = dict(zip(columns, values_of_cell, strict=True))
+        unjudged = "no reference" if cell["status"] == DONE else cell["status"]
+        of_cell = known.get((cell["system"], cell["dataset"], cell["metric"]), [])
+        rows += [{**cell, **_verdict(cell, reference, tolerances)} for reference in of_cell]
+        if not of_cell:
+            rows.append({**cell, "verdict": unjudged})
+    return typed("verdicts", pd.DataFrame(rows, columns=VERDICT_COLUMNS))
+
+
+def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[str, float]) -> dict[str, Any]:
+    """Return the columns of the verdict on a score beside a published value."""
+    tolerance = None if reference.protocol else tolerances[reference.tolerance_class]
+    if cell["status"] != DONE:
+        verdict = cell["status"]
+    elif tolerance is None:
+        verdict = references.OTHER_PROTOCOL
+    else:
+        verdict = references.grade(cell["value"], reference.value, tolerance)
+    return {
+        "published": reference.value,
+        "difference": cell["value"] - reference.value,
+        "tolerance": tolerance,
+        "verdict": verdict,
+        "source": reference.source,
+        "note": reference.note,
+        "protocol": reference.protocol,
+        "recorded": reference.recorded,
+    }
 
 
 def collect_costs(steps: Iterable[Step]) -> pd.DataFrame:
     """Return what each step behind each cell took; steps that cells share stand in the rows of each."""
     rows = [(step.system, step.dataset, *_cost(step.record), step.path) for step in steps]
-    return pd.DataFrame(rows, columns=COST_COLUMNS)
+    return typed("costs", pd.DataFrame(rows, columns=COST_COLUMNS))
 
 
 def _cost(record: dict[str, Any]) -> tuple[Any, ...]:

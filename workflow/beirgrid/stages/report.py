@@ -9,33 +9,31 @@ from typing import Annotated, Any
 import pandas as pd
 
 from ..core import files, provenance
-from ..core.provenance import Artifact
+from ..core.errors import DataError
 from ..core.version import __version__
-from ..data import tables
+from ..data import tables as grid_tables
+from ..data.answers import FAILED, NOT_SUPPLIED, PENDING, Answers, read_answers
 from ..data.entries import from_json
 from ..data.published import OTHER_PROTOCOL
 from ..data.summary import GridSummary
 
 TEMPLATES = Path(__file__).parents[2] / "report"
-VERDICTS = ("reproduced", "close", "deviates", OTHER_PROTOCOL, "no reference", tables.NOT_SUPPLIED)
+# The strongest first.
+VERDICTS = ("deviates", "close", "reproduced", OTHER_PROTOCOL, "no reference", FAILED, PENDING, NOT_SUPPLIED)
 
 
-def report(
+def page(
     *,
     grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
-    scores: Annotated[Artifact, "scores.csv that aggregate wrote"],
-    verdicts: Annotated[Artifact, "verdicts.csv that aggregate wrote"],
-    costs: Annotated[Artifact, "costs.csv that aggregate wrote"],
+    tables: Annotated[Path, "folder of the tables that aggregate wrote"],
     output: Annotated[Path, "HTML page to write"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Write the report of a grid.
+    """Write the page of a grid.
 
     Args:
         grid: summary of the grid, which names the records to read.
-        scores: scores.csv that aggregate wrote.
-        verdicts: verdicts.csv that aggregate wrote.
-        costs: costs.csv that aggregate wrote.
+        tables: folder of the tables that aggregate wrote.
         output: HTML page to write.
         record: record to write.
 
@@ -43,31 +41,30 @@ def report(
         DataError: a table or a record is missing or damaged.
     """
     with provenance.record("report", record, {}, [output]) as facts:
-        page = render(grid, tables.read(scores), tables.read(verdicts), tables.read(costs))
-        with files.atomic(output) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        files.replace_text(output, render(grid, read_answers(tables)))
         facts["bytes"] = files.size(output)
 
 
-def render(grid: GridSummary, scores: pd.DataFrame, verdicts: pd.DataFrame, costs: pd.DataFrame) -> str:
+def render(grid: GridSummary, answers: Answers) -> str:
     """Return the page as HTML."""
     import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
+    scores, verdicts = answers.scores, answers.verdicts
     return environment.get_template("index.html.j2").render(
         version=__version__,
         grid=grid,
         notes=_notes(grid),
-        averaged=tables.averaged_rows(grid),
-        precision=tables.precision_note(scores, grid),
+        averaged=grid_tables.averaged_rows(grid),
+        precision=grid_tables.precision_note(scores, grid),
         queries=scores.groupby("dataset")["queries"].first().dropna().astype(int).to_dict(),
         relevant=_relevant(grid),
-        tables=[_table(scores, verdicts, grid, metric) for metric in grid.metrics],
+        tables=[_table(answers, grid, metric) for metric in grid.metrics],
         verdicts=_verdict_rows(verdicts),
         counts={name: int((verdicts["verdict"] == name).sum()) for name in VERDICTS},
-        costs=_cost_rows(costs),
+        costs=_cost_rows(answers.costs),
         cells=_cells(grid),
     )
 
@@ -78,10 +75,9 @@ def _notes(grid: GridSummary) -> dict[str, str]:
     for name, entry in grid.datasets.items():
         if entry.not_supplied:
             notes[name] = f"not supplied: there is no folder {', '.join(entry.not_supplied)}"
-        if not entry.has_scores:
+        if not (records := _records(entry.corpus_record, entry.dataset_record)):
             continue
-        corpus = provenance.read_record(entry.corpus_record)["facts"]
-        dataset = provenance.read_record(entry.dataset_record)["facts"]
+        corpus, dataset = (record["facts"] for record in records)
         counts = {
             "documents without text": corpus["empty_documents"],
             "duplicate documents dropped": corpus["duplicates_dropped"],
@@ -100,37 +96,42 @@ def _relevant(grid: GridSummary) -> dict[str, float]:
     """Return for each dataset with queries of its own its relevant documents per query."""
     relevant = {}
     for name, entry in grid.datasets.items():
-        if entry.has_scores:
-            facts = provenance.read_record(entry.dataset_record)["facts"]
-            relevant[name] = facts["relevant"] / facts["queries"]
+        for record in _records(entry.dataset_record):
+            relevant[name] = record["facts"]["relevant"] / record["facts"]["queries"]
     return relevant
 
 
-def _table(scores: pd.DataFrame, verdicts: pd.DataFrame, grid: GridSummary, metric: str) -> dict[str, Any]:
+def _records(*paths: str) -> list[dict[str, Any]]:
+    """Return records, or none of them if one cannot be read: its step is not done, or the tables say what is wrong."""
+    try:
+        return [provenance.read_record(path) for path in paths]
+    except DataError:
+        return []
+
+
+def _table(answers: Answers, grid: GridSummary, metric: str) -> dict[str, Any]:
     """Return one metric's rows: per cell the value, whether it is the row's best, and its worst verdict."""
-    wide = tables.wide(scores, grid, metric)
-    order = (tables.NOT_SUPPLIED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
-    rank = {name: number for number, name in enumerate(order)}
+    wide, verdicts = grid_tables.wide(answers, grid, metric), answers.verdicts
+    rank = {name: number for number, name in enumerate(VERDICTS[::-1])}
     worst: dict[tuple[str, str], str] = {}
     of_metric = verdicts[verdicts["metric"] == metric]
     for system, dataset, verdict in zip(of_metric["system"], of_metric["dataset"], of_metric["verdict"], strict=True):
-        worst[system, dataset] = max(worst.get((system, dataset), tables.NOT_SUPPLIED), verdict, key=rank.__getitem__)
+        worst[system, dataset] = max(worst.get((system, dataset), NOT_SUPPLIED), verdict, key=rank.__getitem__)
     rows = []
-    for dataset, values in zip(map(str, wide.index), wide.to_numpy(), strict=True):
-        shown = tables.shown(values)
+    for dataset, shown in zip(map(str, wide.shown.index), wide.shown.to_numpy(), strict=True):
+        best = grid_tables.best(metric, shown)
         cells = [
-            {"value": text, "best": text == tables.best(metric, shown), "verdict": worst.get((system, dataset), "")}
-            for system, text in zip(wide.columns, shown, strict=True)
+            {"value": text, "best": text == best, "verdict": worst.get((system, dataset), "")}
+            for system, text in zip(wide.shown.columns, shown, strict=True)
         ]
         rows.append({"dataset": dataset, "cells": cells})
-    return {"metric": metric, "rows": rows}
+    return {"metric": metric, "rows": rows, "notes": wide.notes}
 
 
 def _verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the verdicts that have a published value, deviations first."""
     judged = verdicts[verdicts["published"].notna()].copy()
-    names = ("deviates", "close", "reproduced", OTHER_PROTOCOL, tables.NOT_SUPPLIED)
-    order = {name: number for number, name in enumerate(names)}
+    order = {name: number for number, name in enumerate(VERDICTS)}
     judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     return [{str(name): value for name, value in row.items()} for row in judged.to_dict("records")]
 
@@ -162,15 +163,15 @@ def _megabytes(size: float) -> str:
 
 def _cells(grid: GridSummary) -> list[dict[str, Any]]:
     """Return for each cell the steps behind it, in order, with settings and commands."""
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, list[dict[str, Any]]] = {}
     cells = []
     for cell in grid.cells:
         steps = []
         for path in cell.records:
             if path not in records:
-                records[path] = provenance.read_record(path)
-            record = records[path]
-            settings = {key: value for key, value in record["settings"].items() if key != "files"}
-            steps.append({**record, "path": path, "settings": json.dumps(settings, ensure_ascii=False)})
+                records[path] = _records(path)
+            for record in records[path]:
+                settings = {key: value for key, value in record["settings"].items() if key != "files"}
+                steps.append({**record, "path": path, "settings": json.dumps(settings, ensure_ascii=False)})
         cells.append({"system": cell.system, "dataset": cell.dataset, "steps": steps})
     return cells

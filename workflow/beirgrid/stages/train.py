@@ -1,8 +1,8 @@
 """Stage train: a cross-encoder trained in the workflow on pairs from a corpus.
 
-Positive pairs are queries with qrels of a training dataset, document titles, and sentences taken out of their document.
-Negatives are other documents that BM25 finds for the query, and random documents. Labels are 1 and 0, or the
-similarities of a dense teacher (listwise distillation).
+Positive pairs come from the qrels of a training dataset, from titles with their documents, and from sentences with the
+rest of their documents. Negatives are other documents that BM25 finds for the query, and random documents. Labels are 1
+and 0, or the similarities of a dense teacher (listwise distillation).
 """
 
 from __future__ import annotations

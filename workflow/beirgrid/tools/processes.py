@@ -35,6 +35,10 @@ def living() -> list[int]:
     here, found = str(Path.cwd()), []
     for process in psutil.process_iter(["cwd", "cmdline"]):
         words = {Path(word).name for word in process.info["cmdline"] or ()}
-        if process.info["cwd"] == here and words & {"snakemake", "beirgrid"} and not words & {"status", "plan"}:
+        if (
+            process.info["cwd"] == here
+            and words & {"snakemake", "beirgrid"}
+            and not words & {"status", "plan", "report"}
+        ):
             found.append(process.pid)
     return found

@@ -1,6 +1,7 @@
-"""Compile what numba compiles once, at set-up, so that no job spends half a minute on it.
+"""Compiles numba's functions at set-up, so that no job spends half a minute on them.
 
-ranx's functions and the search of impact postings are compiled on first use and kept beside their files.
+numba compiles the functions of ranx, the search of impact postings and exact scores on first use. It keeps the compiled
+functions beside their files.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..config.values import Norm
 from ..data.fusion import fuse
 from ..data.metrics import evaluate
 from ..data.runs import Ranking
-from ..search import impact
+from ..search import flat, impact
 
 
 def main() -> None:
@@ -27,6 +28,7 @@ def main() -> None:
     fuse([{"q": ranking}, {"q": ranking}], "rrf", 10)
     for norm in get_args(Norm):
         fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, norm=norm, weights=[0.5, 0.5])
+    flat.search_exact(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), 1)
     weights = scipy.sparse.csr_matrix(np.eye(2, dtype=np.float32))
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
         impact.write_index(weights, Path(folder))

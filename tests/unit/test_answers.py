@@ -1,0 +1,366 @@
+"""What a grid says while it is run: cells that are done, pending, failed or not supplied, and damaged files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from beirgrid.__main__ import main
+from beirgrid.analysis import tables as statistics
+from beirgrid.core import files, paths, provenance
+from beirgrid.core.errors import DataError
+from beirgrid.data import cells as grid_cells
+from beirgrid.data.answers import Answers, read_answers, typed, write_answers
+from beirgrid.data.scores import Scores, load_scores
+from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.stages.aggregate import aggregate
+from beirgrid.tools import outline, refresh
+
+QUERIES = [f"q{i}" for i in range(8)]
+SETTINGS = "0123456789abcdef"
+TABLES = Path(paths.TABLES.format(grid="test"))
+
+
+def write_cell(system: str, dataset: str, level: float, queries: list[str] = QUERIES, settings: str = SETTINGS) -> Cell:
+    """Write a run, and its values per query with the mean ``level``; return the cell."""
+    run, record = (
+        paths.RUN.format(system=system, dataset=dataset),
+        paths.RUN_RECORD.format(system=system, dataset=dataset),
+    )
+    scores, per_query = (pattern.format(system=system, dataset=dataset) for pattern in (paths.METRICS, paths.PER_QUERY))
+    values = level + np.linspace(-0.1, 0.1, len(queries))
+    provenance.use_command(["test"], settings)
+    with provenance.record("fuse", record, {}, [run]):
+        files.write_text(run, f"{system} {dataset}\n" * 20)
+    means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
+    document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
+    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}):
+        Path(per_query).parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
+    provenance.use_command([], None)
+    return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(record,))
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch) -> GridSummary:
+    """Two systems on two datasets and on a third that is not supplied; every cell is done."""
+    monkeypatch.chdir(tmp_path)
+    levels = {("a", "x"): 0.3, ("a", "y"): 0.4, ("b", "x"): 0.5, ("b", "y"): 0.8}
+    cells = tuple(write_cell(*cell, level) for cell, level in levels.items())
+    qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"{query}\td\t1\n" for query in QUERIES)
+    datasets = {"z": DatasetSummary(not_supplied=("/data/z",))}
+    for name in "xy":
+        files.write_text(path := paths.QRELS.format(dataset=name), qrels)
+        datasets[name] = DatasetSummary(corpus=name, qrels=path)
+    summary = GridSummary(
+        name="test",
+        systems=("a", "b"),
+        rows=("x", "y", "z"),
+        datasets=datasets,
+        metrics=("ndcg@10", "p@5"),
+        baseline="a",
+        tolerances=dict.fromkeys(("lucene", "checkpoint", "own", "paper"), 0.01),
+        cells=cells,
+        settings={path: SETTINGS for cell in cells for path in (cell.scores, *cell.records)},
+    )
+    save(summary)
+    return summary
+
+
+def save(grid: GridSummary) -> None:
+    files.write_text(paths.GRID_SUMMARY.format(grid=grid.name), grid.model_dump_json())
+
+
+def cell(answers: Answers, system: str, dataset: str) -> pd.Series:
+    """Return the row of ndcg@10 of a cell."""
+    return answers.scores.set_index(["system", "dataset", "metric"]).loc[system, dataset, "ndcg@10"]
+
+
+def fail(path: str, line: str) -> None:
+    """Let the last run say that the job of a file has failed."""
+    files.write_text("logs/job.log", f"before\n{line}\n\n")
+    facts = {"jobs": {}, "config": {}, "pid": 1, "began": 1, "host": "elsewhere", "time": 1}
+    job = {"id": 1, "rule": "fuse", "wildcards": {}, "log": ["logs/job.log"], "outputs": [path], "time": 2}
+    events = [{"event": "run", **facts}, {"event": "started", **job}]
+    events += [{"event": "failed", "id": 1, "log": ["logs/job.log"], "time": 3}]
+    events += [{"event": "over", "succeeded": False, "time": 4}]
+    files.write_text("results/status.jsonl", "".join(json.dumps(event) + "\n" for event in events))
+
+
+# Tables in memory and in files ----------------------------------------------------------------------------------------
+
+
+def test_tables_are_read_as_they_were_written(tmp_path):
+    scores = pd.DataFrame({"system": ["NA", "b"], "dataset": ["2019", "2020"], "metric": "ndcg@10"})
+    scores = scores.assign(value=[0.1 + 0.2, math.nan], queries=[5, None], detail=[None, 'a "line", cut'])
+    across = pd.DataFrame({"system": ["a", "b"], "wins": [1.0, math.nan], "mean": [1 / 3, 2 / 3]})
+    given = {"scores": scores, "across": across}
+    answers = Answers(*(typed(name, given.get(name, pd.DataFrame())) for name in Answers._fields))
+    assert write_answers(answers, tmp_path)
+    assert not write_answers(answers, tmp_path)
+    for written, read in zip(answers, read_answers(tmp_path), strict=True):
+        pd.testing.assert_frame_equal(written, read, check_exact=True)
+    plain = pd.read_csv(tmp_path / "scores.csv")
+    assert plain["value"].tolist()[0] == 0.1 + 0.2
+    assert plain["value"].dtype == plain["low"].dtype == "float64"
+    (tmp_path / "costs.csv").write_text("system\nx\n")
+    with pytest.raises(DataError, match=r"costs\.csv is damaged \(its columns should be system,dataset,stage"):
+        read_answers(tmp_path)
+
+
+# A finished grid ------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_command_makes_tables_and_page(grid, capsys):
+    assert main(["report"]) == 0
+    answers = read_answers(TABLES)
+    assert cell(answers, "b", "y").value == pytest.approx(0.8)
+    assert cell(answers, "b", "y").low < 0.8 < cell(answers, "b", "y").high
+    assert pd.read_csv(TABLES / "scores.csv")["value"].dtype == "float64"
+    against = answers.significance.set_index(["dataset", "metric", "system"])
+    # Eight equal differences: of the 256 sign patterns, two are as extreme.
+    assert against.loc[("x", "ndcg@10", "b"), "p_randomisation"] == 2 / 256
+    assert set(answers.across["names"]) == {"x, y"}
+    said = capsys.readouterr().out
+    assert "mean of x, y (without z)" in said
+    assert f"Page of the grid: {Path.cwd() / paths.REPORT.format(grid='test')}" in said
+    assert Path(paths.REPORT.format(grid="test")).is_file()
+
+
+def test_the_rule_makes_the_same_tables(grid):
+    main(["report"])
+    partial = {path.name: path.read_bytes() for path in TABLES.iterdir()}
+    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=TABLES.with_suffix(".json"))
+    assert {path.name: path.read_bytes() for path in TABLES.iterdir()} == partial
+    main(["report"])  # nothing has changed: the record still describes the tables
+    assert provenance.mismatch(TABLES.with_suffix(".json"), None) is None
+    assert TABLES.with_suffix(".json").is_file()
+
+
+def test_statistics_are_computed_once(grid, monkeypatch):
+    computed = []
+    compare = statistics.compare
+    monkeypatch.setattr(statistics, "compare", lambda data, **k: computed.append(data.name) or compare(data, **k))
+    main(["report"])
+    main(["report"])
+    assert computed == ["x", "y"]
+    write_cell("a", "y", 0.6)
+    kept = Path(paths.GRID_FOLDER.format(grid="test"), "statistics")
+    (kept / "compared-x.json").write_text("{")
+    (kept / "compared-gone.json").write_text("{}")
+    main(["report"])
+    assert computed == ["x", "y", "x", "y"]
+    assert not (kept / "compared-gone.json").exists()
+
+
+def test_a_metric_that_is_no_longer_asked_for_leaves_no_table(grid):
+    main(["report"])
+    (TABLES / "overlap.csv").write_text("of another command")
+    save(grid.model_copy(update={"metrics": ("ndcg@10",)}))
+    main(["report"])
+    assert {path.stem for path in TABLES.iterdir()} == {*Answers._fields, "ndcg@10", "overlap"}
+    assert set(read_answers(TABLES).pairs["metric"]) == {"ndcg@10"}
+
+
+# Cells without a value ------------------------------------------------------------------------------------------------
+
+
+def test_cells_say_what_they_wait_for(grid, capsys):
+    Path(grid.cells[0].scores).unlink()
+    for path in (grid.cells[3].scores, grid.cells[3].records[0]):
+        Path(path).unlink()
+    fail(grid.cells[3].records[0], "beirgrid fuse: error: no more disk")
+    assert main(["report", "--grid", "test"]) == 0
+    answers = read_answers(TABLES)
+    assert (cell(answers, "a", "x").status, cell(answers, "a", "x").detail) == ("pending", "")
+    failed = cell(answers, "b", "y")
+    assert (failed.status, failed.detail) == ("failed", "logs/job.log: beirgrid fuse: error: no more disk")
+    assert cell(answers, "a", "z").status == "not supplied"
+    assert answers.scores.loc[answers.scores["status"] != "done", "value"].isna().all()
+    assert answers.across["mean"].isna().all()
+    assert set(answers.across["note"]) == {"no scores on x", "no scores on y"}
+    said = capsys.readouterr().out
+    assert "Pending: 1 of 6 cells (2 are done)." in said
+    assert "Failed: 1 of 6 cells.\n  1 cell: logs/job.log: beirgrid fuse: error: no more disk" in said
+    assert "Not supplied: z." in said
+    page = Path(paths.REPORT.format(grid="test")).read_text()
+    assert "pending" in page
+    with pytest.raises(DataError, match="a on x has no scores"):
+        aggregate(grid=grid, output=TABLES, record=TABLES.with_suffix(".json"))
+
+
+def _half_the_queries(cell: Cell) -> str:
+    write_cell(cell.system, cell.dataset, 0.9, QUERIES[:4])
+    return "queries should be the 8 of the qrels of x"
+
+
+def _another_grid(cell: Cell) -> str:
+    write_cell(cell.system, cell.dataset, 0.9, [f"other{i}" for i in range(8)])
+    return "queries should be the 8 of the qrels of x"
+
+
+def _other_settings(cell: Cell) -> str:
+    write_cell(cell.system, cell.dataset, 0.9, settings="f" * 16)
+    return "was made with other settings than the grid asks for"
+
+
+def _another_cell(cell: Cell) -> str:
+    other = write_cell("b", cell.dataset, 0.9)
+    for path in ("scores", "per_query"):
+        Path(getattr(cell, path)).write_bytes(Path(getattr(other, path)).read_bytes())
+    return "has the scores of b on x"
+
+
+def _cut_write(cell: Cell) -> str:
+    path = Path(cell.per_query)
+    path.write_bytes(path.read_bytes()[:-30])
+    return "x.per-query.parquet is damaged"
+
+
+def _cut_scores(cell: Cell) -> str:
+    path = Path(cell.scores)
+    path.write_bytes(path.read_bytes()[:40])
+    return "x.json is damaged"
+
+
+def _half_a_run(cell: Cell) -> str:
+    path = Path(cell.scores.replace("metrics", "runs").replace(".json", ".run.gz"))
+    path.write_bytes(path.read_bytes()[:50])
+    return "x.run.gz is damaged: it has 50 bytes"
+
+
+def _lost_values(cell: Cell) -> str:
+    Path(cell.per_query).unlink()
+    return "x.per-query.parquet is missing"
+
+
+DAMAGES = [_half_the_queries, _another_grid, _other_settings, _another_cell, _cut_write, _cut_scores, _half_a_run]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, _lost_values])
+def test_damaged_and_foreign_files_are_never_a_number(grid, damage):
+    main(["report"])
+    message = damage(grid.cells[0])
+    assert main(["report"]) == 0
+    found = cell(read_answers(TABLES), "a", "x")
+    assert found.status == "failed"
+    assert message in found.detail
+    assert math.isnan(found.value)
+    assert "| x | failed | **0.5000** |" in (TABLES / "ndcg@10.md").read_text()
+    assert not TABLES.with_suffix(".json").exists()
+    with pytest.raises(DataError) as refused:
+        aggregate(grid=grid, output=TABLES, record=TABLES.with_suffix(".json"))
+    assert message in str(refused.value)
+
+
+def test_what_a_run_will_make_again_is_pending(grid):
+    _other_settings(grid.cells[0])
+    Path(grid.cells[1].per_query).unlink()
+    found = grid_cells.find(grid, running=True)
+    assert {cell: found.status for cell, found in found.items()} == {
+        **{("a", "x"): "pending", ("a", "y"): "pending", ("b", "x"): "done", ("b", "y"): "done"}
+    }
+
+
+def test_a_mean_lacks_what_its_parts_lack(grid):
+    datasets = {**grid.datasets, "both": DatasetSummary(mean_of=("x", "y"))}
+    datasets["all"] = DatasetSummary(mean_of=("x", "z"), not_supplied=("/data/z",))
+    save(grid.model_copy(update={"rows": ("both", "all"), "datasets": datasets}))
+    Path(grid.cells[0].scores).unlink()
+    main(["report"])
+    answers = read_answers(TABLES)
+    found = cell(answers, "a", "both")
+    assert (found.status, found.detail) == ("pending", "lacks x (pending)")
+    assert cell(answers, "b", "both").value == pytest.approx(0.65)
+    assert cell(answers, "b", "both").low < 0.65 < cell(answers, "b", "both").high
+    assert cell(answers, "b", "x").low < 0.5 < cell(answers, "b", "x").high  # a part, which is no row
+    assert cell(answers, "b", "all").detail == "lacks z (not supplied)"
+    assert set(answers.pairs["dataset"]) <= {"both"}
+
+
+def test_other_folders_are_told(grid, capsys, tmp_path):
+    assert main(["report", "--grid", "tset"]) == 1
+    assert "no grid 'tset' was run in this folder" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["report", "--directory", str(tmp_path / "empty")]) == 1
+    assert "no grid was run in this folder" in capsys.readouterr().err
+    assert main(["report", "--directory", str(tmp_path / "gone")]) == 1
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_scores_can_be_loaded_of_a_folder(grid, tmp_path):
+    assert len(load_scores(tmp_path)) == len(load_scores(grid)) == 8
+
+
+# Beside a run ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_refresh_waits_for_another(grid):
+    with files.locked(Path(paths.GRID_FOLDER.format(grid="test"), ".lock")):
+        other = threading.Thread(target=refresh.refresh, args=[grid])
+        other.start()
+        time.sleep(0.5)
+        assert not TABLES.exists()
+    other.join()
+    assert TABLES.exists()
+
+
+def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, capfd):
+    logger = logging.Logger("snakemake")
+    refresher = refresh.Refresher("test", logger)
+    evaluation = {"event": "job_info", "rule_name": "evaluate", "jobid": 3}
+    logger.info("job", extra=evaluation)
+    logger.info("done", extra={"event": "job_finished", "job_id": 3})
+    assert refresher.process is None  # a dry run, which never starts
+    refresher.start(grid.model_dump_json())
+    logger.info("done", extra={"event": "job_finished", "job_id": 2})
+    assert refresher.process is None  # no evaluation
+    logger.info("done", extra={"event": "job_finished", "job_id": 3})
+    first = refresher.process
+    assert first.wait() == 0
+    assert cell(read_answers(TABLES), "b", "x").value == pytest.approx(0.5)
+    logger.info("done", extra={"event": "job_finished", "job_id": 3})
+    assert refresher.process is first  # it has just begun one
+    assert capfd.readouterr().out == ""
+    Path(grid.cells[0].per_query).write_bytes(b"")
+    refresher.end()
+    assert "Failed: 1 of 6 cells." in capfd.readouterr().out
+
+
+def test_a_refresh_that_fails_does_not_disturb_the_run(grid, monkeypatch, capfd):
+    refresher = refresh.Refresher("test", logging.Logger("snakemake"))
+    refresher.start(grid.model_dump_json())
+    monkeypatch.setattr(refresh.sys, "executable", "/gone/python")
+    refresher.end()
+    monkeypatch.undo()
+    files.write_text(paths.GRID_SUMMARY.format(grid="test"), "{")
+    refresher.end()
+    assert "is no summary of a grid" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("systems", "datasets", "width"), [(2, 3, 80), (17, 14, 120), (40, 30, 80), (7, 1, 100)])
+def test_a_run_ends_in_25_lines(systems, datasets, width):
+    names, rows = [f"system-{i}" for i in range(systems)], [f"a-dataset-{i}" for i in range(datasets)]
+    scores = [
+        (system, row, "ndcg@10", 0.1, "failed" if (i + j) % 5 == 0 else "done", f"logs/{i}.log: line {j} " + "x" * 500)
+        for i, system in enumerate(names)
+        for j, row in enumerate(rows)
+    ]
+    table = pd.DataFrame(scores, columns=["system", "dataset", "metric", "value", "status", "detail"])
+    described = {row: DatasetSummary(corpus=row) for row in rows}
+    grid = GridSummary(systems=tuple(names), rows=tuple(rows), datasets=described, metrics=("ndcg@10",))
+    answers = Answers(*(typed(name, table if name == "scores" else pd.DataFrame()) for name in Answers._fields))
+    lines = list(outline.outline(grid, answers, Path("/work/index.html"), width))
+    assert len(lines) <= outline.LINES
+    assert lines[-1] == "Page of the grid: /work/index.html"
+    assert all(len(line) <= 2 * width for line in lines)
+    assert sum("system-" in line for line in lines) >= min(systems, 2) - 1
+    assert any(line.startswith("Failed: ") for line in lines)

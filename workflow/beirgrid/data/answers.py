@@ -1,0 +1,217 @@
+"""The tables that answer what a grid was run for, in memory and as the CSV files of its folder.
+
+An empty cell of a file has no value: NaN in a column of numbers, an empty string in a column of text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import pandas as pd
+
+from ..core import files
+
+# Kinds of columns, as pandas calls them: text, numbers, whole numbers, yes or no.
+_TEXT, _NUMBER, _COUNT, _TRUTH = "str", "float64", "Int64", "boolean"
+
+# What a cell of the grid is. Only a cell that is done has a value.
+DONE, PENDING, FAILED, NOT_SUPPLIED = STATUSES = ("done", "pending", "failed", "not supplied")
+
+_CELL = {"system": _TEXT, "dataset": _TEXT, "metric": _TEXT, "value": _NUMBER}
+_SCORES = {
+    **_CELL,
+    "low": _NUMBER,
+    "high": _NUMBER,
+    "queries": _COUNT,
+    "precision": _TEXT,
+    "status": _TEXT,
+    "detail": _TEXT,
+}
+_VERDICTS = {
+    **_CELL,
+    "queries": _COUNT,
+    "precision": _TEXT,
+    "status": _TEXT,
+    "published": _NUMBER,
+    "difference": _NUMBER,
+    "tolerance": _NUMBER,
+    "verdict": _TEXT,
+    "source": _TEXT,
+    "note": _TEXT,
+    "protocol": _TEXT,
+    "recorded": _TRUTH,
+}
+_COSTS = {
+    "system": _TEXT,
+    "dataset": _TEXT,
+    "stage": _TEXT,
+    "seconds": _NUMBER,
+    "rate": _NUMBER,
+    "unit": _TEXT,
+    "bytes": _NUMBER,
+    "peak_memory_mb": _NUMBER,
+    "device": _TEXT,
+    "record": _TEXT,
+}
+# Tests of the difference between two systems, and its effect size.
+_TESTS = {
+    "difference": _NUMBER,
+    "difference_low": _NUMBER,
+    "difference_high": _NUMBER,
+    "p_randomisation": _NUMBER,
+    "exact": _TRUTH,
+    "p_holm": _NUMBER,
+}
+_EFFECT = {
+    "p_t": _NUMBER,
+    "p_t_holm": _NUMBER,
+    "effect": _NUMBER,
+    "effect_low": _NUMBER,
+    "effect_high": _NUMBER,
+}
+_SIGNIFICANCE = {
+    "dataset": _TEXT,
+    "metric": _TEXT,
+    "queries": _COUNT,
+    "system": _TEXT,
+    "mean": _NUMBER,
+    "low": _NUMBER,
+    "high": _NUMBER,
+    "baseline": _TEXT,
+    **_TESTS,
+    **_EFFECT,
+    "note": _TEXT,
+}
+_PAIRS = {
+    "dataset": _TEXT,
+    "metric": _TEXT,
+    "queries": _COUNT,
+    "system": _TEXT,
+    "other": _TEXT,
+    **_TESTS,
+    "p_tukey": _NUMBER,
+    **_EFFECT,
+}
+_GROUPS = {
+    "dataset": _TEXT,
+    "metric": _TEXT,
+    "system": _TEXT,
+    "mean": _NUMBER,
+    "best": _TEXT,
+    "in_best_group": _TRUTH,
+    "p_tukey": _NUMBER,
+}
+_ACROSS = {
+    "metric": _TEXT,
+    "over": _TEXT,
+    "datasets": _COUNT,
+    "names": _TEXT,
+    "system": _TEXT,
+    "mean": _NUMBER,
+    "low_queries": _NUMBER,
+    "high_queries": _NUMBER,
+    "low_datasets": _NUMBER,
+    "high_datasets": _NUMBER,
+    "mean_rank": _NUMBER,
+    "borda": _NUMBER,
+    "baseline": _TEXT,
+    "change": _NUMBER,
+    "difference": _NUMBER,
+    "difference_low_queries": _NUMBER,
+    "difference_high_queries": _NUMBER,
+    "difference_low_datasets": _NUMBER,
+    "difference_high_datasets": _NUMBER,
+    "wins": _COUNT,
+    "ties": _COUNT,
+    "losses": _COUNT,
+    "p_t": _NUMBER,
+    "p_sign": _NUMBER,
+    "own_zero_shot_mean": _NUMBER,
+    "own_zero_shot_datasets": _COUNT,
+    "trained_on": _TEXT,
+    "note": _TEXT,
+}
+_KINDS = {
+    "scores": _SCORES,
+    "verdicts": _VERDICTS,
+    "costs": _COSTS,
+    "significance": _SIGNIFICANCE,
+    "pairs": _PAIRS,
+    "groups": _GROUPS,
+    "across": _ACROSS,
+}
+SCORE_COLUMNS = list(_SCORES)
+VERDICT_COLUMNS = list(_VERDICTS)
+COST_COLUMNS = list(_COSTS)
+SIGNIFICANCE_COLUMNS = list(_SIGNIFICANCE)
+PAIR_COLUMNS = list(_PAIRS)
+GROUP_COLUMNS = list(_GROUPS)
+ACROSS_COLUMNS = list(_ACROSS)
+
+
+class Answers(NamedTuple):
+    """The tables of a grid.
+
+    Attributes:
+        scores: a row per system, dataset and metric: mean, 95 % BCa bootstrap interval, status. Parts of a mean of
+            datasets have rows, too.
+        verdicts: each score beside each reference value; ``recorded`` says that the value is this project's own.
+        costs: what each step behind each cell took.
+        significance: each system against the baseline, per dataset and metric.
+        pairs: all pairs of systems, per dataset and metric.
+        groups: which systems are not distinguishable from the best, per dataset and metric.
+        across: means over datasets, ranks and wins, per metric and system.
+    """
+
+    scores: pd.DataFrame
+    verdicts: pd.DataFrame
+    costs: pd.DataFrame
+    significance: pd.DataFrame
+    pairs: pd.DataFrame
+    groups: pd.DataFrame
+    across: pd.DataFrame
+
+
+def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the columns of the named one, in their order and of their kinds; a text may not be absent."""
+    kinds = _KINDS[name]
+    table = table.reindex(columns=list(kinds))
+    texts = [column for column, kind in kinds.items() if kind == _TEXT]
+    table[texts] = table[texts].astype(object).fillna("")
+    return table.astype(kinds)
+
+
+def to_csv(name: str, table: pd.DataFrame) -> str:
+    """Return the named table as CSV; each number is the shortest that is read as the same one."""
+    return typed(name, table).to_csv(index=False, lineterminator="\n")
+
+
+def from_csv(name: str, source: Path | TextIO) -> pd.DataFrame:
+    """Read the named table. A dataset may be called 2019 or NA."""
+    kinds = _KINDS[name]
+    absent = {column: [""] for column, kind in kinds.items() if kind != _TEXT}
+    table = pd.read_csv(source, dtype=kinds, keep_default_na=False, na_values=absent, float_precision="round_trip")
+    if list(table.columns) != list(kinds):
+        raise ValueError(f"its columns should be {','.join(kinds)}")
+    return table
+
+
+def write_answers(answers: Answers, folder: Path) -> bool:
+    """Write each table to ``{name}.csv`` in a folder, and tell whether one was written: the same content is not."""
+    tables = zip(Answers._fields, answers, strict=True)
+    return files.replace_texts(folder, {f"{name}.csv": to_csv(name, table) for name, table in tables})
+
+
+def read_answers(folder: Path) -> Answers:
+    """Read the tables of a grid from its folder ``tables``.
+
+    Raises:
+        DataError: a table is missing or damaged.
+    """
+    return Answers(*(_read(name, folder / f"{name}.csv") for name in Answers._fields))
+
+
+def _read(name: str, path: Path) -> pd.DataFrame:
+    with files.reading(path):
+        return from_csv(name, path)

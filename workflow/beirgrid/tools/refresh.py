@@ -1,0 +1,170 @@
+"""Tables and page of a grid from what is done so far: at any time, beside a run, and at the end of each run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from logging import Logger, LogRecord
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ValidationError
+
+from ..config import CHECKOUT
+from ..core import files, paths
+from ..core.errors import BeirgridError, DataError
+from ..data.summary import GridSummary
+from ..graph.summary import PUBLISHED
+from . import status
+
+# Seconds between the starts of two refreshes beside a run, at least.
+SECONDS = 60.0
+LOG = Path("logs/refresh.log")
+
+
+def report(
+    *,
+    grid: Annotated[str, "name of the grid; without it, all grids of the folder"] = "",
+    directory: Annotated[Path, "as for snakemake: where results/ is"] = Path(),
+    background: Annotated[bool, "print no summary, and leave the processor to others"] = False,
+) -> None:
+    """Make the tables and the page of a grid from what is done so far, and print a summary.
+
+    Args:
+        grid: name of the grid. Without it, all grids that were run in the folder.
+        directory: where results/ is.
+        background: print no summary, and leave the processor to others.
+
+    Raises:
+        BeirgridError: no such grid was run in the folder.
+    """
+    if not directory.is_dir():
+        raise BeirgridError(f"there is no folder {directory}")
+    os.chdir(directory)
+    if background:
+        os.nice(19)
+    for name in [grid] if grid else _names():
+        lines = refresh(_read(name))
+        if not background:
+            print("\n".join(lines))
+
+
+def _names() -> list[str]:
+    found = sorted(Path(paths.GRID_FOLDER.format(grid="")).glob("*/grid.json"))
+    if not found:
+        raise BeirgridError("no grid was run in this folder (--directory names another)")
+    return [path.parent.name for path in found]
+
+
+def _read(name: str) -> GridSummary:
+    """Return the summary of a grid that was run in the working directory."""
+    path = Path(paths.GRID_SUMMARY.format(grid=name))
+    if not path.is_file():
+        raise BeirgridError(f"there is no {path}: no grid {name!r} was run in this folder (--directory names another)")
+    try:
+        return GridSummary.model_validate_json(path.read_bytes())
+    except ValidationError:
+        raise DataError(f"{path} is no summary of a grid. Run the grid: it writes the file at its start") from None
+
+
+def refresh(grid: GridSummary) -> list[str]:
+    """Make the tables and the page of a grid and return what to say of them, at most 25 lines.
+
+    Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again.
+    """
+    from ..data import cells as grid_cells
+    from ..data import tables
+    from ..stages import aggregate
+    from ..stages.report import render
+    from .outline import outline
+
+    folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
+    with files.locked(folder / aggregate.LOCK):
+        failures, running = _events()
+        cells = grid_cells.find(grid, failures, running=running)
+        answers = aggregate.answer(grid, cells, PUBLISHED, folder / aggregate.STATISTICS)
+        if tables.write(answers, grid, Path(paths.TABLES.format(grid=grid.name))):
+            Path(paths.TABLES_RECORD.format(grid=grid.name)).unlink(missing_ok=True)
+        if files.replace_text(page, render(grid, answers)):
+            Path(paths.REPORT_RECORD.format(grid=grid.name)).unlink(missing_ok=True)
+    size = shutil.get_terminal_size((120, 24))
+    return list(outline(grid, answers, page.absolute(), size.columns))
+
+
+def _events() -> tuple[dict[str, str], bool]:
+    """Return what failed jobs of the last run said, by the files that they did not write, and whether it goes on."""
+    if not status.EVENTS.is_file():
+        return {}, False
+    with contextlib.suppress(BeirgridError):
+        run = status.read(status.EVENTS)
+        failures = {file: status.failure(job) for job in run.in_state("failed") for file in job.outputs}
+        return failures, run.over is None and run.alive is not False
+    return {}, False
+
+
+class Refresher:
+    """Refresh a grid while it is run: in a process of its own, which cannot disturb the run."""
+
+    def __init__(self, grid: str, logger: Logger) -> None:
+        """Take the name of the grid, and Snakemake's logger."""
+        self.grid = grid
+        self.on = False
+        self.evaluations: set[int] = set()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.next = 0.0
+        logger.addFilter(self._listen)
+
+    def start(self, summary: str) -> None:
+        """Write the summary of the grid, from which every refresh works."""
+        with contextlib.suppress(OSError):  # a full disk, which the jobs will name
+            files.replace_text(paths.GRID_SUMMARY.format(grid=self.grid), f"{summary}\n")
+            self.on = True
+
+    def end(self) -> None:
+        """Refresh once more, when the last job has ended, and print the summary."""
+        if not self.on:
+            return
+        if self.process:
+            self.process.terminate()
+            self.process.wait()
+        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            subprocess.run(self._command(), env=_environment(), stdin=subprocess.DEVNULL, check=False)
+
+    def _listen(self, record: LogRecord) -> bool:
+        told, event = vars(record), str(getattr(record, "event", ""))
+        if event == "job_info" and str(told["rule_name"]).endswith("evaluate"):
+            self.evaluations.add(told["jobid"])
+        if self.on and (event == "job_error" or (event == "job_finished" and told["job_id"] in self.evaluations)):
+            self._refresh()
+        return True
+
+    def _refresh(self) -> None:
+        """Start a refresh, unless one is going on or has just begun."""
+        now = time.monotonic()
+        if now < self.next or (self.process and self.process.poll() is None):
+            return
+        self.next = now + SECONDS
+        with contextlib.suppress(OSError):
+            LOG.parent.mkdir(parents=True, exist_ok=True)
+            with LOG.open("wb") as log:
+                self.process = subprocess.Popen(
+                    self._command("--background"),
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+
+    def _command(self, *options: str) -> list[str]:
+        return [sys.executable, "-m", "beirgrid", "report", "--grid", self.grid, *options]
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a refresh: this checkout's package, and no modules from the working directory."""
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(CHECKOUT / "workflow"), "OMP_NUM_THREADS": "1"}
