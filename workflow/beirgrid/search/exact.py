@@ -240,7 +240,7 @@ class Top:
         passed = torch.nn.functional.pad(passed, (0, -passed.shape[1] % 8))
         # Few pass: eight at a time are looked at as one integer.
         query, word = passed.view(torch.int64).nonzero(as_tuple=True)
-        place, byte = passed.view(len(passed), -1, 8)[query, word].nonzero(as_tuple=True)
+        place, byte = passed.view(len(passed), passed.shape[1] // 8, 8)[query, word].nonzero(as_tuple=True)
         return query[place], word[place] * 8 + byte
 
     def _overflows(self, query: torch.Tensor) -> torch.Tensor:
