@@ -1,30 +1,20 @@
-"""Values of metrics for one run, computed with ranx on the canonical order."""
+"""Values of metrics for one run, computed from the canonical order as trec_eval defines them.
+
+They are written out here, because ranx takes two seconds to import and compile, longer than an evaluation. The tests
+hold them against trec_eval, ranx and their definitions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
 from ..config.metrics import Metric, parse_metric
-from ..core.environment import prepare_libraries
 from . import qrels as judgements
 from . import runs
-
-# Our name, which is the field's, to ranx's. None: not in ranx, computed here from its hits.
-_RANX: dict[str, str | None] = {
-    "ndcg": "ndcg",
-    "ndcg_burges": "ndcg_burges",
-    "recall": "recall",
-    "recall_cap": None,
-    "mrr": "mrr",
-    "map": "map",
-    "p": "precision",
-    "success": "hit_rate",
-    "hole": None,
-    "hole_corpus": None,
-}
 
 
 def evaluate_run(
@@ -98,40 +88,75 @@ def evaluate(
         float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries
         without a relevant document 0 of all but the holes.
     """
-    prepare_libraries()
-    import ranx
-    from numba.typed import List
-
-    # ranx compares document ids as numbers and wants qrels best first. Documents get numbers per
-    # query; ranks stand in for scores, so no tie is left for ranx to break.
-    judged, retrieved = List(), List()
-    for grades, ids in zip(qrels, ranked, strict=True):
-        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
-        relevant = sorted((-max(grade, 0), number[document]) for document, grade in grades.items())
-        judged.append(np.array([(doc, -grade) for grade, doc in relevant], np.float64).reshape(-1, 2))
-        order = [(number[document], len(ids) - rank) for rank, document in enumerate(ids)]
-        retrieved.append(np.array(order, np.float64).reshape(-1, 2))
-
-    names = {metric: f"{_RANX[metric.name] or 'hits'}@{metric.k}" for metric in metrics}
-    # ranx 0.3.21 fails on a list of one metric with return_mean=False; hits@1 makes it two.
-    asked = sorted({*names.values(), "hits@1", "hits@2"})
-    scores: dict[str, np.ndarray] = (
-        ranx.evaluate(judged, retrieved, asked, return_mean=False) if qrels else {name: np.zeros(0) for name in asked}
-    )
-
     judged_at_all = set().union(*qrels)
-    values: dict[Metric, np.ndarray] = {}
-    for metric, name in names.items():
-        if metric.name == "recall_cap":
-            relevant_counts = [sum(grade > 0 for grade in grades.values()) for grades in qrels]
-            values[metric] = scores[name] / np.clip(relevant_counts, 1, metric.k)
-        elif metric.name in ("hole", "hole_corpus"):
-            known = qrels if metric.name == "hole" else [judged_at_all] * len(qrels)
-            holes = [_hole(documents, ids, metric.k) for documents, ids in zip(known, ranked, strict=True)]
-            values[metric] = np.array(holes, np.float64)
-        else:
-            values[metric] = np.asarray(scores[name], np.float64)
+    values = {metric: np.zeros(len(qrels)) for metric in metrics}
+    for query, (grades, ids) in enumerate(zip(qrels, ranked, strict=True)):
+        found = _Found(grades, ids)
+        for metric in metrics:
+            if metric.name in ("hole", "hole_corpus"):
+                known = grades if metric.name == "hole" else judged_at_all
+                values[metric][query] = _hole(known, ids, metric.k)
+            elif found.relevant:
+                values[metric][query] = _VALUES[metric.name](found, metric.k)
     return values
+
+
+class _Found:
+    """What a query has and what of it was retrieved: what all metrics are computed from.
+
+    Attributes:
+        gains: grade of each retrieved document, 0 where it is not judged or the grade is negative: float64 [ranks].
+        ideal: the positive grades, highest first.
+        hits: relevant documents among the first so many retrieved: hits[k] for each k, hits[0] is 0.
+    """
+
+    def __init__(self, grades: Mapping[str, int], ids: list[str]) -> None:
+        self.gains = np.array([max(grades.get(document, 0), 0) for document in ids], np.float64)
+        self.ideal = np.array(sorted((grade for grade in grades.values() if grade > 0), reverse=True), np.float64)
+        self.relevant = len(self.ideal)
+        self.hits = [0, *accumulate(int(gain > 0) for gain in self.gains)]
+
+    def found(self, k: int) -> int:
+        """Return how many of the first k documents are relevant."""
+        return self.hits[min(k, len(self.gains))]
+
+    def ranks(self, k: int) -> np.ndarray:
+        """Return the ranks of the relevant documents among the first k, from 1."""
+        return np.flatnonzero(self.gains[:k]) + 1
+
+
+def _discounted(gains: np.ndarray) -> float:
+    return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
+
+
+def _ndcg(found: _Found, k: int) -> float:
+    return _discounted(found.gains[:k]) / _discounted(found.ideal[:k])
+
+
+def _ndcg_burges(found: _Found, k: int) -> float:
+    return _discounted(2 ** found.gains[:k] - 1) / _discounted(2 ** found.ideal[:k] - 1)
+
+
+def _mrr(found: _Found, k: int) -> float:
+    ranks = found.ranks(k)
+    return 1 / ranks[0] if len(ranks) else 0.0
+
+
+def _map(found: _Found, k: int) -> float:
+    ranks = found.ranks(k)
+    return float((np.arange(1, len(ranks) + 1) / ranks).sum()) / found.relevant
+
+
+_VALUES: dict[str, Callable[[_Found, int], float]] = {
+    "ndcg": _ndcg,
+    "ndcg_burges": _ndcg_burges,
+    "recall": lambda found, k: found.found(k) / found.relevant,
+    "recall_cap": lambda found, k: found.found(k) / min(found.relevant, k),
+    "mrr": _mrr,
+    "map": _map,
+    "p": lambda found, k: found.found(k) / k,
+    "success": lambda found, k: float(found.found(k) > 0),
+}
 
 
 def _hole(judged: Container[str], ids: list[str], k: int) -> float:
