@@ -47,7 +47,7 @@ STAGE_VERSIONS = {
     "score": 2,
     "rerank": 1,
     "fuse": 1,
-    "evaluate": 1,
+    "evaluate": 2,
     "aggregate": 3,
     "report": 4,
     "analyse": 1,
@@ -68,8 +68,8 @@ _PACKAGES = {
     "retrieve": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
     "score": ("torch", "transformers", "sentence-transformers"),
     "fuse": ("ranx",),
-    "evaluate": ("ranx",),
-    "analyse": ("ranx", "networkx", "matplotlib"),
+    "evaluate": ("pytrec-eval-terrier",),
+    "analyse": ("pytrec-eval-terrier", "networkx", "matplotlib"),
 }
 
 
