@@ -7,8 +7,8 @@ SNAKEMAKE := $(RUN) snakemake --profile profiles/local
 # A process per core, each with whole files of tests, which share what their first test makes.
 WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile
 
-.PHONY: help setup setup-dev demo picture plan test test-all test-environments test-slurm test-slurm-full lint docs \
-  schema bench bench-scale lock
+.PHONY: help setup setup-dev demo picture plan test test-all test-page test-environments test-slurm test-slurm-full \
+  lint docs schema bench bench-scale lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -32,16 +32,20 @@ demo: .venv/ready ## run every kind of stage on the embedded collection and prin
 
 picture: demo ## take docs/report.png from the demo's report (needs Chromium; CHROMIUM=...)
 	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,900 \
+	  --virtual-time-budget=10000 \
 	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/grids/demo/report/index.html"
 
 plan: .venv/ready ## estimate what a grid will take (GRID=config/grids/paper.yaml)
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready-dev ## run the quick tests
-	$(RUN) pytest $(WORKERS) -m "not environments and not slow" --ignore tests/slurm
+	$(RUN) pytest $(WORKERS) -m "not environments and not slow" --ignore tests/slurm --ignore tests/browser
 
 test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each property
 	HYPOTHESIS_PROFILE=all $(RUN) pytest $(WORKERS) -m "not environments" --ignore tests/slurm
+
+test-page: .venv/ready-dev ## open the page of a grid in Chromium, and use it (Debian: apt install chromium; CHROMIUM=...)
+	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs tests/browser
 
 test-environments: .venv/ready-dev ## install the pip section of each conda environment afresh, and use it
 	$(RUN) pytest -m environments tests/environments

@@ -28,8 +28,16 @@ SYSTEMS = ("bm25", "dense", "bm25+ce")
 METRIC = "ndcg@10"
 
 
+FACTS = {
+    "retrieve": {"search_seconds": 0.8, "queries": 8, "device": "cpu"},
+    "score": {"pairs": 120, "pairs_per_second": 30.0, "device": "cpu"},
+    "rerank": {"queries": 8},
+}
+
+
 def write_record(path: str | Path, stage: str, settings: dict, **results: Any) -> None:
-    record = {"stage": stage, "settings": settings, "facts": {}, "seconds": 1, "peak_memory_mb": 1, **results}
+    about = {"stage": stage, "settings": settings, "facts": FACTS.get(stage, {})}
+    record = {**about, "seconds": 1, "peak_memory_mb": 1, **results}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(record))
 
@@ -140,8 +148,10 @@ class Grid:
 
     @staticmethod
     def cell(system: str, dataset: str) -> Cell:
-        patterns = [paths.PAIRS_RECORD, paths.RUN_RECORD] if system == "bm25+ce" else [paths.RUN_RECORD]
-        records = [p.format(system=system, dataset=dataset, reranker="ce", first="bm25") for p in patterns]
+        own = paths.RUN_RECORD.format(system=system, dataset=dataset)
+        first = paths.RUN_RECORD.format(system="bm25", dataset=dataset)
+        pairs = paths.PAIRS_RECORD.format(reranker="ce", dataset=dataset, first="bm25")
+        records = [first, pairs, own] if system == "bm25+ce" else [own]
         named = {"system": system, "dataset": dataset}
         scores, per_query = (pattern.format(**named) for pattern in (paths.METRICS, paths.PER_QUERY))
         return Cell(**named, scores=scores, per_query=per_query, records=tuple(records))
@@ -194,6 +204,8 @@ def test_the_tables_of_a_grid(analysed):
         assert depth.loc[(dataset, 15), "value"] == pytest.approx(values["bm25+ce"])
         assert list(places.loc[dataset].sort_values("place").index) == sorted(values, key=values.get, reverse=True)
     assert places.index[places["in_domain"]].tolist() == [("two", "dense")]
+    costs = grid.table("efficiency").set_index(["dataset", "system"])["query_ms"]
+    assert costs["one"].to_dict() == pytest.approx({"bm25": 100, "dense": 100, "bm25+ce": 100 + 1000 * 15 / 30})
     overlap = grid.table("overlap").set_index(["dataset", "other"])["similarity"]
     assert 0 < overlap["one", "two"] < overlap["one", "both"] < 1
     assert set(grid.table("map")["dataset"]) == set(DATASETS)

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import statistics
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from beirgrid.analysis import contrasts, depth, efficiency, holes, lengths, stan
 from beirgrid.config.metrics import parse_metric
 from beirgrid.core.errors import DataError
 from beirgrid.data import answers, runs
+from beirgrid.data.cells import Step
 from beirgrid.data.collection import Document
 
 Scores = dict[str, dict[str, float]]
@@ -310,32 +312,78 @@ def test_the_table_of_the_paper_in_latex():
     ]
 
 
+def step(system: str, stage: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any) -> Step:
+    record = {"stage": stage, "settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
+    return Step(system, "d", f"{stage}.json", record)
+
+
 def test_efficiency_from_records():
-    rows = [
-        ("s", "d", "encode", 100, 50.0, "documents/s", 9, 900, "cuda"),
-        ("s", "d", "encode", 50, 40.0, "documents/s", 9, 900, "cuda"),
-        ("s", "d", "index", 3, None, "", 1000, 100, "cpu"),
-        ("s", "d", "index", 4, None, "", 500, 100, "cpu"),
-        ("s", "d", "retrieve", 9, 20.0, "queries/s", None, 700, "cpu"),
-        ("s", "d", "score", 9, 30.0, "pairs/s", None, 800, "cuda"),
-        ("bm25", "d", "index", 2, None, "", 300, 90, "cpu"),
-        ("bm25", "d", "retrieve", 2, 100.0, "queries/s", None, 250, "cpu"),
+    """200 queries are searched in 10 s; of the 18,000 scored pairs, 90 a query, the system reranks 20 a query."""
+    bm25 = [
+        step("bm25", "index", 2, 90, bytes=300),
+        step("bm25", "retrieve", 2, 250, search_seconds=2.0, queries=200, device="cpu"),
     ]
-    names = ["system", "dataset", "stage", "seconds", "rate", "unit", "bytes", "peak_memory_mb", "device"]
-    table = efficiency.efficiency(answers.typed("costs", pd.DataFrame(rows, columns=names)))
-    of_s, of_bm25 = table.set_index("system").loc[["s", "bm25"]].to_dict("records")
-    assert of_s == {
-        "dataset": "d",
-        "index_bytes": 1500,
-        "index_seconds": 157,
-        "documents_per_second": 40,
-        "query_ms": 50,
-        "pairs_per_second": 30,
-        "peak_memory_mb": 800,
-        "device": "cpu, cuda",
-    }
-    assert (of_bm25["index_bytes"], of_bm25["query_ms"], of_bm25["peak_memory_mb"]) == (300, 10, 250)
-    assert math.isnan(of_bm25["pairs_per_second"])
+    steps = [
+        step("s", "encode", 100, 900, documents_per_second=50.0, device="cuda"),
+        step("s", "encode", 50, 900, documents_per_second=40.0, device="cuda"),
+        step("s", "index", 3, 100, bytes=1000),
+        step("s", "index", 4, 100, bytes=500),
+        step("s", "retrieve", 9, 700, search_seconds=10.0, queries=200, device="cpu"),
+        step("s", "score", 9, 800, pairs=18_000, pairs_per_second=30.0, device="cuda"),
+        step("s", "rerank", 9, 950, {"depth": 20}, queries=200),
+        *bm25,
+        *(found._replace(system="stored") for found in bm25),
+        step("stored", "score", 9, 800, pairs=18_000, pairs_per_second=0.0, device="cuda"),
+        step("stored", "rerank", 9, 950, {"depth": 20}, queries=200),
+        step("brought", "fetch_run", 9, 950, {"depth": 20}, queries=200),
+    ]
+    found = efficiency.efficiency(steps).set_index("system")
+    assert found.loc["s"].to_dict() == pytest.approx(
+        {
+            "dataset": "d",
+            "index_bytes": 1500,
+            "index_seconds": 157,
+            "documents_per_second": 40,
+            "query_ms": 50 + 1000 * 20 / 30,
+            "pairs_per_second": 30,
+            "peak_memory_mb": 800,
+            "device": "cpu, cuda",
+        }
+    )
+    assert found.loc["bm25", ["index_bytes", "query_ms", "peak_memory_mb"]].tolist() == [300, 10, 250]
+    assert math.isnan(found.loc["bm25", "pairs_per_second"])
+    assert found.loc[["stored", "brought"], "query_ms"].isna().all()
+
+
+def latency_table() -> pd.DataFrame:
+    """A reranked system on two datasets and two kinds of hardware, and BM25 on one."""
+    rows = [
+        ("ce", "x", "retrieve and rerank", 100, True, 500.0, "cpu"),
+        ("ce", "x", "retrieve and rerank", 100, True, 40.0, "H100"),
+        ("ce", "x", "rerank", 100, False, 20.0, "H100"),
+        ("ce", "y", "retrieve and rerank", 100, True, 60.0, "H100"),
+        ("bm25", "x", "retrieve", 1000, True, 9.0, "cpu"),
+    ]
+    names = ["system", "dataset", "step", "depth", "as_run", "p50_ms", "hardware"]
+    return pd.DataFrame(rows, columns=names).reindex(columns=efficiency.LATENCY_COLUMNS)
+
+
+def test_the_latency_of_a_trade_off_is_that_of_the_system_as_it_runs():
+    means = [("ndcg@10", system, value, 2) for system, value in (("bm25", 0.4), ("ce", 0.5), ("dpr", 0.3))]
+    against = pd.DataFrame(means, columns=["metric", "system", "mean", "datasets"])
+    costs = pd.DataFrame(columns=efficiency.EFFICIENCY_COLUMNS).astype({"index_bytes": float, "query_ms": float})
+    found = efficiency.trade_offs(costs, against, "ndcg@10", latency_table()).set_index("system")
+    assert found["latency_ms"].dropna().to_dict() == {"bm25": 9.0, "ce": 50.0}
+    assert found["latency_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
+
+
+def test_a_table_of_latency_is_read_as_it_was_written(tmp_path):
+    table = latency_table().assign(precision="float32", device="cpu").fillna(0)
+    table.to_csv(tmp_path / "latency.csv", index=False)
+    pd.testing.assert_frame_equal(efficiency.read_latency(tmp_path / "latency.csv"), table, check_dtype=False)
+    table.drop(columns="as_run").to_csv(tmp_path / "old.csv", index=False)
+    with pytest.raises(DataError, match=r"old\.csv is damaged \(its columns should be system,dataset"):
+        efficiency.read_latency(tmp_path / "old.csv")
 
 
 def test_the_pareto_front():

@@ -48,7 +48,7 @@ _COMMANDS = {
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
     "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
-    "report": ("tools.refresh:report", "make the tables and the page of a grid from what is done so far"),
+    "report": ("tools.refresh:report", "make the tables and the page of a grid from the cells that are done"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
     "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),

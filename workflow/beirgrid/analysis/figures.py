@@ -107,6 +107,8 @@ def _names(column: pd.Series) -> list[str]:
 
 def wins(against: pd.DataFrame, metric: str) -> Drawn:
     """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
+    from matplotlib.ticker import MaxNLocator
+
     rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
     rows = rows.sort_values(["wins", "mean"])
     figure = _figure(_WIDTH / 1.6, 0.22 * len(rows) + 0.9)
@@ -114,10 +116,11 @@ def wins(against: pd.DataFrame, metric: str) -> Drawn:
     better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
     above = axis.barh(rows["system"], better, label="better")
     below = axis.barh(rows["system"], -worse, label="worse", hatch="///", edgecolor="white")
-    axis.bar_label(above, [f"{count:.0f}" for count in better], padding=2)
-    axis.bar_label(below, [f"{count:.0f}" for count in worse], padding=2)
+    for bars, counts in ((above, better), (below, worse)):
+        axis.bar_label(bars, [f"{count:.0f}" if count else "" for count in counts], padding=2)
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.margins(x=0.12)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     axis.set_xlabel(f"datasets on which {metric} is better or worse")
     axis.grid(visible=False, axis="y")

@@ -64,6 +64,7 @@ class GridSummary(Entry):
     systems: Texts = Field(description="Columns, in order.")
     rows: Texts = Field(description="Rows, in order: datasets and means.")
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of means.")
+    families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="System that the others are compared with, if there is one.")
     seed: int = Field(0, description="Seed of the random numbers behind intervals and tests.")

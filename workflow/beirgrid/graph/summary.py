@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..config import CHECKOUT, models_behind, resolve_path
-from ..config.entries import LocalCorpus
+from ..config.entries import LocalCorpus, Reranked, Retriever
 from ..core import paths
 from ..data.summary import Cell, DatasetSummary, GridSummary, ModelNote
 from .commands import Commands
@@ -47,6 +47,7 @@ class Summary:
             systems=config.grid.systems,
             rows=config.grid.datasets,
             datasets={name: self._dataset(name) for name in shown},
+            families={system: self._family(system) for system in config.grid.systems},
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
             seed=config.seed,
@@ -57,6 +58,13 @@ class Summary:
             settings=settings,
         )
         return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
+
+    def _family(self, system: str) -> str:
+        """Return the family of a system's model, the reranker's of a reranked system; lexical or fusion without one."""
+        entry = self.grid.system(system)
+        if isinstance(entry, Retriever | Reranked):
+            return self.grid.model(entry.retriever if isinstance(entry, Retriever) else entry.reranker).family
+        return entry.kind
 
     def _dataset(self, name: str) -> DatasetSummary:
         entry, missing = self.grid.config.datasets[name], self.grid.not_supplied

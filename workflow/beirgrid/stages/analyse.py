@@ -1,4 +1,4 @@
-"""Stage analyse: the analyses of the BEIR paper, out of a grid's own runs."""
+"""Stage analyse: the analyses of the BEIR paper, from the runs of a grid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core.progress import Progress
 from ..data import collection, pairs, runs
 from ..data import qrels as judgements
 from ..data.answers import read_answers
-from ..data.cells import find
+from ..data.cells import Cells, find, steps_of
 from ..data.summary import Cell, GridSummary
 
 # Ranks whose documents are measured, and the cut-off of holes.
@@ -58,7 +58,7 @@ def analyse(
     output: Annotated[Path, "folder of the grid, which has its tables"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Make the analyses of the BEIR paper out of a grid's own runs.
+    """Make the analyses of the BEIR paper from the runs of a grid.
 
     A cell that is not done is left out, with a warning.
 
@@ -76,17 +76,19 @@ def analyse(
     outputs = [*(folder / name for name in names), output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
         answers = read_answers(folder)
-        done = dict(_done(grid))
+        cells = find(grid)
+        done = dict(_done(grid, cells))
         found = _of_datasets(grid, done)
         vocabularies = _vocabularies(grid)
         overlap = vocabulary.overlaps(vocabularies)
-        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(answers.costs)
+        latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
+        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells.values()))
         tables = {
             **found.tables,
             "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
             "against_baseline": against,
             "efficiency": costs,
-            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], _latency(folder / LATENCY)),
+            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency),
             "overlap": overlap,
             "vocabulary": vocabulary.described(vocabularies),
             "map": vocabulary.places(overlap, grid.seed),
@@ -102,13 +104,6 @@ def analyse(
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn))
-
-
-def _latency(path: Path) -> pd.DataFrame | None:
-    if not path.is_file():
-        return None
-    with files.reading(path):
-        return pd.read_csv(path, dtype={"system": str, "dataset": str}, keep_default_na=False)
 
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
@@ -144,9 +139,8 @@ class Found(NamedTuple):
     contrasts: dict[str, Any]
 
 
-def _done(grid: GridSummary) -> Iterator[tuple[Cell, pd.DataFrame]]:
+def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
     """Yield the cells that are done, with their values per query."""
-    found = find(grid)
     for cell in grid.cells:
         status, detail, _, per_query, _ = found[cell.system, cell.dataset]
         if per_query is None:

@@ -13,15 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
 
+from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
 from ..config.models import CrossEncoder, Seq2SeqReranker
 from ..core import cli, files, paths, provenance
 from ..core.compute import Compute, Runtime
-from ..core.errors import BeirgridError
+from ..core.errors import BeirgridError, DataError
 from ..data import collection, runs
 from ..data.summary import Cell, GridSummary
 from ..encoders import open_encoder, open_scorer
@@ -31,23 +32,6 @@ from ..stages import analyse, retrieve, score
 # Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
 DEPTHS = (10, 50, 100, 200)
 RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
-COLUMNS = [
-    "system",
-    "dataset",
-    "step",
-    "depth",
-    "documents",
-    "as_run",
-    "queries",
-    "p50_ms",
-    "p95_ms",
-    "p99_ms",
-    "mean_ms",
-    "device",
-    "hardware",
-    "cpus",
-    "precision",
-]
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
 
 
@@ -64,9 +48,9 @@ def latency(
     *,
     grid: Annotated[GridSummary, analyse.read_summary, "summary of the grid, grid.json"],
     dataset: Annotated[str, "dataset whose queries are searched"],
-    systems: Annotated[list[str], "systems to measure; without it, all of the grid"] = [],  # noqa: B006
+    systems: Annotated[tuple[str, ...], "systems to measure; without it, all of the grid"] = (),
     queries: Annotated[int, "queries to measure"] = 100,
-    warm_up: Annotated[int, "queries to run before these"] = 20,
+    warm_up: Annotated[int, "queries to run first, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
     output: Annotated[Path, "table to write, latency.csv; values of other hardware, datasets and systems stay"],
 ) -> None:
@@ -80,7 +64,7 @@ def latency(
         dataset: dataset whose queries are searched.
         systems: systems to measure; all of the grid, if none is named. Fused systems are left out.
         queries: queries to measure, the first of the dataset.
-        warm_up: queries to run before these, which are not counted.
+        warm_up: queries to run first, which are not counted.
         device: where models run.
         output: table to write. It has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top
             10, 50, 100 and 200. ``documents`` is the mean number of documents that a query found, or had reranked;
@@ -104,10 +88,9 @@ def latency(
 def write(table: pd.DataFrame, path: Path) -> None:
     """Write measurements into a table; those of the same system, step and hardware are replaced."""
     if path.is_file():
-        with files.reading(path):
-            table = pd.concat([pd.read_csv(path, dtype={"precision": str}, keep_default_na=False), table])
+        table = pd.concat([read_latency(path), table])
     table = table.drop_duplicates(_KEY, keep="last")
-    files.write_text(path, table.to_csv(index=False, lineterminator="\n", columns=COLUMNS))
+    files.write_text(path, table.to_csv(index=False, lineterminator="\n", columns=LATENCY_COLUMNS))
 
 
 def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
@@ -124,7 +107,7 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFram
         first, scoring = _reranked(steps)
         if own.stage != "rerank" or first is None or scoring is None:
             print(f"warning: {cell.system} is left out: only retrieval and reranking are measured", file=sys.stderr)
-            return pd.DataFrame(columns=COLUMNS)
+            return pd.DataFrame(columns=LATENCY_COLUMNS)
         search = _open_search(first, device, stack)
         seconds, found = _time_searches(search, texts, warm_up)
         reranked = _time_reranking(scoring, texts, found, {*DEPTHS, own.depth}, min(warm_up, len(texts)), device, stack)
@@ -164,8 +147,18 @@ def _step(path: str) -> _Step:
     words = words[words.index(stage) + 1 :]
     kind = words.pop(0) if stage == "retrieve" else ""
     function = getattr(retrieve, f"retrieve_{kind.replace('-', '_')}") if kind else score.score
-    values = _options(function, words)
+    try:
+        values = _options(function, words)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     return _Step(stage, kind, values, values["depth"])
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser of recorded commands, which a person does not see."""
+
+    def error(self, message: str) -> NoReturn:
+        raise DataError(f"it records a command of another version of beirgrid ({message}). {files.REMEDY}")
 
 
 def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any]:
@@ -175,7 +168,7 @@ def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, A
     def keep(**values: Any) -> dict[str, Any]:
         return values
 
-    parser = argparse.ArgumentParser()
+    parser = _Parser()
     cli.add_options(parser, keep)
     arguments = parser.parse_args(list(words))
     values: dict[str, Any] = getattr(arguments, cli.CALL)(arguments)
@@ -297,7 +290,7 @@ def _rows(about: Mapping[str, Any], search: Search, timings: Sequence[_Timing]) 
         }
         for step, depth, seconds, found, as_run in timings
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=LATENCY_COLUMNS)
 
 
 def _statistics(seconds: np.ndarray) -> dict[str, float]:

@@ -1,0 +1,143 @@
+"""Grids of any size with made-up numbers, and the tables that a run of them would have."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from beirgrid.data import answers
+from beirgrid.data.answers import Answers
+from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+
+METRICS = ("ndcg@10", "recall@100", "hole@10")
+# Metrics that papers print.
+PUBLISHED = ("ndcg@10", "recall@100")
+FAMILIES = ("lexical", "dense", "sparse", "late-interaction", "cross-encoder")
+NAMES = ("bm25", "bm25-flat", "doct5query", "deepct", "sparta", "dpr", "ance", "tas-b", "genq", "colbert", "bm25+ce")
+NAMES += ("splade-v3", "minilm", "contriever-msmarco", "bge-base-en-v1.5", "bm25+minilm", "bm25+minilm-wsum")
+DATASETS = ("trec-covid", "nfcorpus", "nq", "hotpotqa", "fiqa", "arguana", "touche2020", "cqadupstack", "quora")
+DATASETS += ("dbpedia-entity", "scidocs", "fever", "climate-fever", "scifact")
+
+
+def grid(systems: int, datasets: int, metrics: tuple[str, ...] = METRICS, records: tuple[str, ...] = ()) -> GridSummary:
+    """Return a grid of so many systems and datasets; each cell has these records."""
+    names = [*NAMES, *(f"some-model-{number}" for number in range(systems))][:systems]
+    rows = [*DATASETS, *(f"dataset-{number}" for number in range(datasets))][:datasets]
+    return GridSummary(
+        systems=tuple(names),
+        rows=tuple(rows),
+        datasets={
+            name: DatasetSummary(
+                task=("QA", "fact checking", "argument retrieval")[number % 3],
+                domain=("science", "Wikipedia")[number % 2],
+                source=f"beir/{name}",
+                corpus=name,
+            )
+            for number, name in enumerate(rows)
+        },
+        families={name: FAMILIES[number % len(FAMILIES)] for number, name in enumerate(names)},
+        metrics=metrics,
+        cells=tuple(
+            Cell(system=s, dataset=d, scores=f"{s}/{d}.json", per_query=f"{s}/{d}.parquet", records=records)
+            for s in names
+            for d in rows
+        ),
+    )
+
+
+def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | None = None) -> Answers:
+    """Return tables of made-up numbers. ``states`` gives cells that are not done a status and a detail."""
+    rng = np.random.default_rng(0)
+    states = states or {}
+    scores, verdicts, costs, tests, pairs, groups = [], [], [], [], [], []
+    for metric, dataset in itertools.product(grid.metrics, grid.rows):
+        values = dict(zip(grid.systems, rng.uniform(0.2, 0.9, len(grid.systems)), strict=True))
+        done = [system for system in grid.systems if (system, dataset) not in states]
+        best = max(done, key=values.__getitem__)
+        for system in grid.systems:
+            status, detail = states.get((system, dataset), ("done", ""))
+            value = values[system] if status == "done" else np.nan
+            cell = {"system": system, "dataset": dataset, "metric": metric, "value": value, "status": status}
+            cell |= {"queries": 300 if status == "done" else None, "precision": "bfloat16"}
+            scores.append({**cell, "low": value - 0.02, "high": value + 0.02, "detail": detail})
+            published = (
+                round(values[system] + rng.normal(0, 0.01), 3) if metric in PUBLISHED and rng.random() < 0.5 else None
+            )
+            judged = {"published": published, "verdict": "no reference" if status == "done" else "not supplied"}
+            if published is not None and status == "done":
+                away = abs(value - published)
+                judged |= {"verdict": "reproduced" if away <= 0.01 else "close" if away <= 0.02 else "deviates"}
+                judged |= {"difference": value - published, "tolerance": 0.01, "source": "BEIR paper, Table 2"}
+            verdicts.append({**cell, **judged, "recorded": False})
+            if metric == grid.metrics[0]:
+                cost = {"stage": "retrieve", "seconds": 12.5, "rate": 24.0, "unit": "queries/s", "bytes": 1e6}
+                record = f"results/runs/{system}/{dataset}.json"
+                costs.append({**cell, **cost, "peak_memory_mb": 512.0, "device": "cpu", "record": record})
+        for system in done:
+            row = {"dataset": dataset, "metric": metric, "queries": 300, "system": system, "mean": values[system]}
+            near = values[best] - values[system] < 0.03
+            groups.append({**row, "best": best, "in_best_group": near, "p_tukey": 0.4 if near else 0.001})
+            if system != grid.systems[0]:
+                tests.append({**row, "baseline": grid.systems[0], **_tests(values[system] - values[grid.systems[0]])})
+        for first, second in itertools.combinations(done, 2):
+            pair = {"dataset": dataset, "metric": metric, "queries": 300, "system": first, "other": second}
+            pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
+    found = {"scores": scores, "verdicts": verdicts, "costs": costs, "significance": tests, "pairs": pairs}
+    found |= {"groups": groups, "across": _across(grid, pd.DataFrame(scores))}
+    return Answers(**{name: answers.typed(name, pd.DataFrame(found[name])) for name in Answers._fields})
+
+
+def _tests(difference: float) -> dict[str, float | bool]:
+    p = float(np.exp(-60 * abs(difference)))
+    ends = {"difference": difference, "difference_low": difference - 0.02, "difference_high": difference + 0.02}
+    return {**ends, "p_randomisation": p, "exact": False, "p_holm": min(1, 3 * p), "p_t": p, "effect": 3 * difference}
+
+
+def _across(grid: GridSummary, scores: pd.DataFrame) -> list[dict]:
+    rows = []
+    for metric, system in itertools.product(grid.metrics, grid.systems):
+        own = scores[(scores["metric"] == metric) & (scores["system"] == system)]
+        lacking = list(own.loc[own["value"].isna(), "dataset"])
+        row = {"metric": metric, "over": "all", "datasets": len(grid.rows), "names": ", ".join(grid.rows)}
+        mean = own["value"].mean() if not lacking else np.nan
+        row |= {"system": system, "mean": mean, "low_queries": mean - 0.01, "high_queries": mean + 0.01}
+        rows.append(
+            {**row, "baseline": grid.systems[0], "note": f"no scores on {', '.join(lacking)}" if lacking else ""}
+        )
+    return rows
+
+
+def record(path: Path, command: str = "python -m beirgrid index dense --output x", stage: str = "index") -> str:
+    """Write the record of a step and return its path."""
+    facts = {"stage": stage, "settings": {}, "facts": {}, "seconds": 1.5, "peak_memory_mb": 90.0, "command": command}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**facts, "packages": {"beirgrid": "0.1.0"}, "finished": "2026-11-21T19:20:09+00:00"}))
+    return str(path)
+
+
+def folder(path: Path) -> Path:
+    """Make a folder in BEIR layout without a line, for a grid that is described and not run."""
+    (path / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        (path / name).touch()
+    return path
+
+
+def analyses(work: Path, title: str) -> None:
+    """Write analyses of the grid in a working directory: a figure, a table, and two queries with a document each."""
+    folder = work / "results/grids/grid"
+    (folder / "figures").mkdir(parents=True)
+    (folder / "tables").mkdir()
+    (folder / "figures/depth.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'></svg>")
+    (folder / "figures/captions.json").write_text(json.dumps({"depth": f"{title}, by depth"}))
+    (folder / "tables/holes.csv").write_text("dataset,system,hole,bytes\n2019,bm25,0.123456,91607178.0\n2019,dpr,,\n")
+    rows = [{"document": "d1", "grade": 1, "ranks": [1, None], "matched": ["words"]}]
+    entry = {"query": "q1", "system": "bm25", "other": "bm25-flat", "values": [0.9, 0.1], "documents": rows}
+    about = {"queries": {"q1": f"{title}?"}, "documents": {"d1": {"title": title, "text": "Some words."}}}
+    about |= {"contrasts": [entry], "hardest": [{**entry, "values": [0.2, 0.0]}], "easiest": []}
+    found = {"metric": "ndcg@10", "datasets": {"trec-covid": about}}
+    (folder / "tables/contrasts.json").write_text(json.dumps(found))

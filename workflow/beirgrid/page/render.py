@@ -1,0 +1,129 @@
+"""Render the page: tables and records into one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from ..core import paths
+from ..core.version import __version__
+from ..data import tables as data_tables
+from ..data.answers import Answers
+from ..data.summary import GridSummary
+from . import analyses, sections, steps, texts
+from . import grid as grids
+
+TEMPLATES = Path(__file__).parents[2] / "report"
+# The library of the page's tables, in the package that ships it: DataTables with its buttons, MIT licence.
+LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
+
+
+def render(grid: GridSummary, answers: Answers) -> str:
+    """Return the page of a grid as HTML.
+
+    Args:
+        grid: the grid's summary. It names the records, which are read where they exist; the figures of the grid's
+            folder, too, and what was analysed.
+        answers: the tables of the grid.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["breakable"] = breakable
+    found = steps.collect(grid)
+    by_metric = [
+        sections.best_groups(grid, answers),
+        sections.against_baseline(grid, answers),
+        sections.over_datasets(grid, answers),
+        sections.two_systems(grid),
+    ]
+    pairs, whole = sections.pairs(grid, answers)
+    groups, baseline, across, pair = by_metric
+    return environment.get_template("index.html.j2").render(
+        version=__version__,
+        grid=grid,
+        tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),
+        domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),
+        tables=grids.tables(grid, answers),
+        counts=grids.counts(grid, answers),
+        failures=grids.failures(answers),
+        precision=data_tables.precision_note(answers.scores, grid),
+        baseline_name=sections.baseline_of(answers),
+        groups=groups,
+        baseline=baseline,
+        across=across,
+        pair=pair,
+        verdicts=sections.verdicts(answers),
+        verdict_counts=sections.verdict_counts(answers),
+        costs=sections.costs(answers),
+        datasets=sections.datasets(grid, answers),
+        steps=found.steps,
+        analyses=analyses.read(Path(paths.GRID_FOLDER.format(grid=grid.name))),
+        all_pairs=whole,
+        data=_packed(
+            json.dumps(
+                {
+                    "systems": list(grid.systems),
+                    "datasets": list(grid.rows),
+                    "families": grid.families,
+                    "cells": _cells(grid, answers, found),
+                    "tables": {table.name: table._asdict() for table in by_metric},
+                    "pairs": pairs,
+                }
+            ).encode()
+        ),
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704, a file of the package
+        script=Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),  # noqa: S704
+        library=_packed(_library()),
+        library_version=importlib.metadata.version(LIBRARY_PACKAGE),
+    )
+
+
+def breakable(name: str) -> Markup:
+    """Return a name, escaped, that may be wrapped after ``-``, ``_``, ``+``, ``@`` and ``.``."""
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[-_+@.])", name))
+
+
+def _packed(content: bytes) -> str:
+    """Return what the page's script unpacks: compressed by gzip, in base64, in which no text ends an element."""
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
+
+
+def _library() -> bytes:
+    return Path(str(importlib.metadata.distribution(LIBRARY_PACKAGE).locate_file(LIBRARY))).read_bytes()
+
+
+def _cells(grid: GridSummary, answers: Answers, found: steps.Steps) -> dict[str, dict[str, Any]]:
+    """Return per system and dataset what its dialog shows beside the tables: queries, precision, cost, steps, parts."""
+    rows = answers.scores.drop_duplicates(["system", "dataset"])
+    cells: dict[str, dict[str, Any]] = {system: {} for system in grid.systems}
+    for row in texts.rows(rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]):
+        numbers = found.of_cell.get((row.system, row.dataset), [])
+        cells[row.system][row.dataset] = {
+            "queries": texts.count(row.queries),
+            "precision": row.precision,
+            "cost": _cost([found.steps[number] for number in numbers]),
+            "steps": numbers,
+            "parts": list(grid.datasets[row.dataset].mean_of),
+        }
+    return cells
+
+
+def _cost(of_cell: list[steps.Step]) -> str:
+    """Return the time and the memory of a cell's steps."""
+    if not of_cell:
+        return ""
+    seconds, memory = sum(step.seconds for step in of_cell), max(step.peak_memory_mb for step in of_cell)
+    return f"{seconds:.1f} s in all steps, those that cells share included; at most {memory:.0f} MB of memory"

@@ -1,0 +1,283 @@
+"""The tables of the page below the grid. All cells are texts; the template escapes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ..core import provenance
+from ..core.errors import DataError
+from ..data.answers import Answers
+from ..data.summary import DatasetSummary, GridSummary
+from . import texts
+from .grid import VERDICTS
+
+Rows = list[list[str]]
+# What fetch counts of a dataset, and a reader should know.
+CORPUS_COUNTS = {"empty_documents": "documents without text", "duplicates_dropped": "duplicate documents dropped"}
+DATASET_COUNTS = {
+    "duplicates_dropped": "duplicate queries dropped",
+    "unknown_documents": "judged documents not in the corpus",
+    "queries_without_relevant": "queries without relevant documents",
+    "overruled_judgements": "judgements overruled",
+    "own_documents_dropped": "queries that are documents and do not find themselves",
+    "same_ids_kept": "queries with the id of another document",
+}
+# The most pairs that the page holds. Beyond them it has those of the first metric alone, and at most so many.
+MOST_PAIRS = 20_000
+# Stages whose artifacts a reader wants to know the size of.
+SIZED = ("index", "fetch", "train")
+
+
+class ByMetric(NamedTuple):
+    """A table of which the page shows one metric at a time.
+
+    The first ``headers`` columns name what a row is about; ``texts`` are the names of other columns that are no
+    numbers.
+    """
+
+    name: str
+    columns: list[str]
+    headers: int
+    texts: tuple[str, ...]
+    rows: dict[str, Rows]
+
+
+class Verdict(NamedTuple):
+    """A score beside a reference value."""
+
+    system: str
+    dataset: str
+    metric: str
+    value: str
+    precision: str
+    published: str
+    difference: str
+    tolerance: str
+    verdict: str
+    recorded: bool
+    source: str
+
+
+def baseline_of(answers: Answers) -> str:
+    """Return the baseline of the tests, or an empty string where there is none."""
+    return next((name for name in answers.significance["baseline"] if name), "")
+
+
+def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
+    """Return the tests of each system against the baseline."""
+    columns = ["system", "dataset", "queries", "value", "interval", f"difference to {baseline_of(answers)}"]
+    columns += ["interval of the difference"]
+    columns += ["p (randomisation)", "p (Holm)", "p (t test)", "p (t test, Holm)", "effect size", "note"]
+    tests = answers.significance[answers.significance["baseline"] != ""]
+    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
+    for row in _in_order(tests, grid):
+        rows[row.metric].append(
+            [
+                row.system,
+                row.dataset,
+                texts.count(row.queries),
+                texts.value(row.mean),
+                texts.interval(row.low, row.high),
+                texts.difference(row.difference),
+                texts.interval(row.difference_low, row.difference_high),
+                texts.probability(row.p_randomisation),
+                texts.probability(row.p_holm),
+                texts.probability(row.p_t),
+                texts.probability(row.p_t_holm),
+                texts.short(row.effect),
+                row.note,
+            ]
+        )
+    return ByMetric("baseline", columns, 2, ("note",), rows)
+
+
+def best_groups(grid: GridSummary, answers: Answers) -> ByMetric:
+    """Return for each dataset the best system and those that are not distinguishable from it."""
+    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
+    shown = answers.groups[answers.groups["dataset"].isin(list(grid.rows))]
+    for metric in grid.metrics:
+        of_metric = shown[shown["metric"] == metric]
+        for dataset in grid.rows:
+            group = of_metric[of_metric["dataset"] == dataset]
+            if group.empty:
+                continue
+            best = str(group["best"].iloc[0])
+            others = group[group["in_best_group"] & (group["system"] != best)].sort_values("p_tukey", ascending=False)
+            named = [f"{row.system} (p {texts.probability(row.p_tukey)})" for row in texts.rows(others)]
+            mean = texts.value(group.loc[group["system"] == best, "mean"].iloc[0])
+            rows[metric].append([dataset, best, mean, ", ".join(named) or "none", f"{len(group)}"])
+    columns = ["dataset", "best", "value", "not distinguishable from the best", "systems compared"]
+    return ByMetric("groups", columns, 1, ("best", "not distinguishable from the best"), rows)
+
+
+def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
+    """Return means over datasets, ranks and wins."""
+    columns = ["system", "over", "datasets", "mean", "interval (queries)", "interval (datasets and queries)"]
+    columns += ["mean rank", "Borda count", "change %", "wins", "ties", "losses", "p (t test)", "p (sign test)"]
+    columns += ["own zero-shot mean", "trained on", "note"]
+    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
+    for row in _in_order(answers.across, grid):
+        own = texts.value(row.own_zero_shot_mean)
+        rows[row.metric].append(
+            [
+                row.system,
+                row.over,
+                texts.count(row.datasets),
+                texts.value(row.mean),
+                texts.interval(row.low_queries, row.high_queries),
+                texts.interval(row.low_datasets, row.high_datasets),
+                texts.short(row.mean_rank),
+                texts.short(row.borda, 1),
+                texts.percent(row.change),
+                texts.count(row.wins),
+                texts.count(row.ties),
+                texts.count(row.losses),
+                texts.probability(row.p_t),
+                texts.probability(row.p_sign),
+                f"{own} ({row.own_zero_shot_datasets})" if own else "",
+                row.trained_on,
+                row.note,
+            ]
+        )
+    words = ("over", "own zero-shot mean", "trained on", "note")
+    return ByMetric("across", columns, 1, words, rows)
+
+
+def _in_order(table: pd.DataFrame, grid: GridSummary) -> Iterable[Any]:
+    """Return the rows about the grid's metrics and rows, by dataset, then by system, as the grid orders them."""
+    table = table[table["metric"].isin(list(grid.metrics)) & table["system"].isin(list(grid.systems))]
+    if "dataset" in table:
+        table = table[table["dataset"].isin(list(grid.rows))]
+    places = {name: place for place, name in enumerate([*grid.rows, *grid.systems])}
+    by = [column for column in ("dataset", "over", "system") if column in table]
+    return table.sort_values(
+        by, key=lambda names: names.map(lambda name: places.get(name, name)), kind="stable"
+    ).itertuples()
+
+
+def two_systems(grid: GridSummary) -> ByMetric:
+    """Return the table in which the page compares two systems that a reader chooses; it fills in the rows."""
+    columns = ["dataset", "first", "second", "difference", "interval", "p (Holm)", "p (Tukey HSD)", "effect size"]
+    return ByMetric("pair", columns, 1, (), {metric: [] for metric in grid.metrics})
+
+
+def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list[list[Any]]]], bool]:
+    """Return the tests of pairs, and whether they are those of all metrics.
+
+    The tests are keyed by metric and by the numbers of the two systems ("3-5": 3 minus 5). Each has
+    the number of the dataset, the difference with its interval, p (Holm), p (Tukey HSD) and the effect size.
+    """
+    table = answers.pairs[answers.pairs["dataset"].isin(list(grid.rows))]
+    whole = len(table) <= MOST_PAIRS
+    if not whole:
+        table = table[table["metric"] == grid.metrics[0]].head(MOST_PAIRS)
+    systems = {name: number for number, name in enumerate(grid.systems)}
+    datasets = {name: number for number, name in enumerate(grid.rows)}
+    found: dict[str, dict[str, list[list[Any]]]] = {}
+    for row in texts.rows(table):
+        of_pair = found.setdefault(row.metric, {}).setdefault(f"{systems[row.system]}-{systems[row.other]}", [])
+        tested = (row.difference, row.difference_low, row.difference_high, row.p_holm, row.p_tukey, row.effect)
+        of_pair.append([datasets[row.dataset], *(None if pd.isna(x) else float(f"{x:.3g}") for x in tested)])
+    return found, whole
+
+
+def verdicts(answers: Answers) -> list[Verdict]:
+    """Return the scores that have a reference value, deviations first."""
+    order = {name: number for number, name in enumerate(reversed(VERDICTS))}
+    judged = answers.verdicts[answers.verdicts["published"].notna()]
+    judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
+    return [
+        Verdict(
+            row.system,
+            row.dataset,
+            row.metric,
+            texts.value(row.value) or row.status,
+            row.precision,
+            f"{row.published:g}",
+            texts.difference(row.difference),
+            "" if row.protocol or math.isnan(row.tolerance) else f"{row.tolerance:g}",
+            row.verdict,
+            bool(row.recorded),
+            row.source + (f" ({row.note})" if row.note else "") + (f". {row.protocol}" if row.protocol else ""),
+        )
+        for row in texts.rows(judged)
+    ]
+
+
+def verdict_counts(answers: Answers) -> dict[str, dict[str, int]]:
+    """Return how often each verdict was given: beside published values, and beside this project's own."""
+    judged = answers.verdicts[answers.verdicts["published"].notna()]
+    own = judged["recorded"].fillna(value=False).astype(bool)
+    return {
+        name: {str(verdict): int(number) for verdict, number in table["verdict"].value_counts().items()}
+        for name, table in (("published", judged[~own]), ("recorded", judged[own]))
+    }
+
+
+def costs(answers: Answers) -> Rows:
+    """Return one row per system and stage, summed over datasets; what systems share counts once for each."""
+    rows: Rows = []
+    for (system, stage), steps in answers.costs.groupby(["system", "stage"], sort=False):
+        steps = steps.drop_duplicates("record")
+        rates = steps.dropna(subset="rate")
+        rows.append(
+            [
+                str(system),
+                str(stage),
+                f"{len(steps)}",
+                f"{steps['seconds'].sum():.1f}",
+                f"{rates['rate'].mean():.1f}" if len(rates) else "",
+                rates["unit"].iloc[0] if len(rates) else "",
+                texts.megabytes(steps["bytes"].sum()) if stage in SIZED else "",
+                f"{steps['peak_memory_mb'].max():.0f}",
+                ", ".join(sorted(set(steps["device"]))),
+            ]
+        )
+    return rows
+
+
+def datasets(grid: GridSummary, answers: Answers) -> Rows:
+    """Return what is known of each dataset, and what fetch counted of it."""
+    queries = answers.scores.dropna(subset="queries").groupby("dataset")["queries"].first().to_dict()
+    rows = []
+    for name in grid.rows:
+        entry = grid.datasets[name]
+        corpus, dataset = _facts(entry.corpus_record), _facts(entry.dataset_record)
+        relevant = f"{dataset['relevant'] / dataset['queries']:.1f}" if dataset else ""
+        published = entry.statistics.relevant
+        source = f"mean of {', '.join(entry.mean_of)}" if entry.mean_of else entry.source
+        rows.append(
+            [
+                name,
+                source,
+                texts.count(queries.get(name, math.nan)),
+                relevant,
+                "" if published is None else f"{published}",
+                entry.task,
+                entry.domain,
+                entry.relevance,
+                entry.licence,
+                _note(entry, corpus, dataset),
+            ]
+        )
+    return rows
+
+
+def _facts(record: str) -> dict[str, Any]:
+    """Return what fetch counted; nothing where it has not run, or its record is damaged."""
+    try:
+        return dict(provenance.read_record(record)["facts"]) if record else {}
+    except DataError:
+        return {}
+
+
+def _note(entry: DatasetSummary, corpus: dict[str, Any], dataset: dict[str, Any]) -> str:
+    if entry.not_supplied:
+        return f"not supplied: there is no folder {', '.join(entry.not_supplied)}"
+    counted = [(corpus.get(key), what) for key, what in CORPUS_COUNTS.items()]
+    counted += [(dataset.get(key), what) for key, what in DATASET_COUNTS.items()]
+    return ", ".join(f"{count} {what}" for count, what in counted if count)

@@ -1,0 +1,301 @@
+// The tables stand in the page; DataTables lets readers sort, search, copy and save them.
+const one = (selector, root = document) => root.querySelector(selector);
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const chosen = (id) => one(`#${id}`)?.value ?? "";
+
+/** Append an element with a text to a parent and return it. Texts never become markup. */
+function add(parent, tag, text = "", attributes = {}) {
+  const element = Object.assign(document.createElement(tag), attributes);
+  element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+/** Return what the page holds, compressed by gzip, in base64. */
+function unpack(selector) {
+  const bytes = Uint8Array.from(atob(one(selector).textContent), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+}
+
+const data = await unpack("#data").json();
+const library = new Blob([await unpack("#library").arrayBuffer()], { type: "text/javascript" });
+const { default: DataTable } = await import(URL.createObjectURL(library));
+
+// Every table --------------------------------------------------------------------------------------------------------
+
+/** Return the options of a table. Saved cells have all digits where the page shows fewer. */
+function options(filename, search) {
+  const body = (_html, _row, _column, cell) =>
+    cell.dataset.reads === cell.textContent ? "" : cell.dataset.order ?? cell.textContent;
+  const exportOptions = { format: { body } };
+  return {
+    paging: false,
+    info: false,
+    autoWidth: false,
+    order: [],
+    layout: {
+      topStart: {
+        buttons: [
+          { extend: "copyHtml5", text: "Copy", title: null, messageTop: null, messageBottom: null, exportOptions },
+          { extend: "csvHtml5", text: "Save as CSV", filename, exportOptions },
+        ],
+      },
+      topEnd: { search: { text: search } },
+      bottomStart: null,
+      bottomEnd: null,
+    },
+  };
+}
+
+/** Make a table interactive and put its buttons and its search above the part that scrolls. */
+function start(table, settings) {
+  const api = new DataTable(table, settings);
+  table.closest(".scroll").before(one(".dt-layout-row", api.table().container()));
+  return api;
+}
+
+/** Let readers sort, search and save a table below the grid. */
+function enhance(table) {
+  if (DataTable.isDataTable(table)) return new DataTable.Api(table);
+  const { name } = table.dataset;
+  const settings = options(name ?? "verdicts", "Search");
+  if (!data.tables[name]) return start(table, settings);
+  const { columns, headers, texts } = data.tables[name];
+  const render = DataTable.render.text();
+  settings.columns = columns.map((title, number) => ({
+    title,
+    render,
+    cellType: number ? "td" : "th",
+    className: number < headers || texts.includes(title) ? "text" : "",
+    createdCell: (cell) => number || (cell.scope = "row"),
+  }));
+  settings.data = data.tables[name].rows[chosen("metric")];
+  return start(table, settings);
+}
+
+// The grid -----------------------------------------------------------------------------------------------------------
+
+/** Return the shown table of the grid. */
+function grid() {
+  const table = one(".metric.chosen table");
+  if (DataTable.isDataTable(table)) return new DataTable.Api(table);
+  return start(table, {
+    ...options(chosen("metric").replace("@", "-"), "Search systems"),
+    columnDefs: [
+      { targets: 0, orderSequence: ["asc", "desc", ""], searchable: true, type: "string" },
+      { targets: "_all", orderSequence: ["desc", "asc", ""], searchable: false, type: "num" },
+    ],
+  });
+}
+
+/** Show the value of each cell, or its difference to the baseline or to the published value. */
+function show(api, view) {
+  const cells = api.cells().nodes().toArray().filter((cell) => "order" in cell.dataset && !cell.classList.contains("none"));
+  api.table().node().dataset.view = view;
+  const largest = Math.max(...cells.map((cell) => Math.abs(parseFloat(cell.dataset[view])) || 0));
+  for (const cell of cells) {
+    cell.dataset.value ??= cell.dataset.order;
+    cell.dataset.shade ??= cell.className;
+    if (view === "value") {
+      cell.className = cell.dataset.shade;
+      one("button", cell).textContent = parseFloat(cell.dataset.value).toFixed(4);
+      cell.dataset.order = cell.dataset.value;
+    } else {
+      const difference = parseFloat(cell.dataset[view]);
+      cell.className = `s${Math.ceil((8 * Math.abs(difference)) / largest) || 0}${difference < 0 ? " below" : ""}`;
+      one("button", cell).textContent = cell.dataset[view] ?? "–";
+      cell.dataset.order = Number.isNaN(difference) ? "-9" : difference;
+    }
+  }
+  api.rows().invalidate("dom");
+}
+
+/** Hide the columns and rows that the filters leave out, and the cells with another verdict. */
+function filter(api) {
+  const [task, domain, family, verdict] = ["task", "domain", "family", "verdict"].map(chosen);
+  const reads = (cell) => cell.dataset.reads ?? "no reference";
+  const columns = api.columns().indexes().toArray().filter((column) => column > 0);
+  const matching = new Set();
+  for (const column of columns) {
+    const { mean, ...of } = api.column(column).header().dataset;
+    const cells = api.column(column).nodes().toArray();
+    for (const cell of cells) cell.classList.toggle("unmatched", Boolean(verdict) && reads(cell) !== verdict);
+    const found = cells.filter((cell) => !cell.classList.contains("unmatched"));
+    const shown = mean === undefined ? (!task || of.task === task) && (!domain || of.domain === domain) : !task && !domain;
+    if (shown && mean === undefined) found.forEach((cell) => matching.add(api.cell(cell).index().row));
+    api.column(column).visible(shown && (!verdict || (mean === undefined && found.length > 0)), false);
+  }
+  const systems = api.rows().indexes().toArray().map((row) => one("th", api.row(row).node()).textContent);
+  api.search.fixed("filters", (_text, _row, index) =>
+    (!family || data.families[systems[index]] === family) && (!verdict || matching.has(index)));
+  api.draw();
+}
+
+/** Show the chosen metric, everywhere on the page. */
+function showMetric() {
+  const before = grid();
+  const [order, search] = [before.order(), before.search()];
+  for (const part of all(".metric")) part.classList.toggle("chosen", part.dataset.metric === chosen("metric"));
+  const api = grid();
+  api.search(search);
+  show(api, chosen("view"));
+  filter(api.order(order));
+  for (const [name, { rows }] of Object.entries(data.tables)) {
+    const table = one(`#${name}-table`);
+    if (table) enhance(table).clear().rows.add(rows[chosen("metric")]).draw();
+  }
+  compare();
+}
+
+// Two systems --------------------------------------------------------------------------------------------------------
+
+/** Return the value of a cell as the grid has it. */
+function value(system, dataset) {
+  const api = grid();
+  const row = api.rows().nodes().toArray().find((node) => one("th", node).textContent === system);
+  const column = api.columns().indexes().toArray().find((index) => api.column(index).header().dataset.key === dataset);
+  const cell = api.cell(row, column).node();
+  return Number(cell.dataset.value ?? cell.dataset.order);
+}
+
+/** Compare the two chosen systems on each dataset. */
+function compare() {
+  if (!one("#pair-table")) return;
+  const [first, second] = [chosen("first"), chosen("second")];
+  const [i, j] = [first, second].map((system) => data.systems.indexOf(system));
+  const pairs = data.pairs[chosen("metric")] ?? {};
+  const [tests, sign] = pairs[`${i}-${j}`] ? [pairs[`${i}-${j}`], 1] : [pairs[`${j}-${i}`] ?? [], -1];
+  const signed = (number, digits) => (number === null ? "" : (sign * number > 0 ? "+" : "") + (sign * number).toFixed(digits));
+  const rows = tests.map(([dataset, difference, low, high, holm, tukey, effect]) => [
+    data.datasets[dataset],
+    value(first, data.datasets[dataset]).toFixed(4),
+    value(second, data.datasets[dataset]).toFixed(4),
+    signed(difference, 4),
+    low === null ? "" : `[${(sign > 0 ? low : -high).toFixed(4)}, ${(sign > 0 ? high : -low).toFixed(4)}]`,
+    holm ?? "",
+    tukey ?? "",
+    signed(effect, 2),
+  ]);
+  enhance(one("#pair-table")).clear().rows.add(rows).draw();
+  one("#pair-caption").textContent = `${chosen("metric")}: ${first} minus ${second}`;
+}
+
+// A cell -------------------------------------------------------------------------------------------------------------
+
+const texts = (row) => [...row.cells].map((cell) => cell.textContent);
+const verdicts = Map.groupBy(all("#verdicts-table tbody tr"), (row) => JSON.stringify(texts(row).slice(0, 3)));
+
+/** Return the texts of a row of a table by metric, by its columns. */
+function facts(name, ...keys) {
+  const { columns, rows } = data.tables[name];
+  const row = rows[chosen("metric")].find((cells) => keys.every((key, number) => cells[number] === key));
+  return row ? columns.map((column, number) => [column, row[number]]) : [];
+}
+
+/** Show all that is known of a cell. */
+function open(cell) {
+  const api = grid();
+  const { column } = api.cell(cell).index();
+  const { key, mean } = api.column(column).header().dataset;
+  const system = one("th", cell.parentNode).textContent;
+  const about = data.cells[system][key];
+  const dialog = one("#cell");
+  one("h2", dialog).textContent = `${system} on ${mean === undefined ? key : api.column(column).title()}, ${chosen("metric")}`;
+  const list = one("dl", dialog);
+  list.replaceChildren();
+  const exact = cell.dataset.value ?? cell.dataset.order;
+  const lines = [
+    ["value", cell.dataset.detail === undefined ? exact : cell.dataset.reads],
+    ["", cell.dataset.detail],
+    ["95 % interval", cell.dataset.interval],
+    ["queries", about?.queries],
+    ["cost", about?.cost],
+    ["precision", about?.precision],
+    ["mean of", about?.parts.join(", ")],
+    ...(mean === undefined ? facts("baseline", system, key).slice(5) : facts("across", system, key).slice(2)),
+  ];
+  for (const [name, text] of lines.filter(([, text]) => text)) {
+    add(list, "dt", name);
+    add(list, "dd", text);
+  }
+  showVerdicts(one(".cell-verdicts", dialog), verdicts.get(JSON.stringify([system, key, chosen("metric")])) ?? []);
+  showQueries(one(".cell-queries", dialog), system, key);
+  showSteps(one(".cell-steps", dialog), about?.steps ?? []);
+  dialog.showModal();
+  dialog.scrollTop = 0;
+}
+
+/** Show the reference values of a cell. */
+function showVerdicts(place, rows) {
+  place.replaceChildren();
+  if (!rows.length) return;
+  add(place, "h3", "Reference values");
+  const table = add(place, "table");
+  table.append(one("#verdicts-table thead").cloneNode(true), document.createElement("tbody"));
+  for (const row of rows) table.tBodies[0].append(row.cloneNode(true));
+  for (const row of table.rows) for (let n = 0; n < 5; n += 1) row.cells[0].remove();
+}
+
+/** Show the queries that tell most about a cell. */
+function showQueries(place, system, dataset) {
+  const own = all("#queries .query").filter(({ dataset: of }) =>
+    of.dataset === dataset && [of.first, of.second].includes(system));
+  place.replaceChildren();
+  if (!own.length) return;
+  add(place, "h3", "Queries");
+  place.append(...own.map((query) => query.cloneNode(true)));
+}
+
+/** Show how a cell was made. */
+function showSteps(place, steps) {
+  place.replaceChildren();
+  if (!steps.length) return;
+  add(place, "h3", "How it was made");
+  for (const number of steps) {
+    const step = one(`#step-${number}`).cloneNode(true);
+    step.removeAttribute("id");
+    add(step, "button", "Copy the command", { type: "button", className: "copy" });
+    place.append(step);
+  }
+}
+
+/** Copy the command of a step, or select it where the browser does not let a page copy. */
+async function copy(button) {
+  const command = one("pre", button.parentNode);
+  getSelection().selectAllChildren(command);
+  await navigator.clipboard?.writeText(command.textContent);
+  button.textContent = "Copied";
+}
+
+// Events -------------------------------------------------------------------------------------------------------------
+
+one("#metric").addEventListener("change", showMetric);
+one("#view").addEventListener("change", () => {
+  show(grid(), chosen("view"));
+  filter(grid());
+});
+for (const id of ["task", "domain", "family", "verdict"]) one(`#${id}`)?.addEventListener("change", () => filter(grid()));
+for (const id of ["first", "second"]) one(`#${id}`)?.addEventListener("change", compare);
+one("#grid").addEventListener("click", ({ target }) => {
+  const cell = target.closest(".grid td");
+  if (cell) open(cell);
+});
+one("#cell").addEventListener("click", ({ target }) => target.matches(".copy") && copy(target));
+
+grid();
+if (one("#second")) {
+  one("#second").selectedIndex = Math.min(1, data.systems.length - 1);
+  compare();
+}
+// A long table costs time: each becomes interactive when a reader comes near it.
+const near = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (isIntersecting) {
+      near.unobserve(target);
+      enhance(target);
+    }
+  }
+}, { rootMargin: "100%" });
+all("table[id]").forEach((table) => near.observe(table));
+document.documentElement.dataset.ready = "";
+performance.mark("ready");
