@@ -79,7 +79,7 @@ def test_holes_by_dataset():
 def measured() -> lengths.Lengths:
     words = {f"d{i}": i for i in range(40)}
     top = {"short": {"q": ["d1", "d2", "d3"]}, "long": {"q": ["d30", "d31", "d39"]}}
-    found = lengths.of_dataset("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words)
+    found = lengths.describe("set", lengths.measure(top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
     return found._replace(summary=found.summary.assign(similarity=["cosine", "dot", "", ""]))
 
 
