@@ -95,6 +95,16 @@ def test_lengths_are_drawn_where_they_are():
     assert [label.get_text() for label in axis.get_yticklabels()] == ["grade 2", "grade 0"]
 
 
+def test_datasets_stand_in_the_order_of_the_grid():
+    """The first of them has no document of the lowest grade."""
+    first = lengths.describe("first", lengths.measure({}, {"q": {"d1": 1}}, {"d1": 5}))
+    second = lengths.describe("second", lengths.measure({}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6}))
+    tables = (pd.concat(pair) for pair in zip(first, second, strict=True))
+    axes = figures.judged_lengths(*tables).figure.axes
+    assert [axis.get_title() for axis in axes] == ["first", "second"]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["grade 1", "grade 0"]
+
+
 def test_a_density_is_the_share_by_the_width_of_its_bin():
     bins = pd.DataFrame({"low": [1, 2, 50], "high": [2, 3, 63], "documents": [10, 30, 60]})
     places, density = figures._density(bins)
