@@ -31,7 +31,8 @@ demo: .venv/ready ## run every kind of stage on the embedded collection and prin
 	@echo "Report: $$PWD/results/grids/demo/report/index.html"
 
 picture: demo ## take docs/report.png from the demo's report (needs Chromium; CHROMIUM=...)
-	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,1000 \
+	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,900 \
+	  --virtual-time-budget=10000 \
 	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/grids/demo/report/index.html"
 
 plan: .venv/ready ## estimate what a grid will take (GRID=config/grids/paper.yaml)

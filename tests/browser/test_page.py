@@ -21,6 +21,8 @@ STATES = {
     ("bm25", "quora"): ("not supplied", "there is no folder quora"),
 }
 
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)></textarea>\"'&</script><!--"
+
 
 def values(page) -> dict[tuple[str, str], str]:
     """Return what the shown table reads, by system and column."""
@@ -152,6 +154,32 @@ def test_a_cell_opens_with_all_that_is_known_of_it(show, tmp_path):
     assert not dialog.is_visible()
 
 
+def test_a_cell_opens_with_its_queries_whose_texts_stay_texts(show, tmp_path):
+    """A title, a query and a caption are what somebody else wrote."""
+    pages.analyses(tmp_path, HOSTILE)
+    page = show(pages.grid(3, 2))
+    for system, queries in (("bm25-flat", 2), ("doct5query", 0)):
+        cell(page, system, "trec-covid").click()
+        found = page.get_by_role("dialog").locator(".query")
+        assert found.count() == queries
+        page.keyboard.press("Escape")
+    cell(page, "bm25", "trec-covid").click()
+    query = page.get_by_role("dialog").locator(".query").first
+    summary = query.locator("summary")
+    assert summary.inner_text() == f"trec-covid, contrast: {HOSTILE}? (bm25 0.9000, bm25-flat 0.1000)"
+    summary.click()
+    texts = query.locator("tbody tr").locator("th, td").all_inner_texts()
+    assert texts == [f"{HOSTILE} Some words.", "1", "1", "not retrieved", "words"]
+    page.keyboard.press("Escape")
+    assert page.locator("figure img").get_attribute("alt") == f"{HOSTILE}, by depth"
+    assert page.locator("img").count() == 1
+    rows = page.locator("#holes-table tbody tr")
+    assert [rows.nth(n).locator("th, td").all_text_contents() for n in (0, 1)] == [
+        ["2019", "bm25", "0.1235", "91607178"],
+        ["2019", "dpr", "", ""],
+    ]
+
+
 def test_cells_without_a_value_say_why(show, paper):
     page = show(paper, pages.tables(paper, STATES))
     found = values(page)
@@ -210,9 +238,6 @@ def test_the_grid_needs_no_script(show, paper):
     assert not page.get_by_role("combobox", name="Metric", exact=True).is_visible()
 
 
-HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)></textarea>\"'&</script><!--"
-
-
 def test_hostile_texts_stay_texts(show, tmp_path):
     """In names, logs, commands, sources, notes; as markup of the page, and as data of its script."""
     record = pages.record(tmp_path / "index.json", HOSTILE, stage=HOSTILE)
@@ -253,9 +278,11 @@ def test_hostile_texts_stay_texts(show, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_nothing(show, paper, scheme, width):
+def test_axe_finds_nothing(show, scheme, width, tmp_path):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is absent: make setup-dev").Axe()
-    page = show(paper, pages.tables(paper, STATES), color_scheme=scheme, viewport={"width": width, "height": 900})
+    grid = pages.grid(6, 9, metrics=("ndcg@10",), records=(pages.record(tmp_path / "index.json"),))
+    pages.analyses(tmp_path, "A title")
+    page = show(grid, pages.tables(grid, STATES), color_scheme=scheme, viewport={"width": width, "height": 900})
     for section in page.locator("main > section").all():
         section.scroll_into_view_if_needed()
     for view in ("value", "baseline"):
@@ -314,12 +341,12 @@ def test_everything_is_on_the_printed_paper(show, size, tmp_path):
 
 
 def test_large_grids_open_within_a_second(show):
-    """The time until the grid can be used, of 40 systems, 30 datasets and 8 metrics; the smallest of three."""
-    grid = pages.grid(40, 30, ALL_METRICS)
-    page = show(grid)
-    times = []
-    for _ in range(3):
-        page.reload()
-        page.wait_for_selector("html[data-ready]")
-        times.append(page.evaluate("performance.getEntriesByName('ready')[0].startTime"))
-    assert min(times) < 1000, times
+    """Of the processor's time, with 40 systems, 30 datasets and 8 metrics: other work does not count."""
+    page = show(pages.grid(40, 30, ALL_METRICS))
+    fresh = page.context.new_page()
+    measure = page.context.new_cdp_session(fresh)
+    measure.send("Performance.enable", {"timeDomain": "threadTicks"})
+    fresh.goto(page.url)
+    fresh.wait_for_selector("html[data-ready]")
+    found = {metric["name"]: metric["value"] for metric in measure.send("Performance.getMetrics")["metrics"]}
+    assert 0.05 < found["TaskDuration"] < 1

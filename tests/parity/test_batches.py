@@ -19,6 +19,7 @@ from beirgrid.encoders import (
     Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
+    packing,
 )
 
 # All texts of a test are one batch.
@@ -58,6 +59,46 @@ def test_models_with_windows_to_both_sides_equal_plain_transformers(tiny_models,
     assert np.isfinite(vectors).all()
     cosines = (vectors * _plain(tiny_models[kind], texts, 200)).sum(1)
     assert cosines.min() > 1 - {"float32": 1e-5, "bfloat16": 5e-3, "float16": 1e-4}[precision]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_packed_attention_is_that_of_each_text_alone(causal, window):
+    import torch
+
+    torch.manual_seed(0)
+    lengths = [7, 5, 5, 2, 1]
+    query, (key, value) = (
+        torch.randn(1, 4, 20, 8),
+        torch.randn(2, 1, 2, 20, 8),
+    )  # two heads of queries share one of keys
+    mask = (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
+    with packing.planned(mask, "cpu"):
+        packing._thread.layout = packing._thread.planned
+        try:
+            options = {"sliding_window": window, "is_causal": causal}
+            found, _ = packing.attend(torch.nn.Module(), query, key, value, None, **options)
+        finally:
+            packing._thread.layout = None
+    start = 0
+    for length in lengths:
+        places = slice(start, start + length)
+        weights = query[0, :, places] @ key[0].repeat_interleave(2, 0)[:, places].transpose(1, 2) / 8**0.5
+        for row in range(length):
+            for column in range(length):
+                if (causal and column > row) or (window and abs(row - column) >= window):
+                    weights[:, row, column] = -torch.inf
+        expected = weights.softmax(-1) @ value[0].repeat_interleave(2, 0)[:, places]
+        torch.testing.assert_close(found[0, places], expected.transpose(0, 1))
+        start += length
+
+
+def test_what_cannot_be_packed_is_padded_and_the_record_says_so(tiny_models):
+    for kind, expected in (("dense", "packed"), ("modernbert", "packed"), ("gtr", "padded")):
+        encoder = opened(DenseEncoder, tiny_models[kind], {"similarity": "cosine"}, "float32", ONE_BATCH)
+        assert encoder.facts()["batches"] == expected
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {}, "float32", ONE_BATCH)
+    assert scorer.facts()["batches"] == "packed"
 
 
 Encode = Callable[[list[str]], list[np.ndarray]]

@@ -244,6 +244,26 @@ def test_metrics_equal_trec_eval(case: Case) -> None:
     assert_equal(got, trec_values(case.qrels, case.run), list(case.qrels))
 
 
+def test_metrics_equal_ranx(case: Case) -> None:
+    """ranx gets numbers for ids, which it has compiled before, and ranks for scores, so that it breaks no ties."""
+    import ranx
+    from numba.typed import List
+
+    names = {"ndcg": "ndcg", "ndcg_burges": "ndcg_burges", "recall": "recall", "mrr": "mrr", "map": "map"}
+    names |= {"p": "precision", "success": "hit_rate"}
+    judged, retrieved = List(), List()
+    for query, grades in case.qrels.items():
+        ids = case.read[query].ids if query in case.read else []
+        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
+        best = sorted(((number[d], max(grade, 0)) for d, grade in grades.items()), key=lambda pair: -pair[1])
+        judged.append(np.array(best, np.float64))
+        retrieved.append(np.array([(number[d], -rank) for rank, d in enumerate(ids)], np.float64).reshape(-1, 2))
+    wanted = {f"{name}@{k}": f"{theirs}@{k}" for name, theirs in names.items() for k in (1, 10, 100)}
+    found = ranx.evaluate(judged, retrieved, sorted(wanted.values()), return_mean=False)
+    got = beirgrid_values(case.qrels, case.read, list(wanted))
+    assert_equal(got, {name: found[theirs].tolist() for name, theirs in wanted.items()}, list(case.qrels))
+
+
 def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> None:
     got = beirgrid_values(case.qrels, case.read, OWN_METRICS)
     assert_equal(got, slow_values(case.qrels, case.run), list(case.qrels))

@@ -6,52 +6,27 @@ import itertools
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
+import finished
 import numpy as np
 import pandas as pd
 import pytest
 
 from beirgrid.__main__ import main
 from beirgrid.core import provenance
-from beirgrid.data import runs
-
-QUERIES = [f"q{i}" for i in range(12)]
-METRICS = ["ndcg@10", "recall@5"]
-
-
-def _cell(folder: Path, system: str, dataset: str, rankings: dict[str, list[str]], **settings: Any) -> None:
-    """Write the run of a system with its record, and evaluate it."""
-    results = folder / "results"
-    run, record = results / f"runs/{system}/{dataset}.run.gz", results / f"runs/{system}/{dataset}.json"
-    with provenance.record("retrieve", record, settings, [run]) as facts:
-        ranked = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in rankings.items()}
-        runs.write(run, ranked, system)
-        facts["precision"] = settings["precision"]
-    scores, per_query = (results / f"metrics/{system}/{dataset}{end}" for end in (".json", ".per-query.parquet"))
-    names = ["--system", system, "--dataset", dataset, "--metrics", *METRICS]
-    written = ["--output", str(scores), "--per-query", str(per_query)]
-    assert main(["evaluate", "--run", str(run), "--qrels", str(folder / "qrels"), *names, *written]) == 0
-
-
-def _rankings(seed: int, better: int = 0) -> dict[str, list[str]]:
-    """Return ten documents per query; in the first ``better`` queries the relevant documents come first."""
-    numbers = np.random.default_rng(seed)
-    shuffled = {query: [f"d{i}" for i in numbers.permutation(10)] for query in QUERIES}
-    return shuffled | {query: [f"d{i}" for i in range(10)] for query in QUERIES[:better]}
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two folders, a and b: b's system s is better on x, and was computed in another precision."""
     folder = tmp_path_factory.mktemp("work")
-    qrels = "".join(f"{query} 0 d{i} {3 - i}\n" for query in QUERIES for i in range(3))
     for name, better, precision in (("a", 0, "float32"), ("b", 9, "bfloat16")):
-        (folder / name).mkdir()
-        (folder / name / "qrels").write_text(qrels)
-        _cell(folder / name, "base", "x", _rankings(1), precision="float32", path=f"/somewhere/{name}")
-        _cell(folder / name, "s", "x", _rankings(2, better), precision=precision, depth=10)
-        _cell(folder / name, "s", "y", _rankings(3), precision=precision, depth=10)
+        with finished.at(folder / name):
+            finished.collection(Path(), "x")
+            finished.collection(Path(), "y")
+            finished.searched("base", "x", finished.rankings(1), "float32", path=f"/somewhere/{name}")
+            finished.searched("s", "x", finished.rankings(2, better), precision, depth=10)
+            finished.searched("s", "y", finished.rankings(3), precision, depth=10)
     return folder
 
 
@@ -108,11 +83,8 @@ def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
 def test_what_else_differs_is_told(work, tmp_path, capsys):
     _compare(work / "a", work / "b", "--output", tmp_path / "c.json")
     found = json.loads((tmp_path / "c.json").read_text())["conditions"]
-    of_runs = [
-        {"step": "retrieve", "condition": condition, "a": "float32", "b": "bfloat16", "cells": 2}
-        for condition in ("precision", "settings.precision")
-    ]
-    assert found == of_runs  # a path is no condition
+    # A path is no condition.
+    assert found == [{"step": "retrieve", "condition": "precision", "a": "float32", "b": "bfloat16", "cells": 2}]
     said = capsys.readouterr().out
     assert "float32  bfloat16" in said
     assert "Values that are the same within 0: 4 of 6" in said

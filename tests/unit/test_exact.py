@@ -82,9 +82,10 @@ def test_the_first_pass_is_off_by_no_more_than_its_bound(dimension, low):
         scale = np.float32(2.0) ** (power + rng.integers(-3, 3, (500, 1)).astype(np.float32))
         documents = torch.from_numpy(rng.standard_normal((500, dimension), np.float32) * scale)
         queries = torch.from_numpy(rng.standard_normal((20, dimension), np.float32) * scale[:20] + 2.0**power)
-        top = exact.Top(queries, 5, low)
-        products, error = top._products(exact._block(documents, 0, 0, low))
-        true = queries.double() @ documents.T.double()
+        shift = exact._shift(documents)
+        top = exact.Top(queries, shift, 5, low)
+        products, error = top._products(exact._block(documents, 0, 0, shift, low))
+        true = queries.double() @ (documents.double() - shift.double()).T
         bound = error[:, None] + (2**-8 if low == torch.bfloat16 else 0) * products.double().abs()
         assert ((products.double() - true).abs() <= bound).all()
         assert error.isfinite().all()
@@ -99,17 +100,32 @@ def test_the_first_pass_excludes_nearly_all_of_ordinary_vectors():
     assert 10 * 30 <= counts["float64"] < 50 * 30
 
 
+def test_vectors_that_point_the_same_way_are_told_apart_in_bfloat16():
+    rng = np.random.default_rng(0)
+    documents, queries = (1 + rng.standard_normal((n, 64)) / 100 for n in (20_000, 30))
+    counts = exact.search([torch.tensor(documents).float()], torch.tensor(queries).float(), 10, torch.bfloat16)[2]
+    assert counts["float32"] == 0
+    assert counts["float64"] < 20_000
+
+
 def test_what_bfloat16_cannot_tell_apart_is_multiplied_in_float32():
     rng = np.random.default_rng(0)
-    documents = torch.from_numpy(1 + rng.standard_normal((20_000, 64), np.float32) / 1000)
+    sides = np.where(np.arange(20_000) % 2, 1, -1).astype(np.float32)[:, None]  # so that the mean is of no use
+    documents = torch.from_numpy(sides + rng.standard_normal((20_000, 64), np.float32) / 1000)
     queries = torch.from_numpy(rng.standard_normal((30, 64), np.float32))
     scores, rows, counts = exact.search([documents], queries, 10, torch.bfloat16)
-    assert counts["bfloat16"] == 2 * exact.BLOCK * 30
-    assert counts["float32"] == (20_000 - exact.BLOCK) * 30
-    assert counts["float64"] < 1.1 * exact.BLOCK * 30
+    assert counts["bfloat16"] <= 4 * exact.BLOCK * 30
+    assert counts["float32"] >= (20_000 - 3 * exact.BLOCK) * 30
+    assert counts["float64"] < 2 * exact.BLOCK * 30
     best, order = _expected(documents.numpy(), queries.numpy(), 10)
     assert (rows.numpy() == order).all()
     np.testing.assert_allclose(scores, best, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("documents", "queries", "shape"), [(0, 3, (3, 0)), (7, 0, (0, 5))])
+def test_without_documents_or_queries_nothing_is_found(documents, queries, shape):
+    scores, rows = flat.search_exact(np.ones((documents, 8), np.float32), np.ones((queries, 8), np.float32), 5)
+    assert scores.shape == rows.shape == shape
 
 
 @pytest.mark.parametrize("compute", [exact.scores_in_torch, exact.scores_compiled])

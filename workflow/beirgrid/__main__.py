@@ -48,8 +48,13 @@ _COMMANDS = {
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
     "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
-    "report": ("tools.refresh:report", "make the tables and the page of a grid from what is done so far"),
+    "report": ("tools.refresh:report", "make the tables and the page of a grid from the cells that are done"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
+    "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
+    "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
+    "export mteb": ("exchange.mteb:export_mteb", "write scores as JSON in the form of MTEB"),
+    "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
+    "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
     "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
     "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
@@ -60,6 +65,7 @@ _GROUPS = {
     "fetch": "fetch a corpus, a dataset, a model's checkpoint or a run, and check it",
     "index": "index a corpus for BM25, or one shard of vectors",
     "retrieve": "retrieve the top documents per query",
+    "export": "write the results of a grid in a format of others",
 }
 
 

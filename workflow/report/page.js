@@ -1,7 +1,6 @@
 // The tables stand in the page; DataTables lets readers sort, search, copy and save them.
 const one = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-const data = JSON.parse(one("#data").textContent);
 const chosen = (id) => one(`#${id}`)?.value ?? "";
 
 /** Append an element with a text to a parent and return it. Texts never become markup. */
@@ -12,15 +11,15 @@ function add(parent, tag, text = "", attributes = {}) {
   return element;
 }
 
-/** Import a module that the page holds, compressed by gzip, in base64. */
-async function unpack(selector) {
+/** Return what the page holds, compressed by gzip, in base64. */
+function unpack(selector) {
   const bytes = Uint8Array.from(atob(one(selector).textContent), (character) => character.charCodeAt(0));
-  const source = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const script = new Blob([await new Response(source).arrayBuffer()], { type: "text/javascript" });
-  return import(URL.createObjectURL(script));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
-const { default: DataTable } = await unpack("#library");
+const data = await unpack("#data").json();
+const library = new Blob([await unpack("#library").arrayBuffer()], { type: "text/javascript" });
+const { default: DataTable } = await import(URL.createObjectURL(library));
 
 // Every table --------------------------------------------------------------------------------------------------------
 
@@ -220,6 +219,7 @@ function open(cell) {
     add(list, "dd", text);
   }
   showVerdicts(one(".cell-verdicts", dialog), verdicts.get(JSON.stringify([system, key, chosen("metric")])) ?? []);
+  showQueries(one(".cell-queries", dialog), system, key);
   showSteps(one(".cell-steps", dialog), about?.steps ?? []);
   dialog.showModal();
   dialog.scrollTop = 0;
@@ -234,6 +234,16 @@ function showVerdicts(place, rows) {
   table.append(one("#verdicts-table thead").cloneNode(true), document.createElement("tbody"));
   for (const row of rows) table.tBodies[0].append(row.cloneNode(true));
   for (const row of table.rows) for (let n = 0; n < 5; n += 1) row.cells[0].remove();
+}
+
+/** Show the queries that tell most about a cell. */
+function showQueries(place, system, dataset) {
+  const own = all("#queries .query").filter(({ dataset: of }) =>
+    of.dataset === dataset && [of.first, of.second].includes(system));
+  place.replaceChildren();
+  if (!own.length) return;
+  add(place, "h3", "Queries");
+  place.append(...own.map((query) => query.cloneNode(true)));
 }
 
 /** Show how a cell was made. */
@@ -286,6 +296,6 @@ const near = new IntersectionObserver((entries) => {
     }
   }
 }, { rootMargin: "100%" });
-all("table:not(.grid)").forEach((table) => near.observe(table));
+all("table[id]").forEach((table) => near.observe(table));
 document.documentElement.dataset.ready = "";
 performance.mark("ready");

@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 import shlex
+import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ STAGE_VERSIONS = {
     "score": 2,
     "rerank": 1,
     "fuse": 1,
-    "evaluate": 1,
+    "evaluate": 2,
     "aggregate": 3,
     "report": 4,
     "analyse": 1,
@@ -67,8 +68,8 @@ _PACKAGES = {
     "retrieve": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
     "score": ("torch", "transformers", "sentence-transformers"),
     "fuse": ("ranx",),
-    "evaluate": ("ranx",),
-    "analyse": ("ranx", "networkx", "matplotlib"),
+    "evaluate": ("pytrec-eval-terrier",),
+    "analyse": ("pytrec-eval-terrier", "networkx", "matplotlib"),
 }
 
 
@@ -218,6 +219,20 @@ def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
         raise DataError(f"{path} is damaged: it has {size:,} bytes, {record} says {facts['bytes']:,}. {files.REMEDY}")
     if "sha256" in facts and files.sha256(path) != facts["sha256"]:
         raise DataError(f"{path} is damaged: its SHA-256 is not the one in {record}. {files.REMEDY}")
+
+
+def state_folder(stage: str, output: Path, inputs: dict[str, Any]) -> Path:
+    """Return the folder beside an artifact that keeps the state of just this computation for another attempt.
+
+    Its name follows from the stage's version and from ``inputs``, all that decides the artifact. Folders of other
+    computations of the artifact are deleted.
+    """
+    folder = output.parent / f".{output.name}-state-{digest({'version': STAGE_VERSIONS[stage], **inputs})}"
+    for other in output.parent.glob(f".{output.name}-state-*"):
+        if other != folder:
+            shutil.rmtree(other)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def digest(params: dict[str, Any]) -> str:

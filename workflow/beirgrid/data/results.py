@@ -6,17 +6,16 @@ files asks for no more keys than it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..core import files, paths, provenance
 from ..core.errors import DataError
 
 # The summary of a grid, in its folder under the results.
-SUMMARY = "grid.json"
-_GRIDS = f"grids/*/{SUMMARY}"
+SUMMARY = Path(paths.GRID_SUMMARY).name
+_GRIDS = paths.GRID_SUMMARY.format(grid="*").removeprefix("results/")
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class Result:
         run: the ranked documents.
         records: records of the steps before the evaluation. Without a grid's summary these are only those of corpus,
             dataset and run.
+        language: language of the corpus, an ISO 639-1 code; empty without a grid's summary.
     """
 
     system: str
@@ -39,6 +39,7 @@ class Result:
     per_query: Path
     run: Path
     records: tuple[Path, ...]
+    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,42 +57,56 @@ class Results:
     cells: dict[tuple[str, str], Result]
 
 
-def find(place: str | Path) -> Results:
+def find(place: str | Path, grid: str = "") -> Results:
     """Find the results at a place.
 
     Args:
         place: the folder in which grids ran, its results folder, the folder of one grid (``results/grids/{name}``), or
             that grid's ``grid.json``.
+        grid: name of the grid to find in the folder; empty for all that the folder has.
 
     Raises:
-        DataError: there are no results, or the summary of a grid is damaged.
+        DataError: there are no results, or the summary of a grid is missing or damaged.
     """
     place = Path(place)
+    if grid:
+        place = _grid(place, grid)
     summary = place if place.name == SUMMARY else place / SUMMARY
     if summary.is_file():
         folder = summary.parent.parent.parent
-        named = {(cell["system"], cell["dataset"]): cell["records"] for cell in _cells(summary)}
-        return Results(folder, summary, {key: _result(folder, *key, records) for key, records in named.items()})
+        return Results(folder, summary, {(cell.system, cell.dataset): cell for cell in _cells(summary, folder)})
     folder = place / "results" if (place / "results/metrics").is_dir() else place
     if not (folder / "metrics").is_dir():
         raise DataError(f"{place} has no results: there is no {place / 'results' / 'metrics'} and no {summary}")
-    named = {}
-    for other in sorted(folder.glob(_GRIDS)):
-        named.update({(cell["system"], cell["dataset"]): cell["records"] for cell in _cells(other)})
+    named = [cell for other in sorted(folder.glob(_GRIDS)) for cell in _cells(other, folder)]
+    known = {(cell.system, cell.dataset): cell for cell in named}
     keys = [(path.parent.name, path.name.removesuffix(".json")) for path in sorted(folder.glob("metrics/*/*.json"))]
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
-    return Results(folder, None, {key: _result(folder, *key, named.get(key)) for key in keys})
+    return Results(folder, None, {key: known.get(key) or _result(folder, *key) for key in keys})
 
 
-def _cells(summary: Path) -> Iterator[dict[str, Any]]:
-    """Yield the cells of a summary, each with its system, its dataset and its records."""
+def _grid(place: Path, name: str) -> Path:
+    """Return the summary of a grid."""
+    summaries = [*place.glob(f"results/{_GRIDS}"), *place.glob(_GRIDS)]
+    found = {path.parent.name: path for path in sorted(summaries)}
+    if name not in found:
+        raise DataError(f"{place} has no grid {name!r} (it has {', '.join(found) or 'none'})")
+    return found[name]
+
+
+def _cells(summary: Path, folder: Path) -> Iterator[Result]:
+    """Yield the cells of a summary."""
     with files.reading(summary):
-        for cell in files.read_json(summary).get("cells", ()):
-            yield {"system": cell["system"], "dataset": cell["dataset"], "records": cell.get("records", ())}
+        content = files.read_json(summary)
+        for cell in content.get("cells", ()):
+            language = content.get("datasets", {}).get(cell["dataset"], {}).get("language", "en")
+            yield _result(folder, cell["system"], cell["dataset"], cell.get("records", ()), language)
 
 
-def _result(folder: Path, system: str, dataset: str, records: tuple[str, ...] | None) -> Result:
+def _result(
+    folder: Path, system: str, dataset: str, records: Sequence[str] | None = None, language: str = ""
+) -> Result:
     """Return the files of a cell; records are named as in the working directory of their grid."""
 
     def place(pattern: str, **names: str) -> Path:
@@ -105,7 +120,7 @@ def _result(folder: Path, system: str, dataset: str, records: tuple[str, ...] | 
     else:
         found = [folder / Path(record).relative_to("results") for record in records]
     scores, per_query, run = (place(pattern, **cell) for pattern in (paths.METRICS, paths.PER_QUERY, paths.RUN))
-    return Result(system, dataset, scores, per_query, run, tuple(found))
+    return Result(system, dataset, scores, per_query, run, tuple(found), language)
 
 
 def _corpus(record: Path) -> str:

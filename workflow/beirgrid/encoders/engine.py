@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 WINDOW = 2048
 # Texts tokenized at a time: a tokenizer keeps what it cuts off, some 70 bytes a token.
 TOKENIZED = 256
+# What PyTorch and oneDNN say on a CPU where memory is not enough.
+_NO_MEMORY = ("can't allocate memory", "could not create a primitive", "could not create a memory object")
 ItemT = TypeVar("ItemT")
 FoundT = TypeVar("FoundT")
 # Inputs of a batch to results, on the device: the first dimension of each is the batch.
@@ -263,10 +265,10 @@ def _counted(batches: list[Batch[FoundT]], progress: Progress | None) -> list[Ba
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is not enough; PyTorch's on a CPU is a plain RuntimeError."""
+    """Whether an error says that memory is not enough; on a CPU it is a plain RuntimeError, of PyTorch or oneDNN."""
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(part in str(error) for part in _NO_MEMORY)
 
 
 def _threads() -> int:

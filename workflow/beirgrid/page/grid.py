@@ -56,6 +56,11 @@ class GridCell(NamedTuple):
     best: bool
     among_best: bool
 
+    @property
+    def marks(self) -> str:
+        """Signs behind the value: a circle for a system that is not distinguishable from the best, and the verdict."""
+        return ("°" if self.among_best and not self.best else "") + MARKS.get(self.verdict, "")
+
 
 class MetricTable(NamedTuple):
     """The table of one metric: ``rows`` has a system and its cells, in the order of the columns."""

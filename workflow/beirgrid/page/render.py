@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import importlib.metadata
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from ..core import files, paths
+from ..core import paths
 from ..core.version import __version__
 from ..data import tables as data_tables
 from ..data.answers import Answers
 from ..data.summary import GridSummary
+from . import analyses, sections, steps, texts
 from . import grid as grids
-from . import sections, steps, texts
 
 TEMPLATES = Path(__file__).parents[2] / "report"
 # The library of the page's tables, in the package that ships it: DataTables with its buttons, MIT licence.
@@ -30,7 +31,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
 
     Args:
         grid: the grid's summary. It names the records, which are read where they exist; the figures of the grid's
-            folder, too.
+            folder, too, and what was analysed.
         answers: the tables of the grid.
     """
     environment = jinja2.Environment(
@@ -56,7 +57,6 @@ def render(grid: GridSummary, answers: Answers) -> str:
         tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),
         domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),
         tables=grids.tables(grid, answers),
-        marks=grids.MARKS,
         counts=grids.counts(grid, answers),
         failures=grids.failures(answers),
         precision=data_tables.precision_note(answers.scores, grid),
@@ -65,24 +65,28 @@ def render(grid: GridSummary, answers: Answers) -> str:
         baseline=baseline,
         across=across,
         pair=pair,
-        all_pairs=whole,
         verdicts=sections.verdicts(answers),
         verdict_counts=sections.verdict_counts(answers),
         costs=sections.costs(answers),
         datasets=sections.datasets(grid, answers),
         steps=found.steps,
-        figures=_figures(Path(paths.GRID_FOLDER.format(grid=grid.name)) / "figures"),
-        data={
-            "systems": list(grid.systems),
-            "datasets": list(grid.rows),
-            "families": grid.families,
-            "cells": _cells(grid, answers, found),
-            "tables": {table.name: table._asdict() for table in by_metric},
-            "pairs": pairs,
-        },
+        analyses=analyses.read(Path(paths.GRID_FOLDER.format(grid=grid.name))),
+        all_pairs=whole,
+        data=_packed(
+            json.dumps(
+                {
+                    "systems": list(grid.systems),
+                    "datasets": list(grid.rows),
+                    "families": grid.families,
+                    "cells": _cells(grid, answers, found),
+                    "tables": {table.name: table._asdict() for table in by_metric},
+                    "pairs": pairs,
+                }
+            ).encode()
+        ),
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704, a file of the package
         script=Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),  # noqa: S704
-        library=_library(),
+        library=_packed(_library()),
         library_version=importlib.metadata.version(LIBRARY_PACKAGE),
     )
 
@@ -92,10 +96,13 @@ def breakable(name: str) -> Markup:
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[-_+@.])", name))
 
 
-def _library() -> str:
-    """Return the library, compressed by gzip, in base64: a third of its size, and no text that ends a script."""
-    path = Path(str(importlib.metadata.distribution(LIBRARY_PACKAGE).locate_file(LIBRARY)))
-    return base64.b64encode(gzip.compress(path.read_bytes(), mtime=0)).decode("ascii")
+def _packed(content: bytes) -> str:
+    """Return what the page's script unpacks: compressed by gzip, in base64, in which no text ends an element."""
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
+
+
+def _library() -> bytes:
+    return Path(str(importlib.metadata.distribution(LIBRARY_PACKAGE).locate_file(LIBRARY))).read_bytes()
 
 
 def _cells(grid: GridSummary, answers: Answers, found: steps.Steps) -> dict[str, dict[str, Any]]:
@@ -120,13 +127,3 @@ def _cost(of_cell: list[steps.Step]) -> str:
         return ""
     seconds, memory = sum(step.seconds for step in of_cell), max(step.peak_memory_mb for step in of_cell)
     return f"{seconds:.1f} s in all steps, those that cells share included; at most {memory:.0f} MB of memory"
-
-
-def _figures(folder: Path) -> list[dict[str, str]]:
-    """Return the figures of a folder in the order of ``captions.json``; as images, in which no script runs."""
-    captions = folder / "captions.json"
-    return [
-        {"name": name, "caption": caption, "image": base64.b64encode(image.read_bytes()).decode("ascii")}
-        for name, caption in (files.read_json(captions) if captions.is_file() else {}).items()
-        if (image := folder / f"{name}.svg").is_file()
-    ]

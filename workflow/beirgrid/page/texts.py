@@ -19,8 +19,8 @@ def value(number: float) -> str:
 
 
 def difference(number: float) -> str:
-    """Return a difference with its sign and four decimals, or an empty string."""
-    return "" if pd.isna(number) else f"{number:+.4f}"
+    """Return a difference with its sign and four decimals, or an empty string. What rounds to zero is +0.0000."""
+    return "" if pd.isna(number) else f"{round(number, 4) + 0.0:+.4f}"
 
 
 def interval(low: float, high: float) -> str:

@@ -3,21 +3,23 @@
 A first pass multiplies queries and documents in bfloat16, where the hardware does that natively. A bound of its error
 proves that most documents are not among the best. The scores of the rest are computed in float64.
 
-The bound. Let x be a document and q a query in float32, x' and q' the same rounded to the format of the first pass, and
-D the dimension. Then q·x - q'·x' = q·(x - x') + (q - q')·x'. By the inequality of Cauchy and Schwarz,
+The bound. Let q be a query and c any vector in float32, x a document less c, q' and x' the same rounded to the format
+of the first pass, and D the dimension. The first pass ranks by q·x, since q·c is the same for all documents. Taking the
+mean for c makes x short where all vectors point the same way, as those of many models do. Then
+q·x - q'·x' = q·(x - x') + (q - q')·x'. By the inequality of Cauchy and Schwarz,
 
     |q·x - q'·x'| <= |q| |x - x'| + |q - q'| |x'|.
 
 Nothing is assumed about how x' is rounded: x - x' is exact in float32, and its length is measured. The hardware adds
 up products in float32, in an order of its own. Each of the D additions is off by at most 2^-22 |q'| |x'|: the unit
-roundoff is 2^-24, and tensor cores, which cut numbers off after aligning them, lose less than four times as much. A
-product, a sum or a component below 2^-126 may be taken for 0. If the sum is then rounded to bfloat16, which has 8
-significant bits, it changes by at most 2^-8 of what it becomes. The lengths of vectors are computed in float32, and
-raised by what rounding and underflow can have taken from them. Where a length or a product may overflow, the bound is
-infinite: the first pass excludes nothing, and all scores are computed in float64.
+roundoff is 2^-24, and tensor cores, which cut numbers off after aligning them, lose less than four times as much.
+Subtracting c costs 2^-24 |q| |x|. A product, a sum or a component below 2^-126 may be taken for 0. If the sum is then
+rounded to bfloat16, which has 8 significant bits, it changes by at most 2^-8 of what it becomes. The lengths of vectors
+are computed in float32, and raised by what rounding and underflow can have taken from them. Where a length or a product
+may overflow, the bound is infinite: the first pass excludes nothing, and all scores are computed in float64.
 
-A score in float64 is a sum of exact products. It is rounded by at most D 2^-53 |q| |x|, which is far below the
-2^-22 |q| |x| that the bound has to spare.
+A score in float64 is a sum of exact products. It and q·c are rounded by at most D 2^-53 times the lengths of their
+vectors, for which the bound has D 2^-48.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ BLOCK, QUERIES = 4096, 1024
 _PAIRS = 2048
 # A sum in the first pass is off by at most so much of |q| |x|, for each dimension and for a few operations beside.
 _ADDITION, _BESIDE = 2.0**-22, 16
+# A score in float64 is off by at most so much, likewise, and more than enough.
+_DOUBLE = 2.0**-48
 # The smallest normal number of float32 and of bfloat16; numbers below it may be taken for 0.
 _TINY = 2.0**-126
 # Vectors whose product may pass this are not multiplied in float32.
@@ -60,21 +64,19 @@ class Block(NamedTuple):
         shard: float32 [documents, dimension], all documents of the shard.
         offset: the row of the shard's first document in the corpus.
         start: the block's first row of the shard.
-        low: [documents of the block, dimension], rounded to the format of the first pass.
-        length: float64 scalar, no document of the block is longer.
-        lost: float64 scalar, no document of the block lost a longer vector when it was rounded.
+        shifted: float32 [documents of the block, dimension], less the shift.
+        low: the same, rounded to the format of the first pass.
+        length: float64 scalar, no row of ``shifted`` is longer.
+        lost: float64 scalar, no row lost a longer vector when it was rounded.
     """
 
     shard: torch.Tensor
     offset: int
     start: int
+    shifted: torch.Tensor
     low: torch.Tensor
     length: torch.Tensor
     lost: torch.Tensor
-
-    def full(self) -> torch.Tensor:
-        """Return the documents in float32."""
-        return self.shard[self.start : self.start + len(self.low)]
 
 
 def search(
@@ -95,11 +97,14 @@ def search(
     Raises:
         DataError: a vector has a component that is not finite.
     """
-    tops = [Top(part, depth, low) for part in torch.split(queries, QUERIES)]
+    tops: list[Top] = []
     documents = 0
     with _full_sums():
         for shard in shards:
-            _search_shard(shard, documents, tops, low)
+            if not tops:
+                shift = _shift(shard)
+                tops = [Top(part, shift, depth, low) for part in torch.split(queries, QUERIES)]
+            _search_shard(shard, documents, shift, tops, low)
             documents += len(shard)
             del shard  # it may be unmapped before the next one is mapped
     scores, rows = (torch.cat([getattr(top, name) for top in tops])[:, :documents] for name in ("scores", "rows"))
@@ -120,19 +125,24 @@ def _full_sums() -> Iterator[None]:
         matmul.allow_bf16_reduced_precision_reduction = before[1]
 
 
-def _search_shard(shard: torch.Tensor, offset: int, tops: list[Top], low: torch.dtype) -> None:
+def _shift(shard: torch.Tensor) -> torch.Tensor:
+    """Return a vector, float32 [dimension], that is near many documents; 0 where it would overflow."""
+    return shard[:BLOCK].mean(0).nan_to_num(0, 0, 0)
+
+
+def _search_shard(shard: torch.Tensor, offset: int, shift: torch.Tensor, tops: list[Top], low: torch.dtype) -> None:
     for start in range(0, len(shard), BLOCK):
-        block = _block(shard, offset, start, low)
+        block = _block(shard, offset, start, shift, low)
         for top in tops:
             top.add(block)
     for top in tops:
         top.settle(shard, offset)
 
 
-def _block(shard: torch.Tensor, offset: int, start: int, low: torch.dtype) -> Block:
-    vectors = shard[start : start + BLOCK]
-    rounded, length, lost = _rounded(vectors, low)
-    return Block(shard, offset, start, rounded, length.amax(), lost.amax())
+def _block(shard: torch.Tensor, offset: int, start: int, shift: torch.Tensor, low: torch.dtype) -> Block:
+    shifted = shard[start : start + BLOCK] - shift
+    rounded, length, lost = _rounded(shifted, low)
+    return Block(shard, offset, start, shifted, rounded, length.amax(), lost.amax())
 
 
 def _rounded(vectors: torch.Tensor, low: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -154,13 +164,16 @@ class Top:
     Candidates wait, with their scores in the first pass, until a shard has been searched or there is no room for more.
     """
 
-    def __init__(self, queries: torch.Tensor, depth: int, low: torch.dtype) -> None:
+    def __init__(self, queries: torch.Tensor, shift: torch.Tensor, depth: int, low: torch.dtype) -> None:
         number, device = len(queries), queries.device
-        self.queries, self.doubled = queries, queries.double()
+        self.queries = queries
         self.low, self.length, self.lost = _rounded(queries, low)
+        # What all scores of a query have in common. Floors and what waits are without it.
+        self.common = queries.double() @ shift.double()
+        self.shift_length = _lengths(shift[None])
         self.scores = torch.full((number, depth), -math.inf, dtype=torch.float64, device=device)
         self.rows = torch.full((number, depth), -1, device=device)
-        # What the best score number ``depth`` is at least.
+        # What the best score number ``depth`` is at least, less what scores have in common.
         self.floor = torch.full((number,), -math.inf, device=device)
         self.capacity = max(BLOCK, 4 * depth)
         self.waiting = torch.zeros((number, self.capacity), device=device)
@@ -202,12 +215,13 @@ class Top:
     def _products(self, block: Block) -> tuple[torch.Tensor, torch.Tensor]:
         """Return products [queries, documents], and float64 [queries] what they are off by beside their rounding."""
         precise = self.low.dtype == torch.float32
-        documents, lost = (block.full(), torch.zeros_like(block.lost)) if precise else (block.low, block.lost)
+        documents, lost = (block.shifted, torch.zeros_like(block.lost)) if precise else (block.low, block.lost)
         products = self.low @ documents.T
         self.counts[str(products.dtype).removeprefix("torch.")] += products.numel()
         dimension, length = self.queries.shape[1], block.length
         error = self.length * lost + self.lost * (length + lost)
         error += (dimension + _BESIDE) * _ADDITION * (self.length + self.lost) * (length + lost)
+        error += dimension * _DOUBLE * self.length * (length + self.shift_length)
         error += 2 * dimension * _TINY * (1 + self.length + length)
         error *= _MARGIN
         wild = ~(error.isfinite() & (self.length * length < _HUGE))
@@ -226,7 +240,7 @@ class Top:
         passed = torch.nn.functional.pad(passed, (0, -passed.shape[1] % 8))
         # Few pass: eight at a time are looked at as one integer.
         query, word = passed.view(torch.int64).nonzero(as_tuple=True)
-        place, byte = passed.view(len(passed), -1, 8)[query, word].nonzero(as_tuple=True)
+        place, byte = passed.view(len(passed), passed.shape[1] // 8, 8)[query, word].nonzero(as_tuple=True)
         return query[place], word[place] * 8 + byte
 
     def _overflows(self, query: torch.Tensor) -> torch.Tensor:
@@ -246,7 +260,7 @@ class Top:
         spread = _ROUNDING[torch.bfloat16] * self.waiting.abs() + self.error.float()[:, None]
         waits = torch.arange(self.capacity, device=self.count.device) < self.count[:, None]
         lower = torch.where(waits, self.waiting - spread, -math.inf)
-        known = torch.cat([_at_least(self.scores), lower], dim=1)
+        known = torch.cat([_at_least(self.scores - self.common[:, None]), lower], dim=1)
         depth = self.scores.shape[1]
         self.floor = torch.maximum(self.floor, known.topk(depth, sorted=False).values.amin(1))
         kept = (waits & (self.waiting + spread >= self.floor[:, None])).nonzero(as_tuple=True)
@@ -257,9 +271,9 @@ class Top:
     def _settle(self, chosen: torch.Tensor, shard: torch.Tensor, offset: int) -> None:
         """Compute the scores of all documents that wait for the chosen queries, int64 [chosen], and keep the best."""
         count = self.count[chosen]
-        query, place = (torch.arange(int(count.max()), device=count.device) < count[:, None]).nonzero(as_tuple=True)
+        shape = (len(chosen), max(count.tolist(), default=0))
+        query, place = (torch.arange(shape[1], device=count.device) < count[:, None]).nonzero(as_tuple=True)
         columns = self.columns[chosen[query], place].long()
-        shape = (len(chosen), int(count.max()))
         scores = torch.full(shape, -math.inf, dtype=torch.float64, device=count.device)
         scores[query, place] = self._scores(chosen[query], shard, columns)
         rows = torch.full(shape, -1, device=count.device)
@@ -269,7 +283,7 @@ class Top:
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, : self.scores.shape[1]]
         self.scores[chosen] = scores.gather(1, order)
         self.rows[chosen] = torch.cat([self.rows[chosen], rows], dim=1).gather(1, order)
-        self.floor[chosen] = torch.maximum(self.floor[chosen], _at_least(self.scores[chosen, -1]))
+        self.floor[chosen] = torch.maximum(self.floor[chosen], _at_least(self.scores[chosen, -1] - self.common[chosen]))
         self.count[chosen] = 0
         self.error[chosen] = 0
 

@@ -83,7 +83,7 @@ def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tupl
     """
     import torch
 
-    return _search([_tensor(documents)], queries, min(depth, len(documents)), torch.device("cpu"))
+    return _search([_tensor(documents)], queries, min(depth, max(1, len(documents))), torch.device("cpu"))
 
 
 def _search(

@@ -1,4 +1,4 @@
-"""Stage analyse: the analyses of the BEIR paper, out of a grid's own runs."""
+"""Stage analyse: the analyses of the BEIR paper, from the runs of a grid."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def analyse(
     output: Annotated[Path, "folder of the grid, which has its tables"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Make the analyses of the BEIR paper out of a grid's own runs.
+    """Make the analyses of the BEIR paper from the runs of a grid.
 
     A cell that is not done is left out, with a warning.
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SAME, DIFFERENT = 0, 1
 _PLACES = """\
 A and B are PLACE, PLACE:SYSTEM or :SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
-grid (results/grids/NAME) or that grid's grid.json; without it, it is the working directory. If only one of A and B
-names a system, the other has the same one; without any, all systems that both have are compared.
+grid (results/grids/NAME), or the grid.json of that grid. Without PLACE, it is the working directory. If only A or B
+names a system, the other side has the same system. If neither names one, all systems that both have are compared.
 
 exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B only;
 2 something cannot be compared."""
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _PLACES
     parser.add_argument("a", metavar="A", help="the reference")
-    parser.add_argument("b", metavar="B", help="what is held against it")
+    parser.add_argument("b", metavar="B", help="what is compared with A")
     parser.add_argument("--metrics", nargs="+", default=[], help="metrics, name@k (default: all that both have)")
     parser.add_argument("--datasets", nargs="+", default=[], help="datasets (default: all)")
     parser.add_argument("--baseline", default="", help="system in A and in B for effect ratios")

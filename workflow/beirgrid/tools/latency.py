@@ -50,7 +50,7 @@ def latency(
     dataset: Annotated[str, "dataset whose queries are searched"],
     systems: Annotated[tuple[str, ...], "systems to measure; without it, all of the grid"] = (),
     queries: Annotated[int, "queries to measure"] = 100,
-    warm_up: Annotated[int, "queries to run before these"] = 20,
+    warm_up: Annotated[int, "queries to run first, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
     output: Annotated[Path, "table to write, latency.csv; values of other hardware, datasets and systems stay"],
 ) -> None:
@@ -64,7 +64,7 @@ def latency(
         dataset: dataset whose queries are searched.
         systems: systems to measure; all of the grid, if none is named. Fused systems are left out.
         queries: queries to measure, the first of the dataset.
-        warm_up: queries to run before these, which are not counted.
+        warm_up: queries to run first, which are not counted.
         device: where models run.
         output: table to write. It has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top
             10, 50, 100 and 200. ``documents`` is the mean number of documents that a query found, or had reranked;

@@ -1,4 +1,4 @@
-"""Compiles numba's functions at set-up, so that no job spends half a minute on them.
+"""Compile numba's functions at set-up, so that no job spends half a minute on them.
 
 numba compiles the functions of ranx, the search of impact postings and exact scores on first use. It keeps the compiled
 functions beside their files.
@@ -13,10 +13,8 @@ from typing import get_args
 import numpy as np
 import scipy.sparse
 
-from ..config.metrics import NAMES, Metric
 from ..config.values import Norm
 from ..data.fusion import fuse
-from ..data.metrics import evaluate
 from ..data.runs import Ranking
 from ..search import flat, impact
 
@@ -24,7 +22,6 @@ from ..search import flat, impact
 def main() -> None:
     """Use every compiled function that the stages use, on a few documents."""
     ranking = Ranking(["a", "b"], np.array([2, 1], np.float32))
-    evaluate([Metric(name, 1) for name in NAMES], [{"a": 1}] * 10, [["a", "b"]] * 10)
     fuse([{"q": ranking}, {"q": ranking}], "rrf", 10)
     for norm in get_args(Norm):
         fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, norm=norm, weights=[0.5, 0.5])

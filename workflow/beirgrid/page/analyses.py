@@ -1,0 +1,172 @@
+"""The analyses beside the tables of a grid, as far as someone made them: figures, tables, queries to look at."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ..core import files
+
+# The tables that are shown where they exist, with their captions.
+CAPTIONS = {
+    "efficiency": "Costs of each system on each dataset",
+    "latency": "Time of one query at a time, warm, on the hardware that is named",
+    "holes": "Retrieved documents without a judgement, and nDCG of judged documents alone",
+    "depth": "Effectiveness by the number of documents that are reranked",
+    "lengths": "Lengths of retrieved and of relevant documents, in words",
+    "overlap": "Weighted Jaccard similarity of the vocabularies",
+}
+# Columns of names, which may look like numbers.
+NAMES = ("system", "dataset", "other")
+# A longer table is named and not shown.
+MOST_ROWS = 1000
+# Queries that are shown, of all datasets together.
+MOST_QUERIES = 120
+
+
+class Figure(NamedTuple):
+    """A figure: ``image`` is an SVG in base64, shown as an image, in which no script runs."""
+
+    name: str
+    caption: str
+    image: str
+
+
+class Table(NamedTuple):
+    """A table of texts, or only its number of rows, if it is too long."""
+
+    name: str
+    caption: str
+    columns: list[str]
+    texts: list[str]
+    rows: list[list[str]]
+    length: int
+
+
+class Query(NamedTuple):
+    """A query on which two systems differ, or that is hard or easy for all; with the documents that tell why."""
+
+    dataset: str
+    kind: str
+    text: str
+    system: str
+    other: str
+    values: list[str]
+    documents: list[dict[str, str]]
+
+
+class Analyses(NamedTuple):
+    """What the page shows of the analyses. ``left_out`` queries are in the file and not on the page."""
+
+    figures: list[Figure]
+    tables: list[Table]
+    queries: list[Query]
+    left_out: int
+    metric: str
+
+
+def read(folder: Path) -> Analyses:
+    """Read the analyses of a grid from its folder; what does not exist is left out.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    queries, metric = _queries(folder / "tables" / "contrasts.json")
+    return Analyses(
+        list(_figures(folder / "figures")),
+        list(_tables(folder / "tables")),
+        queries[:MOST_QUERIES],
+        max(0, len(queries) - MOST_QUERIES),
+        metric,
+    )
+
+
+def _figures(folder: Path) -> Iterator[Figure]:
+    """Yield the figures of a folder in the order of ``captions.json``."""
+    captions = folder / "captions.json"
+    if captions.is_file():
+        with files.reading(captions):
+            named = files.read_json(captions)
+        for name, caption in named.items():
+            image = folder / f"{name}.svg"
+            if image.is_file():
+                yield Figure(name, caption, base64.b64encode(image.read_bytes()).decode("ascii"))
+
+
+def _tables(folder: Path) -> Iterator[Table]:
+    for name, caption in CAPTIONS.items():
+        path = folder / f"{name}.csv"
+        if path.is_file():
+            with files.reading(path):
+                table = pd.read_csv(path, dtype=str, keep_default_na=False)
+            table.columns = table.columns.str.replace("_", " ")
+            columns = list(map(str, table))
+            texts = [column for column in columns if column in NAMES or not _is_numeric(table[column])]
+            for column in set(columns) - set(texts):
+                table[column] = table[column].map(_short)
+            rows = table.to_numpy().tolist() if len(table) <= MOST_ROWS else []
+            if len(table):
+                yield Table(name, caption, columns, texts, rows, len(table))
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    return bool(pd.to_numeric(column[column != ""], errors="coerce").notna().all())
+
+
+def _short(number: str) -> str:
+    """Return a number with four significant digits, and all digits before the point."""
+    if not number:
+        return ""
+    value = float(number)
+    return f"{value:.0f}" if value.is_integer() or abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _queries(path: Path) -> tuple[list[Query], str]:
+    """Return the queries to look at and their metric: the most telling of each dataset first, then the next of each."""
+    if not path.is_file():
+        return [], ""
+    with files.reading(path):
+        found = files.read_json(path)
+        of_datasets = [_of_dataset(name, about) for name, about in found["datasets"].items()]
+    return [query for row in zip_longest(*of_datasets) for query in row if query], str(found["metric"])
+
+
+def _of_dataset(dataset: str, about: dict[str, Any]) -> list[Query]:
+    """Return the queries of a dataset: contrasts by their difference, then the hardest and the easiest in turn."""
+    contrasts = sorted(about["contrasts"], key=lambda entry: -abs(entry["values"][0] - entry["values"][1]))
+    extremes = [
+        (kind, entry)
+        for pair in zip_longest(about["hardest"], about["easiest"])
+        for kind, entry in zip(("hardest", "easiest"), pair, strict=True)
+        if entry
+    ]
+    return [
+        Query(
+            dataset,
+            kind,
+            about["queries"][entry["query"]],
+            entry["system"],
+            entry["other"],
+            [f"{value:.4f}" for value in entry["values"]],
+            [_document(row, about["documents"].get(row["document"], {})) for row in entry["documents"]],
+        )
+        for kind, entry in [*(("contrast", entry) for entry in contrasts), *extremes]
+    ]
+
+
+def _document(row: dict[str, Any], document: dict[str, str]) -> dict[str, str]:
+    """Return what is shown of a document: texts only."""
+    first, second = ("not retrieved" if rank is None else f"{rank}" for rank in row["ranks"])
+    return {
+        "title": document.get("title", "") or row["document"],
+        "text": document.get("text", ""),
+        "grade": "not judged" if row["grade"] is None else f"{row['grade']}",
+        "first": first,
+        "second": second,
+        "matched": ", ".join(row["matched"]),
+    }
