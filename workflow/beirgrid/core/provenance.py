@@ -35,14 +35,14 @@ STAGE_VERSIONS = {
     "fetch_dataset": 2,
     "train": 1,
     "generate": 1,
-    "mine": 1,
-    "label": 1,
+    "mine": 2,
+    "label": 2,
     "adapt": 2,
-    "encode": 2,
+    "encode": 3,
     "expand": 1,
     "index": 1,
     "retrieve": 3,
-    "score": 2,
+    "score": 3,
     "rerank": 1,
     "fuse": 1,
     "evaluate": 1,
@@ -64,7 +64,7 @@ _PACKAGES = {
     "retrieve": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
     "score": ("torch", "transformers", "sentence-transformers"),
     "fuse": ("ranx",),
-    "evaluate": ("ranx",),
+    "evaluate": ("numpy",),
 }
 
 
