@@ -14,13 +14,21 @@ def resolve_path(path: str) -> Path:
         here = Path(path).expanduser()
     except RuntimeError:  # ~someone who does not exist
         here = Path(path)
-    return here.absolute() if here.is_absolute() or is_folder(here) else CHECKOUT / here
+    return here.absolute() if here.is_absolute() or is_folder(here) or is_file(here) else CHECKOUT / here
 
 
 def is_folder(path: Path) -> bool:
     """Tell whether a path is a folder; a path that cannot be looked up (a name of 300 characters) is none."""
     try:
         return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether a path is a file; a path that cannot be looked up is none."""
+    try:
+        return path.is_file()
     except OSError:
         return False
 

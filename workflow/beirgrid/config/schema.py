@@ -34,6 +34,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.brackets`": (entries.Brackets,),
     "`models.{name}.size`": (entries.ModelSize,),
     "`systems.{name}`": get_args(entries.System),
+    "`systems.{name}.expansion`": (entries.PublishedExpansion, *get_args(get_args(entries.Published)[0])),
 }
 
 
@@ -66,7 +67,7 @@ def _section(name: str, kinds: tuple[type[Entry], ...]) -> Iterator[str]:
             yield "| key | value | default | meaning |\n|---|---|---|---|"
             yield from (_row(key, field) for key, field in fields.items())
             yield ""
-        if kind in (entries.CorpusEntry, entries.ModelEntry):
+        if kind in (entries.CorpusEntry, entries.ModelEntry, entries.PublishedExpansion):
             shared |= set(fields)
 
 
@@ -77,6 +78,7 @@ def _heading(kind: type[Entry]) -> str:
             return f"`{key}: {get_args(field.annotation)[0]}`"
     named = {
         entries.CorpusEntry: "Every source",
+        entries.PublishedExpansion: "Every source",
         entries.ModelEntry: "Every family",
         entries.CrossEncoderTraining: "`family: cross-encoder`",
         entries.Statistics: "`statistics`",
@@ -109,7 +111,7 @@ def _type(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (Union, UnionType):
-        return " or ".join(_type(argument) for argument in arguments if argument is not NoneType)
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments if argument is not NoneType))
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
     if origin is dict:

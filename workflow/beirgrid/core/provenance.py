@@ -34,6 +34,7 @@ HASHED = 2**24
 STAGE_VERSIONS = {
     "fetch": 1,
     "fetch_dataset": 2,
+    "fetch_expansion": 1,
     "train": 1,
     "generate": 2,
     "mine": 1,
@@ -54,6 +55,7 @@ STAGE_VERSIONS = {
 _PACKAGES = {
     "fetch": ("ir_datasets", "datasets", "pyarrow", "torch", "safetensors"),
     "fetch_dataset": ("ir_datasets", "datasets", "pyarrow"),
+    "fetch_expansion": ("huggingface_hub", "pyarrow"),
     "train": ("torch", "transformers", "sentence-transformers"),
     "generate": ("torch", "transformers"),
     "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
