@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+# A system whose expansion others published.
+PUBLISHED = {
+    "retriever": "bm25",
+    "expansion": {"source": "huggingface", "id": "a/queries", "revision": "0" * 40, "files": ["{corpus}.jsonl"]},
+}
 CORPUS_JOBS = {
     "fetch_corpus": {"corpus": "scifact"},
     "index_lexical": {"fields": "flat", "expansion": "", "corpus": "scifact"},
@@ -21,6 +26,7 @@ CORPUS_JOBS = {
 JOBS = {
     **CORPUS_JOBS,
     "fetch_dataset": {"dataset": "scifact"},
+    "fetch_expansion": {"system": "published", "corpus": "scifact"},  # PUBLISHED, which tests register
     "fetch_model": {"model": "tas-b"},
     "fetch_run": {"system": "bm25", "dataset": "scifact"},
     "retrieve_late_interaction": {"system": "colbertv2", "dataset": "scifact"},

@@ -128,6 +128,23 @@ MISTAKES = {
         {"systems/x": {"retriever": "bm25", "expansion": "minilm"}},
         "'minilm' is a dense model; a query-generator or term-weights model is needed here",
     ),
+    "published expansion from an unknown source": (
+        {"systems/x": {"retriever": "bm25", "expansion": {"source": "locl", "path": "/x"}}},
+        "systems.x.expansion.source: 'locl' is not one of local, huggingface; did you mean 'local'?",
+    ),
+    "published expansion without its source": (
+        {"systems/x": {"retriever": "bm25", "expansion": {"path": "/x"}}},
+        "systems.x.expansion: needs the key 'source'",
+    ),
+    "published expansion at a branch": (
+        {
+            "systems/x": {
+                "retriever": "bm25",
+                "expansion": {"source": "huggingface", "id": "a/b", "revision": "main", "files": ["x.jsonl"]},
+            }
+        },
+        "systems.x.expansion.revision: 'main' does not fit. A commit has 40 hex digits, in lower case",
+    ),
     "expansion of a dense system": (
         {"systems/x": {"retriever": "minilm", "expansion": "doct5query"}},
         "systems.x: the key 'expansion' does not go with dense systems",

@@ -22,6 +22,7 @@ from .core.version import __version__
 _COMMANDS = {
     "fetch corpus": ("stages.fetch:fetch_corpus", "fetch the documents of a corpus"),
     "fetch dataset": ("stages.fetch:fetch_dataset", "fetch the judged queries and the qrels of a dataset"),
+    "fetch expansion": ("stages.fetch:fetch_expansion", "fetch queries that others published for documents"),
     "fetch model": ("stages.fetch:fetch_model", "fetch the checkpoint of a model"),
     "fetch run": ("stages.fetch:fetch_run", "fetch a run that other software made"),
     "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),

@@ -21,7 +21,7 @@ rule index_lexical:
         "results/benchmarks/index/bm25-{fields}{expansion}/{corpus}.tsv"
     wildcard_constraints:
         fields="flat|multifield",
-        expansion="(@[^/]+)?",
+        expansion="([@~][^/]+)?",
     conda:
         LEXICAL
     threads: 8

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from .collections import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, Statistics
+from .expansions import NAMED, HubExpansion, LocalExpansion, Published, PublishedExpansion
 from .models import (
     Brackets,
     CrossEncoder,
@@ -159,6 +160,7 @@ __all__ = [
     "FORMS",
     "LIST",
     "MOST_COUNTED",
+    "NAMED",
     "PRETRAINING",
     "Adaptation",
     "Adaptive",
@@ -183,10 +185,12 @@ __all__ = [
     "Gpl",
     "GridSettings",
     "HubCorpus",
+    "HubExpansion",
     "IrDatasetsCorpus",
     "LateInteractionModel",
     "LateInteractionRetriever",
     "LocalCorpus",
+    "LocalExpansion",
     "Mlm",
     "Model",
     "ModelEntry",
@@ -199,6 +203,8 @@ __all__ = [
     "Precision",
     "Pretraining",
     "Prompts",
+    "Published",
+    "PublishedExpansion",
     "QueryGenerator",
     "Reranked",
     "RetrieveSettings",

@@ -35,6 +35,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.size`": (entries.ModelSize,),
     "`models.{name}.trained_on`": (entries.TrainedOn,),
     "`systems.{name}`": get_args(entries.System),
+    "`systems.{name}.expansion`": (entries.PublishedExpansion, *get_args(get_args(entries.Published)[0])),
 }
 
 
@@ -67,7 +68,7 @@ def _section(name: str, kinds: tuple[type[Entry], ...]) -> Iterator[str]:
             yield "| key | value | default | meaning |\n|---|---|---|---|"
             yield from (_row(key, field) for key, field in fields.items())
             yield ""
-        if kind in (entries.CorpusEntry, entries.ModelEntry):
+        if kind in (entries.CorpusEntry, entries.ModelEntry, entries.PublishedExpansion):
             shared |= set(fields)
 
 
@@ -78,6 +79,7 @@ def _heading(kind: type[Entry]) -> str:
             return f"`{key}: {get_args(field.annotation)[0]}`"
     named = {
         entries.CorpusEntry: "Every source",
+        entries.PublishedExpansion: "Every source",
         entries.ModelEntry: "Every family",
         entries.CrossEncoderTraining: "`family: cross-encoder`",
         entries.Statistics: "`statistics`",

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from .expansions import Expansion
 from .values import LIST, Entry, Norm, NotNegative, PathName, Size
 
 
@@ -26,8 +27,10 @@ class Bm25(SystemEntry):
 
     kind: ClassVar[str] = "lexical"
     retriever: Literal["bm25"] = Field(description="BM25 through Lucene.")
-    expansion: str | None = Field(
-        None, description="Query generator or term-weights model whose expansions are indexed instead of the documents."
+    expansion: Expansion | None = Field(
+        None,
+        description="Query generator or term-weights model whose expansions are indexed instead of the documents, or "
+        "an entry of expansions that others published.",
     )
     fields_: Literal["multifield", "flat"] = Field(
         "multifield", alias="fields", description="Title and text as two fields, as in the BEIR paper, or as one."

@@ -19,6 +19,7 @@ from ..config.entries import (
     LateInteractionModel,
     LateInteractionRetriever,
     LocalCorpus,
+    LocalExpansion,
     ModelEntry,
     Rrf,
     WeightedSum,
@@ -72,6 +73,12 @@ class Params:
     def dataset(self, dataset: str) -> str:
         """Return the entry of a dataset that the fetch command receives."""
         return _json(self.grid.config.datasets[dataset].given(*_DATASET_KEYS))
+
+    def expansion(self, system: str, corpus: str) -> str:
+        """Return the entry of published expansions that the fetch command receives."""
+        entry = self.grid.expansion(system, corpus)
+        given = entry.given()
+        return _json(given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalExpansion) else given)
 
     def checkpoint(self, model: str) -> str:
         """Return the entry of a model that the fetch command receives."""

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from ..config import with_parts
-from ..config.entries import Bm25, GenQ, Gpl, LateInteractionRetriever, Reranked, Retriever
+from ..config.entries import (
+    Bm25,
+    GenQ,
+    Gpl,
+    LateInteractionRetriever,
+    PublishedExpansion,
+    Reranked,
+    Retriever,
+)
 from ..core import paths
 from .grid import Grid, fill
 from .inputs import Inputs
@@ -45,7 +53,9 @@ class Records:
         """Return the patterns of the records behind a system's own steps, those of its parts left out."""
         system, found = self.grid.system(name), []
         if isinstance(system, Bm25):
-            if system.expansion:
+            if isinstance(system.expansion, PublishedExpansion):
+                found.append(fill(paths.PUBLISHED_RECORD, system=self.grid.published(name)))
+            elif system.expansion:
                 steps = (paths.MODEL_RECORD, paths.EXPANSIONS_RECORD)
                 found += [fill(step, model=system.expansion) for step in steps]
             found.append(fill(paths.LUCENE_RECORD, index=self.inputs.lucene_name(name)))
