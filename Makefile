@@ -4,14 +4,16 @@ PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 RUN := .venv/bin/python -m
 SNAKEMAKE := $(RUN) snakemake --profile profiles/local
+# A process per core, each with whole files of tests, which share what their first test makes.
+WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile
 
-.PHONY: help setup setup-dev demo picture plan test test-all test-page test-environments test-slurm test-slurm-full lint docs \
-  schema bench bench-scale lock
+.PHONY: help setup setup-dev demo picture plan test test-all test-page test-environments test-slurm test-slurm-full \
+  lint docs schema bench bench-scale lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-setup: .venv/ready ## install what a run needs into .venv (TORCH_INDEX=URL of torch's CPU build)
+setup: .venv/ready ## install what a run needs into .venv (TORCH_INDEX=URL names an index with the CPU build of PyTorch)
 
 setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, too
 
@@ -23,7 +25,7 @@ setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, too
 	.venv/bin/python requirements/install.py --dev
 	@touch $@
 
-demo: .venv/ready ## run every kind of stage on the embedded collection and name the report
+demo: .venv/ready ## run every kind of stage on the embedded collection and print the path of the report
 	@$(SNAKEMAKE) --configfile config/grids/demo.yaml
 	@echo "Each machine trains demo-ce itself, so its numbers differ by up to 0.01 from machine to machine."
 	@echo "Report: $$PWD/results/grids/demo/report/index.html"
@@ -33,14 +35,14 @@ picture: demo ## take docs/report.png from the demo's report (needs Chromium; CH
 	  --virtual-time-budget=10000 \
 	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/grids/demo/report/index.html"
 
-plan: .venv/ready ## say what a grid will take (GRID=config/grids/paper.yaml)
+plan: .venv/ready ## estimate what a grid will take (GRID=config/grids/paper.yaml)
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready-dev ## run the quick tests
-	$(RUN) pytest -m "not environments and not slow" --ignore tests/slurm --ignore tests/browser
+	$(RUN) pytest $(WORKERS) -m "not environments and not slow" --ignore tests/slurm --ignore tests/browser
 
 test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each property
-	HYPOTHESIS_PROFILE=all $(RUN) pytest -m "not environments" --ignore tests/slurm
+	HYPOTHESIS_PROFILE=all $(RUN) pytest $(WORKERS) -m "not environments" --ignore tests/slurm
 
 test-page: .venv/ready-dev ## open the page of a grid in Chromium, and use it (Debian: apt install chromium; CHROMIUM=...)
 	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs tests/browser

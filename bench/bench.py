@@ -1,7 +1,7 @@
 """Speed against what one would otherwise run, as ratios measured side by side: ``make bench``.
 
 Each contender runs in a process of its own, start-up included, one after the other. Usage:
-bench.py [--scifact FOLDER] [dense] [bm25] [sparse] [search] [dag]
+bench.py [--scifact FOLDER] [dense] [bm25] [sparse] [search] [generation] [dag]
 
 ``make bench BENCH=small`` runs every part in a small form, which shows that it works and measures nothing.
 """
@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import re
-import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -163,12 +163,12 @@ def bm25(data: Path, folder: Path) -> None:
     ):
         ours += run(command)[0]
 
-    home = Path(lucene._java()).parent.parent
+    home = Path(lucene.java()).parent.parent
     environment = {
         "JAVA_HOME": str(home),
         "JVM_PATH": str(home / "lib/server/libjvm.so"),
         "ANSERINI_CLASSPATH": "/nonexistent",
-        "CLASSPATH": str(lucene._jar()),
+        "CLASSPATH": str(lucene.jar()),
         "OPENAI_API_KEY": "unused",
     }
     jsonl = folder / "jsonl"
@@ -201,7 +201,7 @@ def sparse(folder: Path) -> None:
     made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
     run(beirgrid("index", "sparse", "--vectors", folder / "0.npz", "--output", folder / "ours", "--record", made))
     run([PYTHON, Path(__file__), "search-impacts", folder])  # compiled by now, as set-up does
-    java = [lucene._java(), "-cp", lucene._jar()]
+    java = [lucene.java(), "-cp", lucene.jar()]
     index = ["io.anserini.index.IndexCollection", "-collection", "JsonVectorCollection", "-input", folder / "json"]
     index += ["-index", folder / "theirs", "-generator", "DefaultLuceneDocumentGenerator", "-threads", threads]
     run([*java, *index, "-impact", "-pretokenized"])
@@ -269,69 +269,36 @@ def search_impacts(folder: Path) -> None:
 
 # Exact search
 
-SEARCH = {"documents": 1_000_000, "dimension": 384, "queries": 1000, "depth": 1000, "shards": 2}
-SEARCH |= {"documents": 10_000, "queries": 50} if SMALL else {}
-
 
 def search(folder: Path) -> None:
-    """Exact search from shards on disk against faiss.knn in memory, and the memory it takes."""
-    script = Path(__file__)
-    run([PYTHON, script, "make-vectors", folder])
-    run([PYTHON, script, "search-shards", folder])  # the files are in the page cache for both
-    for _ in range(1 if SMALL else 2):
-        _, _, text = run([PYTHON, script, "search-knn", folder])
-        theirs = float(text.split()[-1])
-        _, memory, text = run([PYTHON, script, "search-shards", folder])
-        ours, start = map(float, text.split()[-2:])
-        shard = SEARCH["documents"] // SEARCH["shards"] * SEARCH["dimension"] * 4 / 2**20
-        results = SEARCH["queries"] * SEARCH["depth"] * 12 / 2**20
-        note = f"peak memory {memory - start:.0f} MB above start-up; a shard has {shard:.0f}, results {results:.0f}"
-        name = "exact search, {documents:,} × {dimension}, {queries:,} queries, top {depth}".format_map(SEARCH)
-        show(name, ours, theirs, 0.91, note)
+    """Exact search from shards on disk against faiss.knn and PyTorch in memory, without start-up."""
+    script = Path(__file__).with_name("search.py")
+    run([PYTHON, script, "make", folder])
+    measured: dict[str, list[list[float]]] = {name: [] for name in ("ours", "faiss", "torch", "limit")}
+    for _ in range(REPEATS):
+        for name, figures in measured.items():
+            figures.append([float(word) for word in run([PYTHON, script, name, folder])[2].split()[-2:]])
+    seconds = {name: statistics.median(figure[0] for figure in figures) for name, figures in measured.items()}
+    memory = max(figure[1] for figure in measured["ours"])
+    ours, size = seconds["ours"], "10,000 × 384, 50 queries" if SMALL else "1,000,000 × 384, 1,000 queries"
+    note = f"{memory:.0f} MB above start-up; the products alone take {seconds['limit']:.2f} s"
+    show(f"exact search, {size}, top 1000, against faiss.knn", ours, seconds["faiss"], 2, note)
+    show(f"exact search, {size}, top 1000, against PyTorch", ours, seconds["torch"], 2)
 
 
-def make_vectors(folder: Path) -> None:
-    """Write random shards as faiss indexes, and queries."""
-    import faiss
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    rows = SEARCH["documents"] // SEARCH["shards"]
-    for shard in range(SEARCH["shards"]):
-        index = faiss.IndexFlatIP(SEARCH["dimension"])
-        index.add(rng.standard_normal((rows, SEARCH["dimension"]), np.float32))
-        faiss.write_index(index, str(folder / f"{shard}.faiss"))
-    np.save(folder / "queries.npy", rng.standard_normal((SEARCH["queries"], SEARCH["dimension"]), np.float32))
+# Generation
 
 
-def search_knn(folder: Path) -> None:
-    """Time faiss.knn over the same vectors in one array."""
-    import faiss
-    import numpy as np
-
-    vectors = []
-    for shard in range(SEARCH["shards"]):
-        index = faiss.read_index(str(folder / f"{shard}.faiss"))
-        vectors.append(faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d).copy())
-    corpus, queries = np.concatenate(vectors), np.load(folder / "queries.npy")
-    faiss.knn(queries[:10], corpus, 10, faiss.METRIC_INNER_PRODUCT)
-    started = time.monotonic()
-    faiss.knn(queries, corpus, SEARCH["depth"], faiss.METRIC_INNER_PRODUCT)
-    print(time.monotonic() - started)
-
-
-def time_search_shards(folder: Path) -> None:
-    """Time our search; print seconds and the memory before it in MB."""
-    import faiss  # noqa: F401
-    import numpy as np
-
-    from beirgrid.search.flat import search_shards
-
-    queries = np.load(folder / "queries.npy")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    started = time.monotonic()
-    search_shards([folder / f"{shard}.faiss" for shard in range(SEARCH["shards"])], queries, SEARCH["depth"])
-    print(time.monotonic() - started, before)
+def generation(folder: Path) -> None:
+    """Sample queries with a T5-base of random weights against transformers' generate, without start-up."""
+    script = Path(__file__).with_name("generation.py")
+    run([PYTHON, script, "make", folder])
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for _ in range(REPEATS):
+        for name, measured in seconds.items():
+            measured.append(float(run([PYTHON, script, name, folder])[2].split()[-1]))
+    ours, theirs = (statistics.median(measured) for measured in seconds.values())
+    show("generation, 40 queries of 16 pieces for each of 6 documents of 150 words", ours, theirs, 4)
 
 
 # The job graph
@@ -372,11 +339,8 @@ def dag(folder: Path) -> None:
 INTERNAL = {
     "cell-beir": lambda a: cell_beir(Path(a[0]), Path(a[1])),
     "cell-beirgrid": lambda a: cell_beirgrid(Path(a[0]), Path(a[1]), Path(a[2]), a[3], a[4]),
-    "make-vectors": lambda a: make_vectors(Path(a[0])),
     "make-impacts": lambda a: make_impacts(Path(a[0])),
     "search-impacts": lambda a: search_impacts(Path(a[0])),
-    "search-knn": lambda a: search_knn(Path(a[0])),
-    "search-shards": lambda a: time_search_shards(Path(a[0])),
 }
 
 
@@ -386,13 +350,14 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="*", default=["dense", "bm25", "sparse", "search", "dag"])
+    parser.add_argument("what", nargs="*", default=["dense", "bm25", "sparse", "search", "generation", "dag"])
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "workflow"))
     if {"dense", "bm25"} & set(args.what) and not args.scifact.is_dir():
-        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: sparse search dag")
-    functions = {"dense": dense, "bm25": bm25, "sparse": sparse, "search": search, "dag": dag}
+        others = "sparse search generation dag"
+        sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: {others}")
+    functions = {"dense": dense, "bm25": bm25, "sparse": sparse, "search": search, "generation": generation, "dag": dag}
     for name in args.what:
         with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as folder:
             data = (args.scifact.resolve(),) if name in ("dense", "bm25") else ()

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, made_once
 
 REAL = ROOT.parent / "shared" / "data" / "beir"
 
@@ -36,32 +36,34 @@ def real() -> Path:
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Checkpoints of random weights, one per architecture and use."""
+    folder = made_once(tmp_path_factory, "checkpoints", _save_tiny_models)
+    return {path.name: path for path in folder.iterdir()}
+
+
+def _save_tiny_models(folder: Path) -> None:
     import checkpoints
 
-    folder = tmp_path_factory.mktemp("checkpoints")
-    plain = {kind: checkpoints.save_plain(folder / kind, kind) for kind in ("bert", "distilbert", "roberta")}
-    return {
-        **plain,
-        "dense": checkpoints.save_dense(folder / "dense"),
-        "decoder": checkpoints.save_decoder(folder / "decoder"),
-        "modernbert": checkpoints.save_modernbert(folder / "modernbert"),
-        "gemma": checkpoints.save_gemma(folder / "gemma"),
-        "dpr-question": checkpoints.save_dpr(folder / "dpr-question", "Question"),
-        "dpr-context": checkpoints.save_dpr(folder / "dpr-context", "Context"),
-        "splade": checkpoints.save_splade(folder / "splade"),
-        "distil-splade": checkpoints.save_splade(folder / "distil-splade", distil=True),
-        "sparta": checkpoints.save_sparta(folder / "sparta"),
-        "late-interaction": checkpoints.save_pylate(folder / "pylate"),
-        "stanford": checkpoints.save_stanford(folder / "stanford"),
-        "cross-encoder": checkpoints.save_cross_encoder(folder / "cross-encoder"),
-        "electra": checkpoints.save_cross_encoder(folder / "electra", "Electra"),
-        "seq2seq": checkpoints.save_seq2seq(folder / "seq2seq"),
-        "gtr": checkpoints.save_gtr(folder / "gtr"),
-        "sgpt": checkpoints.save_sgpt(folder / "sgpt"),
-        "sgpt-j": checkpoints.save_sgpt(folder / "sgpt-j", "GPTJ"),
-        "query-generator": checkpoints.save_query_generator(folder / "query-generator"),
-        "term-weights": checkpoints.save_term_weights(folder / "term-weights"),
-    }
+    for kind in ("bert", "distilbert", "roberta"):
+        checkpoints.save_plain(folder / kind, kind)
+    checkpoints.save_dense(folder / "dense")
+    checkpoints.save_decoder(folder / "decoder")
+    checkpoints.save_modernbert(folder / "modernbert")
+    checkpoints.save_gemma(folder / "gemma")
+    checkpoints.save_dpr(folder / "dpr-question", "Question")
+    checkpoints.save_dpr(folder / "dpr-context", "Context")
+    checkpoints.save_splade(folder / "splade")
+    checkpoints.save_splade(folder / "distil-splade", distil=True)
+    checkpoints.save_sparta(folder / "sparta")
+    checkpoints.save_pylate(folder / "late-interaction")
+    checkpoints.save_stanford(folder / "stanford")
+    checkpoints.save_cross_encoder(folder / "cross-encoder")
+    checkpoints.save_cross_encoder(folder / "electra", "Electra")
+    checkpoints.save_seq2seq(folder / "seq2seq")
+    checkpoints.save_gtr(folder / "gtr")
+    checkpoints.save_sgpt(folder / "sgpt")
+    checkpoints.save_sgpt(folder / "sgpt-j", "GPTJ")
+    checkpoints.save_query_generator(folder / "query-generator")
+    checkpoints.save_term_weights(folder / "term-weights")
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import filelock
 import forkserver
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,6 +41,18 @@ def write_collection(folder: Path, documents: list[dict], queries: list[dict], q
     for split, judgements in qrels.items():
         lines = ["query-id\tcorpus-id\tscore\n", *("\t".join(map(str, row)) + "\n" for row in judgements)]
         (folder / "qrels" / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that the first process of a test run fills, and that all its processes use."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with filelock.FileLock(f"{folder}.lock"):
+        if not (done := folder.with_suffix(".done")).exists():
+            folder.mkdir()
+            make(folder)
+            done.touch()
     return folder
 
 

@@ -22,6 +22,7 @@ JOBS = {
     **CORPUS_JOBS,
     "fetch_dataset": {"dataset": "scifact"},
     "fetch_model": {"model": "tas-b"},
+    "fetch_run": {"system": "bm25", "dataset": "scifact"},
     "retrieve_late_interaction": {"system": "colbertv2", "dataset": "scifact"},
     "score": {"reranker": "ms-marco-minilm", "dataset": "demo", "first": "bm25"},
     "rerank": {"system": "bm25+ce", "dataset": "scifact"},
@@ -32,4 +33,5 @@ JOBS = {
     "label": {"model": "gpl@scifact"},
     "aggregate": {},
     "report": {},
+    "analyses": {},
 }

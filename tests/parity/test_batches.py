@@ -19,7 +19,7 @@ from beirgrid.encoders import (
     Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
-    attention,
+    packing,
 )
 
 # All texts of a test are one batch.
@@ -55,40 +55,50 @@ def _plain(folder: Path, texts: list[str], limit: int) -> np.ndarray:
 def test_models_with_windows_to_both_sides_equal_plain_transformers(tiny_models, kind, precision):
     texts, spec = _mixed(), {"similarity": "cosine", "max_length": 200}
     encoder = opened(DenseEncoder, tiny_models[kind], spec, precision, ONE_BATCH)
-    if precision != "float32":
-        assert encoder.transformer.config._attn_implementation == attention.NAME
     vectors = encoder.encode_documents(texts)
     assert np.isfinite(vectors).all()
     cosines = (vectors * _plain(tiny_models[kind], texts, 200)).sum(1)
     assert cosines.min() > 1 - {"float32": 1e-5, "bfloat16": 5e-3, "float16": 1e-4}[precision]
 
 
-def test_a_row_that_may_attend_to_nothing_is_finite_and_harms_no_other():
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_packed_attention_is_that_of_each_text_alone(causal, window):
     import torch
-    from torch.nn.functional import scaled_dot_product_attention
 
     torch.manual_seed(0)
-    query, key, value = torch.randn(3, 2, 4, 10, 8)
-    mask = torch.ones(2, 1, 10, 10, dtype=torch.bool)
-    mask[1, :, 7:] = False
-    for kind in (torch.float32, torch.bfloat16, torch.float16):
-        given = [tensor.to(kind) for tensor in (query, key, value)]
-        found = attention.attend(torch.nn.Module(), *given, mask)[0].float()
-        assert torch.isfinite(found).all()
-        expected = scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
-        torch.testing.assert_close(found[0], expected[0], atol=0.05, rtol=0.05)
-        torch.testing.assert_close(found[1, :7], expected[1, :7], atol=0.05, rtol=0.05)
+    lengths = [7, 5, 5, 2, 1]
+    query, (key, value) = (
+        torch.randn(1, 4, 20, 8),
+        torch.randn(2, 1, 2, 20, 8),
+    )  # two heads of queries share one of keys
+    mask = (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
+    with packing.planned(mask, "cpu"):
+        packing._thread.layout = packing._thread.planned
+        try:
+            options = {"sliding_window": window, "is_causal": causal}
+            found, _ = packing.attend(torch.nn.Module(), query, key, value, None, **options)
+        finally:
+            packing._thread.layout = None
+    start = 0
+    for length in lengths:
+        places = slice(start, start + length)
+        weights = query[0, :, places] @ key[0].repeat_interleave(2, 0)[:, places].transpose(1, 2) / 8**0.5
+        for row in range(length):
+            for column in range(length):
+                if (causal and column > row) or (window and abs(row - column) >= window):
+                    weights[:, row, column] = -torch.inf
+        expected = weights.softmax(-1) @ value[0].repeat_interleave(2, 0)[:, places]
+        torch.testing.assert_close(found[0, places], expected.transpose(0, 1))
+        start += length
 
 
-def test_a_bias_on_positions_is_not_left_out():
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
-
-    torch.manual_seed(0)
-    query, key, value = torch.randn(3, 2, 4, 10, 8)
-    bias = torch.randn(1, 4, 10, 10)
-    found, _ = attention.attend(torch.nn.Module(), query, key, value, None, is_causal=False, position_bias=bias)
-    torch.testing.assert_close(found, scaled_dot_product_attention(query, key, value, attn_mask=bias).transpose(1, 2))
+def test_what_cannot_be_packed_is_padded_and_the_record_says_so(tiny_models):
+    for kind, expected in (("dense", "packed"), ("modernbert", "packed"), ("gtr", "padded")):
+        encoder = opened(DenseEncoder, tiny_models[kind], {"similarity": "cosine"}, "float32", ONE_BATCH)
+        assert encoder.facts()["batches"] == expected
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {}, "float32", ONE_BATCH)
+    assert scorer.facts()["batches"] == "packed"
 
 
 Encode = Callable[[list[str]], list[np.ndarray]]

@@ -10,7 +10,7 @@ import pytest
 from checkpoints import opened
 
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, attention, token_batches
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, token_batches
 
 BUDGET = 300
 
@@ -63,35 +63,6 @@ def test_bfloat16_is_near_float32_and_pooled_in_float32(tiny_models):
     assert ((exact * low).sum(axis=1) > 0.995).all()
     rounded = (low.view(np.uint32) & 0xFFFF) == 0  # values that bfloat16 could hold
     assert rounded.mean() < 0.1
-
-
-@pytest.mark.parametrize("texts", [1, 3, 70])
-def test_attention_in_whole_products_equals_pytorchs(texts, monkeypatch):
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
-
-    monkeypatch.setattr(attention, "WEIGHTS", 12 * 40 * 40 * 4)  # a few texts at a time
-    torch.manual_seed(texts)
-    query, key, value = torch.randn(3, texts, 12, 40, 32)
-    mask = torch.arange(40) < torch.randint(1, 41, (texts, 1, 1, 1))
-    for given in (None, mask):
-        expected = scaled_dot_product_attention(query, key, value, attn_mask=given).transpose(1, 2)
-        found, _ = attention.attend(torch.nn.Module(), query, key, value, given)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_causal_attention_and_groups_of_heads_keep_pytorchs_kernel():
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
-
-    query, key, value = torch.randn(3, 2, 4, 10, 8)
-    module = torch.nn.Module()
-    module.is_causal, module.num_key_value_groups = True, 2
-    expected = scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2)
-    torch.testing.assert_close(attention.attend(module, query, key, value, None)[0], expected)
-    module.is_causal = False
-    expected = scaled_dot_product_attention(query, key[:, :2], value[:, :2], enable_gqa=True).transpose(1, 2)
-    torch.testing.assert_close(attention.attend(module, query, key[:, :2], value[:, :2], None)[0], expected)
 
 
 def test_cross_encoder_gives_raw_logits(tiny_models):

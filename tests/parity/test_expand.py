@@ -16,8 +16,8 @@ from test_encoders import _texts
 
 from beirgrid.core.errors import DataError
 from beirgrid.data import collection
-from beirgrid.encoders import QueryGenerator, TermWeighter, query_generator
-from beirgrid.encoders.query_generator import Draw, random_numbers
+from beirgrid.encoders import QueryGenerator, TermWeighter, decoding, query_generator, vocabulary
+from beirgrid.encoders.query_generator import random_numbers
 
 BUDGET = 300
 
@@ -90,22 +90,112 @@ def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, s
     assert plain == beams
 
 
-@pytest.mark.parametrize(("top_k", "top_p"), [(10, 1.0), (4, 1.0), (10, 0.8)])
-def test_word_pieces_are_drawn_as_often_as_they_are_likely(top_k, top_p):
+@pytest.mark.parametrize(("top_k", "top_p"), [(10, 1.0), (4, 1.0), (10, 0.8), (25, 0.95)])
+def test_word_pieces_are_drawn_as_often_as_transformers_draws_them(top_k, top_p):
+    import torch
+    from transformers import TopKLogitsWarper, TopPLogitsWarper
+
+    logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)) * 1.5
+    draws = 20_000
+    numbers = torch.linspace(0, 1, draws + 1)[:-1]
+    drawn = decoding.draw(vocabulary.LogitsHead().likeliest(logits.expand(draws, -1), top_k), numbers, top_p)
+    expected = TopPLogitsWarper(top_p)(None, TopKLogitsWarper(top_k)(None, logits)).softmax(-1)[0]
+    torch.testing.assert_close(drawn.bincount(minlength=40) / draws, expected, atol=2e-4, rtol=0)
+
+
+def _save_other(folder: Path, name: str, generator: Path) -> Path:
+    """Save a random model of another architecture with the tokenizer of the query generator."""
+    import torch
+    import transformers
+
+    shutil.copytree(generator, folder)
+    torch.manual_seed(4)
+    size: dict[str, Any] = {"d_model": 32, "vocab_size": 64, "pad_token_id": 0, "eos_token_id": 1}
+    if name == "Bart":
+        size |= {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in _LAYERS.items()}
+        size |= {"bos_token_id": 0, "max_position_embeddings": 128, "init_std": 0.3, "forced_eos_token_id": None}
+    else:
+        size |= {"d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "initializer_factor": 0.3}
+    config = getattr(transformers, f"{name}Config")(decoder_start_token_id=0, **size)
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    if name == "Bart":
+        model.final_logits_bias[0, 1] = 4.0  # or hardly any text would end
+    model.save_pretrained(folder)
+    return folder
+
+
+_LAYERS = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
+
+
+@pytest.mark.parametrize(("name", "shared"), [("T5", True), ("Bart", True), ("LongT5", False)])
+def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path, monkeypatch, name, shared):
+    """Of 64 word pieces one ends a query, so the queries of a batch have all lengths."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    monkeypatch.setattr(query_generator, "QUERY_LENGTH", 40)
+    folder = tiny_models["query-generator"]
+    folder = folder if name == "T5" else _save_other(tmp_path / name, name, folder)
+    texts, counts = ["abc fed cab", "jab " * 9, "bad hid"], []
+    generator = _generator(folder, top_k=64)
+    assert generator.sampler.shared == shared
+    kept = decoding._Rows.keep
+    monkeypatch.setattr(decoding._Rows, "keep", lambda self, rows: (counts.append(len(rows)), kept(self, rows)))
+    found = generator.generate(texts, per_text=9, seed=5)
+    assert 0 < counts[-1] < counts[0] < 27
+    plain = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    for text, queries in zip(texts, found, strict=True):
+        numbers = random_numbers(5, text, 9)
+        assert queries == [_query(*plain, text, numbers[row], 64, 512) for row in range(9)]
+
+
+@pytest.mark.parametrize("columns", [1, 31, 32, 700])
+def test_the_largest_values_are_those_of_a_sort(columns):
     import torch
 
-    logits = torch.randn(40, generator=torch.Generator().manual_seed(0)) * 1.5
-    draws = 20_000
-    numbers = torch.linspace(0, 1, draws + 1)[:-1, None]
-    drawn = Draw(numbers, [""] * draws, top_k, top_p, "float32")(
-        torch.zeros(draws, 1), logits.expand(draws, -1)
-    ).argmax(-1)
-    chances = logits.softmax(0)
-    best = logits.argsort(descending=True)[:top_k].tolist()
-    within = chances[best].cumsum(0) / chances[best].sum()
-    nucleus = best[: int((within < top_p - 1e-6).sum()) + 1]
-    expected = torch.zeros(40).scatter(0, torch.tensor(nucleus), chances[nucleus] / chances[nucleus].sum())
-    torch.testing.assert_close(drawn.bincount(minlength=40) / draws, expected, atol=2e-4, rtol=0)
+    values = torch.randn(20, columns, generator=torch.Generator().manual_seed(columns))
+    values[0] = values[0].round()  # ties
+    found, places = vocabulary.largest(values, 10)
+    assert (found == values.sort(dim=1, descending=True).values[:, :10]).all()
+    assert (values.gather(1, places) == found).all()
+    assert all(len(set(row)) == len(row) for row in places.tolist())
+
+
+def test_a_shortlist_in_bfloat16_is_exact_or_says_so():
+    """Weights that are near ties beyond bfloat16 make lists uncertain; what is certain equals float64."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(2000, 64, generator=generator)
+    weights[1000:1200] = weights[1000] + 1e-4 * torch.randn(200, 64, generator=generator)  # bfloat16 cannot tell apart
+    hidden = torch.randn(300, 64, generator=generator)
+    hidden[:20] = weights[1000] + 0.1 * torch.randn(20, 64, generator=generator)
+    found = vocabulary.ShortlistHead(weights).likeliest(hidden, 10)
+    logits, pieces = (hidden.double() @ weights.double().T).topk(10)
+    assert not found.certain[:20].any()
+    assert found.certain[20:].float().mean() > 0.9
+    right = (found.pieces == pieces).all(1)
+    assert right[found.certain].all()
+    assert not right.all()
+    torch.testing.assert_close(found.logits[found.certain], logits[found.certain].float(), rtol=1e-5, atol=1e-5)
+
+
+def test_uncertain_shortlists_are_replaced_by_the_whole_head(tiny_models, short_queries, monkeypatch):
+    generator = _generator(tiny_models["query-generator"])
+    texts = ["abc fed cab", "jab hid"]
+    expected = generator.generate(texts, per_text=4, seed=0)
+    layer = generator.model.get_output_embeddings()
+    monkeypatch.setattr(generator.sampler, "heads", [_Doubtful(layer.weight), vocabulary.WholeHead(layer.weight)])
+    assert generator.generate(texts, per_text=4, seed=0) == expected
+    assert [type(head) for head in generator.sampler.heads] == [vocabulary.WholeHead]
+
+
+class _Doubtful(vocabulary.ShortlistHead):
+    """A head that takes the wrong pieces in its last row, and knows it."""
+
+    def likeliest(self, returned: Any, count: int) -> vocabulary.Likeliest:
+        found = super().likeliest(returned, count)
+        found.pieces[-1], found.certain[-1] = 5, False
+        return found
 
 
 def test_low_precision_samples_from_float32_logits(tiny_models, short_queries):
@@ -232,6 +322,6 @@ def test_many_queries_are_sampled_in_rounds(tiny_models, short_queries, monkeypa
     """GPL asks for as many of a small corpus as memory would not hold at once; the same queries come of it."""
     model, texts = _generator(tiny_models["query-generator"]), ["abc fed cab", "", "jab hid"]
     whole = model.generate(texts, per_text=5, seed=3)
-    monkeypatch.setattr(query_generator, "AT_ONCE", 2)
+    monkeypatch.setattr(model, "rows", 2)
     assert model.generate(texts, per_text=5, seed=3) == whole
     assert [len(found) for found in whole] == [5, 0, 5]

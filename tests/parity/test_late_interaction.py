@@ -262,6 +262,7 @@ def test_rounding_to_float16_costs_two_thousandths_at_most(tmp_path):
     assert 0 < worst < 2e-3
 
 
+@pytest.mark.slow
 def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeypatch):
     """At half the size at which shards get it: 60,000 tokens. The rest is lost to the number of candidates."""
     found = _collection(2500, dimension=32, longest=50)

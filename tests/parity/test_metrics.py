@@ -33,7 +33,7 @@ Values = dict[str, list[float]]  # "name@k": one value per query with qrels, in 
 EXACT = 1e-9
 CUTOFFS = (1, 3, 5, 10, 100, 1000)
 TREC_NAMES = {"ndcg": "ndcg_cut", "recall": "recall", "map": "map_cut", "p": "P", "success": "success"}
-OWN_NAMES = ("recall_cap", "ndcg_burges", "hole", "hole_corpus")
+OWN_NAMES = ("recall_cap", "ndcg_burges", "ndcg_judged", "hole", "hole_corpus")
 TREC_METRICS = [f"{name}@{k}" for name in (*TREC_NAMES, "mrr") for k in CUTOFFS]
 OWN_METRICS = [f"{name}@{k}" for name in OWN_NAMES for k in CUTOFFS]
 
@@ -169,6 +169,8 @@ def slow_values(qrels: Grades, run: Scores) -> Values:
     for k in CUTOFFS:
         values[f"recall_cap@{k}"] = [slow_recall_cap(qrels[q], ranked[q], k) for q in qrels]
         values[f"ndcg_burges@{k}"] = [slow_ndcg(qrels[q], ranked[q], k, lambda rel: 2.0**rel - 1) for q in qrels]
+        condensed = {query: [document for document in ranked[query] if document in qrels[query]] for query in qrels}
+        values[f"ndcg_judged@{k}"] = [slow_ndcg(qrels[q], condensed[q], k, float) for q in qrels]
         values[f"hole@{k}"] = [slow_hole(qrels[q], ranked[q], k) for q in qrels]
         values[f"hole_corpus@{k}"] = [slow_hole(judged, ranked[q], k) for q in qrels]
     return values
@@ -242,6 +244,26 @@ def test_metrics_equal_trec_eval(case: Case) -> None:
     assert_equal(got, trec_values(case.qrels, case.run), list(case.qrels))
 
 
+def test_metrics_equal_ranx(case: Case) -> None:
+    """ranx gets numbers for ids, which it has compiled before, and ranks for scores, so that it breaks no ties."""
+    import ranx
+    from numba.typed import List
+
+    names = {"ndcg": "ndcg", "ndcg_burges": "ndcg_burges", "recall": "recall", "mrr": "mrr", "map": "map"}
+    names |= {"p": "precision", "success": "hit_rate"}
+    judged, retrieved = List(), List()
+    for query, grades in case.qrels.items():
+        ids = case.read[query].ids if query in case.read else []
+        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
+        best = sorted(((number[d], max(grade, 0)) for d, grade in grades.items()), key=lambda pair: -pair[1])
+        judged.append(np.array(best, np.float64))
+        retrieved.append(np.array([(number[d], -rank) for rank, d in enumerate(ids)], np.float64).reshape(-1, 2))
+    wanted = {f"{name}@{k}": f"{theirs}@{k}" for name, theirs in names.items() for k in (1, 10, 100)}
+    found = ranx.evaluate(judged, retrieved, sorted(wanted.values()), return_mean=False)
+    got = beirgrid_values(case.qrels, case.read, list(wanted))
+    assert_equal(got, {name: found[theirs].tolist() for name, theirs in wanted.items()}, list(case.qrels))
+
+
 def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> None:
     got = beirgrid_values(case.qrels, case.read, OWN_METRICS)
     assert_equal(got, slow_values(case.qrels, case.run), list(case.qrels))
@@ -256,6 +278,16 @@ def test_holes_of_the_corpus_are_those_of_beir(case: Case) -> None:
         expected, abs=5.1e-6
     )
     assert got["hole_corpus@10"].mean() > 0
+
+
+def test_ndcg_of_judged_documents_is_trec_evals(case: Case) -> None:
+    """trec_eval -J. It takes a grade of -1 for "not judged", so negative grades, whose gain is 0, are 0 here."""
+    qrels = {query: {d: max(grade, 0) for d, grade in grades.items()} for query, grades in case.qrels.items()}
+    wanted = {f"ndcg_cut.{','.join(map(str, CUTOFFS))}"}
+    found = pytrec_eval.RelevanceEvaluator(qrels, wanted, judged_docs_only_flag=True).evaluate(case.run)
+    got = beirgrid_values(case.qrels, case.read, [f"ndcg_judged@{k}" for k in CUTOFFS])
+    expected = {f"ndcg_judged@{k}": [found.get(q, {}).get(f"ndcg_cut_{k}", 0.0) for q in qrels] for k in CUTOFFS}
+    assert_equal(got, expected, list(qrels))
 
 
 def test_the_two_kinds_of_holes() -> None:

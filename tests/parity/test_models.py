@@ -218,7 +218,7 @@ def test_brackets_count_as_tokens_and_survive_truncation(tiny_models):
     rows = encoder.model.tokenize(["a" * 100, "b"])["input_ids"].tolist()
     assert tokenizer.decode(rows[0]) == f"[{'a' * 38}]"
     assert tokenizer.decode(rows[1]).startswith("[b]")
-    assert encoder.token_lengths(["a" * 100, "b", ""]).tolist() == [40, 3, 2]
+    assert encoder.tokenized(["a" * 100, "b", ""], "query").lengths.tolist() == [40, 3, 2]
 
 
 def test_a_bracket_that_merges_with_the_text_stays_a_token(tiny_models, tmp_path):

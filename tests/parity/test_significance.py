@@ -61,11 +61,11 @@ def test_intervals_of_means_agree_with_scipys(queries):
         assert (low, high) == pytest.approx(tuple(theirs), abs=0.04 * (theirs.high - theirs.low))
 
 
-@pytest.mark.parametrize("queries", [20, 200])
+@pytest.mark.parametrize("queries", [20, 200, 1200])  # the last adds up squares in float32
 def test_effect_sizes_and_their_intervals_agree_with_scipys(queries):
     scores = skewed(queries, 2, better=(0, 0.05))
     differences = scores[:, 1] - scores[:, 0]
-    ours = significance.paired_effects(differences[:, None], rng())
+    ours = significance.paired_effects(scores, (np.array([1]), np.array([0])), rng())
     assert ours.difference[0] == pytest.approx(statistics.fmean(differences))
     assert ours.effect[0] == pytest.approx(statistics.fmean(differences) / statistics.stdev(differences))
     theirs = scipy.stats.bootstrap((differences,), cohen_d, n_resamples=20000, method="BCa", rng=3).confidence_interval
@@ -146,9 +146,9 @@ def test_randomisation_of_reciprocal_ranks_is_exact(seed):
 
 def test_random_sign_patterns_agree_with_all_of_them():
     scores = skewed(19, 3, better=(0, 0.02, 0.1))
-    result = significance.randomisation(scores, rng())
+    result = significance.randomisation(scores[:, :, None], rng())
     patterns = ((np.arange(2**19)[:, None] >> np.arange(19)) & 1).astype(np.float32) * 2 - 1
-    for p, exact, (i, j) in zip(*result, itertools.combinations(range(3), 2), strict=True):
+    for p, exact, (i, j) in zip(result.p[:, 0], result.exact[:, 0], itertools.combinations(range(3), 2), strict=True):
         differences = scores[:, i] - scores[:, j]
         assert np.count_nonzero(differences) > significance.ENUMERATED
         assert not exact
@@ -158,14 +158,14 @@ def test_random_sign_patterns_agree_with_all_of_them():
 
 def test_a_random_p_value_is_never_0():
     scores = skewed(500, 2, better=(0, 3))
-    result = significance.randomisation(scores, rng(), permutations=2000)
-    assert result.p.tolist() == [1 / 2001]
+    result = significance.randomisation(scores[:, :, None], rng(), permutations=2000)
+    assert result.p.tolist() == [[1 / 2001]]
 
 
 def test_p_values_of_a_pair_do_not_depend_on_other_systems():
     scores = skewed(120, 5)
-    every = significance.randomisation(scores, rng(), permutations=5000)
-    two = significance.randomisation(scores[:, [1, 4]], rng(), permutations=5000)
+    every = significance.randomisation(scores[:, :, None], rng(), permutations=5000)
+    two = significance.randomisation(scores[:, [1, 4]][:, :, None], rng(), permutations=5000)
     assert two.p[0] == every.p[list(itertools.combinations(range(5), 2)).index((1, 4))]
 
 

@@ -124,7 +124,9 @@ def test_logits_are_finished_in_float32(tiny_models, kind):
     logits = []
     encoder.transformer.get_output_embeddings().register_forward_hook(lambda *call: logits.append(call[2].clone()))
     encoder.encode_documents(_texts(5))
-    assert ((torch.cat([part.flatten() for part in logits]).numpy().view(np.uint32) & 0xFFFF) == 0).mean() < 0.1
+    values = torch.cat([part.flatten() for part in logits]).numpy()
+    values = values[values != 0]  # logits of padding, which no token is computed for
+    assert ((values.view(np.uint32) & 0xFFFF) == 0).mean() < 0.1
     assert torch.get_float32_matmul_precision() == "highest"  # as before: other products are not rounded
 
 

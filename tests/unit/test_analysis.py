@@ -195,7 +195,9 @@ def test_equal_values_have_an_interval_without_width_and_say_so():
 
 
 def test_two_queries_have_no_interval_of_an_effect():
-    found = significance.paired_effects(np.array([[0.1], [0.3]]), significance.generator(0), resamples=100)
+    found = significance.paired_effects(
+        np.array([[0.1, 0], [0.3, 0]]), significance.pairs_of(2), significance.generator(0), resamples=100
+    )
     assert found.effect[0] == pytest.approx(0.2 / math.sqrt(0.02))
     assert math.isnan(found.effect_interval.low[0])
 

@@ -213,7 +213,7 @@ def _other_settings(cell: Cell) -> str:
 
 
 def _another_cell(cell: Cell) -> str:
-    other = write_cell("b", cell.dataset, 0.9)
+    other = write_cell("b", cell.dataset, 0.5)
     for path in ("scores", "per_query"):
         Path(getattr(cell, path)).write_bytes(Path(getattr(other, path)).read_bytes())
     return "has the scores of b on x"

@@ -99,8 +99,8 @@ MISTAKES = {
         },
         "2000 is deeper than the runs are (retrieve.depth is 1000)",
     ),
-    "key of another kind": ({"systems/x": {"retriever": "minilm", "k1": 1.2}}, "'k1' does not go with a dense system"),
-    "nothing": ({"systems/x": {}}, "needs one of the keys retriever, reranker, fusion"),
+    "key of another kind": ({"systems/x": {"retriever": "minilm", "k1": 1.2}}, "'k1' does not go with dense systems"),
+    "nothing": ({"systems/x": {}}, "needs one of the keys retriever, reranker, fusion, run"),
     "metric without k": ({"metrics": ["ndcg"]}, "'ndcg' is not a metric of the form name@k"),
     "unknown metric": ({"metrics": ["ndgc@10"]}, "there is no metric 'ndgc'; did you mean 'ndcg'?"),
     "no revision": (
@@ -130,7 +130,7 @@ MISTAKES = {
     ),
     "expansion of a dense system": (
         {"systems/x": {"retriever": "minilm", "expansion": "doct5query"}},
-        "systems.x: the key 'expansion' does not go with a dense system",
+        "systems.x: the key 'expansion' does not go with dense systems",
     ),
     "retrieving with a query generator": (
         {"systems/x": {"retriever": "doct5query"}},
@@ -219,7 +219,7 @@ MISTAKES = {
     ),
     "candidates of a dense system": (
         {"systems/x": {"retriever": "minilm", "candidates": 10}},
-        "'candidates' does not go with a dense system",
+        "'candidates' does not go with dense systems",
     ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},
@@ -545,7 +545,7 @@ def test_a_language_that_bm25_lacks_does_for_other_systems(raw):
 
 def test_the_languages_of_bm25_are_those_of_anserinis_jar():
     """Its map from language to analyzer is a class whose constants are the codes."""
-    with zipfile.ZipFile(lucene._jar()) as jar:
+    with zipfile.ZipFile(lucene.jar()) as jar:
         constants = jar.read("io/anserini/analysis/AnalyzerMap$1.class")
     codes = {code.decode() for code in re.findall(rb"\x01\x00\x02([a-z]{2})(?=[\x01-\x14])", constants)}
     assert set(config.BM25_LANGUAGES.split()) - {"en", "sw"} == codes - {"th"}

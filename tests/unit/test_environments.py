@@ -106,7 +106,8 @@ def _jobs() -> set[tuple[str, str]]:
     pairs = set()
     for rule in rules().values():
         environment = Path(rule.conda_env).stem.removesuffix("-cpu")
-        pairs.add((environment, re.match(r"\{params.beirgrid\} (\S+)", rule.shellcmd)[1].format(rule=rule.name)))
+        word = re.match(r"\{params.beirgrid\} (\S+)", rule.shellcmd)[1]
+        pairs.add((environment, rule.name.partition("_")[0] if word == "{params.stage:q}" else word))
     return pairs
 
 
@@ -158,13 +159,14 @@ def _provided(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_each_environment_has_what_its_stages_import(root):
-    from beirgrid.__main__ import _STAGES
+    from beirgrid.__main__ import _COMMANDS
 
+    modules = {words.partition(" ")[0]: function.partition(":")[0] for words, (function, _) in _COMMANDS.items()}
     jobs = _jobs()
     assert {environment for environment, _ in jobs} == {"lexical", "neural", "evaluate"}
     provided = {name: _provided(root / f"envs/{name}.yaml") | set(sys.stdlib_module_names) for name, _ in jobs}
     for environment, stage in sorted(jobs):
-        needed = _imports(root / "workflow/beirgrid", _STAGES[stage][0], set())
+        needed = _imports(root / "workflow/beirgrid", modules[stage], set())
         missing = needed - provided[environment] - set(_LAZY.get(environment, ()))
         assert not missing, f"envs/{environment}.yaml lacks what {stage} imports"
 

@@ -6,6 +6,8 @@ import gzip
 
 import numpy as np
 import pytest
+import yaml
+from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.core.errors import DataError
@@ -135,3 +137,35 @@ def test_below_the_depth_the_first_stages_order_is_kept():
 def test_a_pair_without_score_is_an_error():
     with pytest.raises(DataError, match="no score for query 'q' with document 'b'"):
         runs.reordered("q", runs.canonical("q", ["a", "b"], [2, 1]), {("q", "a"): 1.0}, 2)
+
+
+@pytest.mark.parametrize("qrels", ["1 0 b 1\r\n2 0 b 1\r\n", "query-id\tcorpus-id\tscore\r\n1\tb\t1\r\n2\tb\t1\r\n"])
+@pytest.mark.parametrize("name", ["x.trec", "x.trec.gz"])
+def test_the_scores_of_a_run_are_printed(tmp_path, capsys, qrels, name):
+    """BEIR's and TREC's qrels, DOS line ends, plain and gzipped; without --metrics, those of config.yaml."""
+    run = b"1 Q0 a 1 0.5 t\r\n1 Q0 b 2 0.4 t\r\n3 Q0 b 2 0.4 t\r\n"
+    (tmp_path / name).write_bytes(gzip.compress(run) if name.endswith(".gz") else run)
+    (tmp_path / "qrels").write_text(qrels)
+    arguments = ["evaluate", "--run", str(tmp_path / name), "--qrels", str(tmp_path / "qrels")]
+    assert main(arguments) == 0
+    said = capsys.readouterr()
+    assert "1 queries without qrels, '3' first; they are left out" in said.err
+    # One of two queries is answered, by a document at rank 2: nDCG is 1 / log2(3) there.
+    expected = {
+        "ndcg@10": 0.3155,
+        "recall@100": 0.5,
+        "recall@1000": 0.5,
+        "mrr@10": 0.25,
+        "map@1000": 0.25,
+        "p@10": 0.05,
+    }
+    printed = dict(line.split("\t") for line in said.out.splitlines())
+    assert {metric: float(value) for metric, value in printed.items()} == expected | {"queries": 2}
+    assert list(expected) == yaml.safe_load((ROOT / "config/config.yaml").read_text())["metrics"]
+
+
+def test_a_run_of_other_queries_has_no_scores(tmp_path, capsys):
+    (tmp_path / "x.trec").write_text("7 Q0 a 1 0.5 t\n")
+    (tmp_path / "qrels").write_text("1 0 a 1\n")
+    assert main(["evaluate", "--run", str(tmp_path / "x.trec"), "--qrels", str(tmp_path / "qrels")]) == 1
+    assert "x.trec has 1 queries without qrels, '7' first" in capsys.readouterr().err

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import made_once
 from small import ENCODE, SYSTEMS, TRAINED, collection, run
 
 
 @pytest.fixture(scope="session")
 def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Callable[..., Path]:
     """Return a function that writes the grid's configfile, with changes, into a folder."""
-    data = collection(tmp_path_factory.mktemp("data") / "small")
+    data = made_once(tmp_path_factory, "small", collection)
 
     def write(folder: Path, **changes: Any) -> Path:
         settings: dict[str, Any] = {
@@ -48,7 +49,9 @@ def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, 
 @pytest.fixture(scope="session")
 def finished(small_grid: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one undisturbed run of the small grid. Tests must not change it."""
-    folder = tmp_path_factory.mktemp("finished")
-    done = run(small_grid(folder), folder)
-    assert done.returncode == 0, done.stdout
-    return folder
+
+    def make(folder: Path) -> None:
+        done = run(small_grid(folder), folder)
+        assert done.returncode == 0, done.stdout
+
+    return made_once(tmp_path_factory, "finished", make)

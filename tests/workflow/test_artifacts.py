@@ -127,6 +127,19 @@ def _refused(folder: Path, reader: str, capsys: pytest.CaptureFixture[str]) -> s
     return message
 
 
+def _refused_when_damaged(
+    folder: Path, path: str, reader: str, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> str:
+    """Return the message of a job that meets a damaged file. The file is whole again after it."""
+    file = folder / "results" / path
+    content = file.read_bytes()
+    try:
+        file.write_bytes(damage(content))
+        return _refused(folder, reader, capsys)
+    finally:
+        file.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     ("path", "reader", "damage"),
     CASES,
@@ -134,13 +147,7 @@ def _refused(folder: Path, reader: str, capsys: pytest.CaptureFixture[str]) -> s
 )
 def test_a_damaged_artifact_is_named_and_not_used(copied, monkeypatch, capsys, path, reader, damage):
     monkeypatch.chdir(copied)
-    artifact = Path("results") / path
-    content = artifact.read_bytes()
-    try:
-        artifact.write_bytes(damage(content))
-        message = _refused(copied, reader, capsys)
-    finally:
-        artifact.write_bytes(content)
+    message = _refused_when_damaged(copied, path, reader, damage, capsys)
     assert f"results/{path} is damaged" in message
     assert "delete it and run the grid again" in message
 
@@ -148,14 +155,7 @@ def test_a_damaged_artifact_is_named_and_not_used(copied, monkeypatch, capsys, p
 @pytest.mark.parametrize(("path", "reader", "damage"), RECORD_CASES)
 def test_a_damaged_record_is_named(copied, monkeypatch, capsys, path, reader, damage):
     monkeypatch.chdir(copied)
-    record = Path("results") / path
-    content = record.read_bytes()
-    try:
-        record.write_bytes(damage(content))
-        message = _refused(copied, reader, capsys)
-    finally:
-        record.write_bytes(content)
-    assert f"results/{path}" in message
+    assert f"results/{path}" in _refused_when_damaged(copied, path, reader, damage, capsys)
 
 
 @pytest.mark.parametrize(

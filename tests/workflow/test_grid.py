@@ -6,12 +6,13 @@ import csv
 import json
 import re
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import snakemake
+from helpers import beirgrid, snakemake
 from small import ENCODE, SYSTEMS, collection, run
 
 
@@ -309,3 +310,67 @@ def test_the_workflow_can_be_used_as_a_module(root, small_grid, tmp_path):
     done = snakemake("-n", "--snakefile", tmp_path / "Snakefile", "--directory", tmp_path)
     assert done.returncode == 0, done.stdout
     assert _jobs(done.stdout)["grid_encode_dense"] == 3
+
+
+def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
+    work = tmp_path / "work"
+    shutil.copytree(finished, work)
+    done = run(work / "grid.yaml", work, "analyses")
+    assert done.returncode == 0, done.stdout
+    assert _jobs(done.stdout) == {"analyses": 1}
+    folder = work / "results/grids/grid"
+    with (folder / "tables/depth.csv").open() as stream:
+        curves = {(row["system"], int(row["depth"])): float(row["value"]) for row in csv.DictReader(stream)}
+    scores = _scores(work)
+    for system, depth in (("bm25+ce", 10), ("bm25+trained", 5)):
+        assert curves[system, 0] == pytest.approx(scores["bm25-flat", "ndcg@10"])
+        assert curves[system, depth] == pytest.approx(scores[system, "ndcg@10"])
+    captions = json.loads((folder / "figures/captions.json").read_text())
+    assert {f"{name}.svg" for name in captions} == {path.name for path in (folder / "figures").glob("*.svg")}
+    again = run(work / "grid.yaml", work, "analyses", "-n")
+    assert "Nothing to be done" in again.stdout
+
+
+def test_latency_is_that_of_the_searches_that_were_run(finished, tmp_path, monkeypatch):
+    """Each search finds for one query alone what the run has."""
+    from beirgrid.core import paths
+    from beirgrid.data import collection, runs
+    from beirgrid.tools import latency
+
+    monkeypatch.chdir(finished)
+    texts = collection.read_queries(paths.QUERIES.format(dataset="small"))
+    for system in ("bm25-flat", "tiny", "sparse", "tiny-late"):
+        ranked = runs.read(paths.RUN.format(system=system, dataset="small"))
+        step = latency._step(paths.RUN_RECORD.format(system=system, dataset="small"))
+        with ExitStack() as stack:
+            search = latency._open_search(step, "cpu", stack)
+            found = {query: search.names(search.find(text)) for query, text in texts.items()}
+        for query, ids in found.items():
+            expected = ranked[query].ids if query in ranked else []
+            assert set(ids) - {query} == set(expected), (system, query)
+            assert not expected or ids[query == ids[0]] in expected[:2], (system, query)
+
+    table = tmp_path / "latency.csv"
+    grid = "results/grids/grid/grid.json"
+    options = ["--grid", grid, "--dataset", "small", "--queries", "3", "--warm-up", "1", "--output", table]
+    for _ in range(2):  # the second run replaces the rows of the first
+        done = beirgrid("latency", *options, cwd=finished)
+        assert done.returncode == 0, done.stderr
+    assert "fused is left out" in done.stderr
+    with table.open() as stream:
+        rows = list(csv.DictReader(stream))
+    steps = {(row["system"], row["step"], int(row["depth"])) for row in rows}
+    reranked = {
+        (system, step, depth)
+        for system in ("bm25+ce", "bm25+trained")
+        for step in (latency.RERANK, latency.BOTH)
+        for depth in (10, 50, 100, 200)
+    }
+    assert steps > reranked
+    assert len(rows) == len(steps) == len(reranked) + 2 + 4  # bm25+trained reranks 5
+    for row in rows:
+        assert 0 < float(row["p50_ms"]) <= float(row["p95_ms"]) <= float(row["p99_ms"])
+        assert (row["queries"], row["hardware"]) == ("3", latency.cpu_name())
+    run_as = {row["system"]: (row["step"], row["depth"]) for row in rows if row["as_run"] == "True"}
+    assert run_as["bm25+ce"] == (latency.BOTH, "10")
+    assert run_as["tiny"] == (latency.RETRIEVE, "1000")

@@ -1,7 +1,7 @@
 """beirgrid: a Snakemake workflow that reproduces the BEIR retrieval benchmark.
 
-The functions below work on the workflow's files and on one's own, without Snakemake. Importing the package imports no
-library; a function's libraries are imported when the function is first asked for.
+These functions work on files of the workflow and on files of your own, without Snakemake. ``import beirgrid`` imports
+no library. The libraries of a function are imported when you first use the function.
 """
 
 from __future__ import annotations

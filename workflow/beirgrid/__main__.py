@@ -23,9 +23,10 @@ _COMMANDS = {
     "fetch corpus": ("stages.fetch:fetch_corpus", "fetch the documents of a corpus"),
     "fetch dataset": ("stages.fetch:fetch_dataset", "fetch the judged queries and the qrels of a dataset"),
     "fetch model": ("stages.fetch:fetch_model", "fetch the checkpoint of a model"),
+    "fetch run": ("stages.fetch:fetch_run", "fetch a run that other software made"),
     "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),
     "generate": ("stages.generate:generate", "write training queries for the documents of a corpus"),
-    "mine": ("stages.mine:mine", "find documents that training queries are confused with"),
+    "mine": ("stages.mine:mine", "find hard negatives for training queries"),
     "label": ("stages.label:label", "score training queries with a cross-encoder teacher"),
     "adapt": ("stages.adapt:adapt", "adapt a dense model to a corpus"),
     "encode": ("stages.encode:encode", "encode one shard of a corpus to vectors"),
@@ -47,15 +48,24 @@ _COMMANDS = {
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
     "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
-    "report": ("tools.refresh:report", "make the tables and the page of a grid from what is done so far"),
-    "plan": ("tools.plan:add_arguments", "say what a grid will take: jobs, hours, downloads, disk"),
+    "report": ("tools.refresh:report", "make the tables and the page of a grid from the cells that are done"),
+    "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
+    "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
+    "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
+    "export mteb": ("exchange.mteb:export_mteb", "write scores as JSON in the form of MTEB"),
+    "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
+    "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
+    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
+    "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
+    "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }
 # Words with commands under them, and what these have in common.
 _GROUPS = {
-    "fetch": "fetch a corpus, a dataset or a model's checkpoint, and check it",
+    "fetch": "fetch a corpus, a dataset, a model's checkpoint or a run, and check it",
     "index": "index a corpus for BM25, or one shard of vectors",
     "retrieve": "retrieve the top documents per query",
+    "export": "write the results of a grid in a format of others",
 }
 
 
@@ -79,7 +89,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(
         prog="python -m beirgrid",
-        description="One command of the beirgrid workflow. An argument @FILE stands for the lines of that file.",
+        description="Run one command of the beirgrid workflow. An argument @FILE stands for the lines of FILE.",
         fromfile_prefix_chars="@",
     )
     parser.add_argument("--version", action="version", version=f"beirgrid {__version__}")
@@ -101,15 +111,16 @@ def _sentence(purpose: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return 0, or 1 after one message that says what to change."""
+    """Run one command; return its exit status: 0, or 1 or what the error says after one message on what to change."""
+    status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         args = _parser().parse_args(arguments)  # compares artifacts with their records
         provenance.use_command(arguments, args.settings)
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
-        call(args)
+        return int(call(args) or 0)
     except BeirgridError as error:
-        message = str(error)
+        message, status = str(error), error.exit_status
     except OSError as error:
         message = _explain(error)
     except MemoryError:
@@ -121,12 +132,10 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    else:
-        return 0
     first_words = {words.partition(" ")[0] for words in _COMMANDS}
     command = next((word for word in arguments if word in first_words), "")
     print(f"beirgrid {command}: error: {message}", file=sys.stderr)
-    return 1
+    return status
 
 
 def _explain(error: OSError) -> str:

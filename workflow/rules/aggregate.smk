@@ -5,21 +5,14 @@ rule aggregate:
         scores=metric_files(grid),
         records=records.everything(),
     output:
-        scores=report(
-            grid.own(paths.ANSWER, answer="scores"),
-            caption="../report/scores.rst",
-            category="Tables",
-        ),
-        verdicts=report(
-            grid.own(paths.ANSWER, answer="verdicts"),
-            caption="../report/verdicts.rst",
-            category="Tables",
-        ),
-        costs=report(
-            grid.own(paths.ANSWER, answer="costs"),
-            caption="../report/costs.rst",
-            category="Tables",
-        ),
+        **{
+            name: report(
+                grid.own(paths.ANSWER, answer=name),
+                caption=f"../report/{name}.rst",
+                category="Tables",
+            )
+            for name in ("scores", "verdicts", "costs")
+        },
         statistics=[
             grid.own(paths.ANSWER, answer=name)
             for name in ("significance", "pairs", "groups", "across")

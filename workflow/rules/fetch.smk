@@ -22,7 +22,6 @@ rule fetch_corpus:
     threads: 1
     resources:
         **needs("fetch_corpus"),
-        network=1,
     shell:
         "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} --entry {params.entry:q}"
         " {params.mirror:q} --output {output.corpus:q} --record {output.record:q} > {log:q} 2>&1"
@@ -54,7 +53,6 @@ rule fetch_dataset:
     threads: 1
     resources:
         **needs("fetch_dataset"),
-        network=1,
     shell:
         "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} --entry {params.entry:q}"
         " --corpus-entry {params.corpus:q} --corpus {input.corpus:q} {params.mirror:q} --queries {output.queries:q}"
@@ -88,7 +86,42 @@ rule fetch_model:
     threads: 1
     resources:
         **needs("fetch_model"),
-        network=1,
     shell:
         "{params.beirgrid} fetch model --name {wildcards.model:q} --entry {params.entry:q}"
         " {params.prompts:q} --output {output.checkpoint:q} --record {output.record:q} > {log:q} 2>&1"
+
+
+rule fetch_run:
+    message:
+        "Fetching the run of {wildcards.system} on {wildcards.dataset}"
+    input:
+        lambda w: inputs.run_files(w.system, w.dataset),
+        corpus=lambda w: inputs.corpus(w.dataset),
+        queries=paths.QUERIES,
+    output:
+        run=paths.RUN,
+        record=paths.RUN_RECORD,
+    params:
+        **settings(
+            "fetch_run",
+            files=lambda w: reruns.state([inputs.run_file(w.system, w.dataset)]),
+            depth=DEPTH,
+        ),
+        file=lambda w, output: inputs.run_file(w.system, w.dataset),
+    log:
+        "logs/fetch/run/{system}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/fetch/run/{system}/{dataset}.tsv"
+    wildcard_constraints:
+        system=grid.systems_of("external"),
+    conda:
+        EVALUATE
+    threads: 1
+    resources:
+        **needs("fetch_run"),
+    group:
+        nodes.group("fetch_run")
+    shell:
+        "{params.beirgrid} fetch run --system {wildcards.system:q} --run {params.file:q}"
+        " --queries {input.queries:q} --corpus {input.corpus:q} --depth {params.depth:q}"
+        " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"

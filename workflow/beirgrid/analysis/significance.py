@@ -11,13 +11,18 @@ computed of a pair but the Tukey HSD test, is the same whichever other systems t
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import math
 import zlib
 from collections.abc import Sequence
 from fractions import Fraction
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
+
+from ..core.environment import prepare_libraries
 
 RESAMPLES = 10_000
 PERMUTATIONS = 100_000
@@ -27,9 +32,19 @@ ALPHA = 0.05
 ROUNDING = 1e-12
 # Numbers held at once by a block of resamples or permutations (8 bytes each).
 BLOCK = 4_000_000
+# Sign patterns at once: their sums stay in the processor's cache.
+AT_ONCE = 512
+# Shuffles of a query's scores in a Tukey HSD test: a minute of 2024's processors does half a billion.
+SHUFFLES = 50_000_000
+# Queries up to which the squares of resamples are added up in float64.
+EXACT_SQUARES = 1000
 # Exact tests: differences whose signs are enumerated, and the work of a convolution (queries × points).
 ENUMERATED = 18
 CONVOLVED = 20_000_000
+
+
+# The first and the second columns of pairs.
+Pairs = tuple[np.ndarray, np.ndarray]
 
 
 class Interval(NamedTuple):
@@ -67,16 +82,36 @@ def resampled_means(
     Returns:
         float64 [resamples, columns].
     """
-    weighted = values * query_weights(len(values), parts)[:, None]
-    means = np.zeros((resamples, values.shape[1]))
-    for rows in np.split(weighted, np.cumsum(parts or [len(values)])[:-1]):
-        step = max(1, BLOCK // len(rows))
+    return _resampled([values], rng, parts, resamples)[0]
+
+
+def _resampled(
+    columns: Sequence[np.ndarray], rng: np.random.Generator, parts: Sequence[int] | None, resamples: int
+) -> list[np.ndarray]:
+    """Return the means of the same resamples of several arrays, each computed in its own precision."""
+    weights = query_weights(len(columns[0]), parts)[:, None]
+    weighted = [(values * weights).astype(values.dtype) for values in columns]
+    means = [np.zeros((resamples, values.shape[1])) for values in columns]
+    ends = np.cumsum([0, *(parts or [len(columns[0])])])
+    for start, end in itertools.pairwise(ends):
+        seed, size = _seed(rng), end - start
+        step = max(1, BLOCK // size)
         for first in range(0, resamples, step):
-            size = min(step, resamples - first)
-            drawn = rng.integers(len(rows), size=(size, len(rows))) + len(rows) * np.arange(size)[:, None]
-            counts = np.bincount(drawn.ravel(), minlength=size * len(rows)).reshape(size, len(rows))
-            means[first : first + size] += counts @ rows
+            counts = _draws().resample_counts(seed, first, min(step, resamples - first), size)
+            for mean, values in zip(means, weighted, strict=True):
+                mean[first : first + step] += counts.astype(values.dtype, copy=False) @ values[start:end]
     return means
+
+
+def _seed(rng: np.random.Generator) -> np.uint64:
+    """Return a seed for compiled draws."""
+    return rng.integers(2**64, dtype=np.uint64)
+
+
+def _draws() -> ModuleType:
+    """Return the module of compiled draws, which is slow to import."""
+    prepare_libraries()
+    return importlib.import_module(".draws", __package__)
 
 
 def bca_interval(
@@ -149,7 +184,8 @@ class Effects(NamedTuple):
 
 
 def paired_effects(
-    differences: np.ndarray,
+    scores: np.ndarray,
+    pairs: Pairs,
     rng: np.random.Generator,
     *,
     parts: Sequence[int] | None = None,
@@ -163,33 +199,35 @@ def paired_effects(
     value, where there is a single query, and for a mean of datasets, whose queries do not weigh the same.
 
     Args:
-        differences: float64 [queries, pairs], per query.
+        scores: float64 [queries, columns].
+        pairs: the columns to compare: the first minus the second.
         rng: random numbers.
         parts: queries of each part, if the dataset is a mean of datasets.
         resamples: number of resamples.
         confidence: coverage of the intervals.
     """
-    count, pairs = differences.shape
+    first, second = pairs
+    differences, count = scores[:, first] - scores[:, second], len(scores)
     mean = query_weights(count, parts) @ differences
-    none = Interval(*np.full((2, pairs), np.nan))
+    none = Interval(*np.full((2, len(first)), np.nan))
     if min(parts or [count]) < 2:
         same = (np.abs(differences) <= ROUNDING).all(axis=0)
         return Effects(mean, none, np.where(same, 0.0, np.nan), none)
-    moments = resampled_means(np.hstack([differences, differences**2]), rng, parts=parts, resamples=resamples)
-    means, squares = moments[:, :pairs], moments[:, pairs:]
+    whole = parts is None or len(parts) < 2
+    # Squares around the mean lose nothing to rounding, and the resamples' squares of many queries need few digits.
+    squares = (differences - mean) ** 2 if whole else np.zeros((count, 0))
+    precision = np.float32 if count > EXACT_SQUARES else np.float64
+    found, found_squares = _resampled([scores, squares.astype(precision)], rng, parts, resamples)
+    means = found[:, first] - found[:, second]
     interval = bca_interval(means, mean, _mean_influence(differences, parts), confidence)
-    if parts is not None and len(parts) > 1:
-        return Effects(mean, interval, np.full(pairs, np.nan), none)
-    effect = _standardised(mean, (differences**2).mean(axis=0), count)
+    if not whole:
+        return Effects(mean, interval, np.full(len(first), np.nan), none)
+    effect = _standardised(mean, squares.mean(axis=0), count)
     if count < 3:
         return Effects(mean, interval, effect, none)
-    resampled = _standardised(means, squares, count)
-    without = count / (count - 1)
-    jackknife = _standardised(
-        without * mean - differences / (count - 1),
-        without * (differences**2).mean(axis=0) - differences**2 / (count - 1),
-        count - 1,
-    )
+    resampled = _standardised(means, found_squares - (means - mean) ** 2, count)
+    left = (differences - mean) / (count - 1)  # what the mean loses with each query
+    jackknife = _standardised(mean - left, (count * squares.mean(axis=0) - squares) / (count - 1) - left**2, count - 1)
     effect_interval = bca_interval(resampled, effect, jackknife.mean(axis=0) - jackknife, confidence)
     return Effects(mean, interval, effect, effect_interval)
 
@@ -199,26 +237,32 @@ def _zero_only(means: np.ndarray) -> np.ndarray:
     return np.where(np.abs(means) <= ROUNDING, 0.0, np.nan)
 
 
-def _standardised(means: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
-    """Return mean / standard deviation from the means of the values and of their squares."""
-    variance = (squares - means**2) * count / (count - 1)
-    varies = variance > ROUNDING * np.maximum(squares, ROUNDING)
-    return np.where(varies, means / np.sqrt(np.where(varies, variance, 1)), _zero_only(means))
+def _standardised(means: np.ndarray, variances: np.ndarray, count: int) -> np.ndarray:
+    """Return mean / standard deviation (denominator count - 1) from means and variances (denominator count)."""
+    varies = variances > ROUNDING * np.maximum(means**2, ROUNDING)
+    deviations = np.sqrt(np.where(varies, variances, 1) * count / (count - 1))
+    return np.where(varies, means / deviations, _zero_only(means))
 
 
 # Tests ----------------------------------------------------------------------------------------------------------------
 
 
 class Randomisation(NamedTuple):
-    """Two-sided p values of pairs, float64 [pairs], and which of them are exact, bool [pairs]."""
+    """Two-sided p values, float64 [pairs, metrics], and which of them are exact, bool [pairs, metrics]."""
 
     p: np.ndarray
     exact: np.ndarray
 
 
-def pairs_of(systems: int) -> tuple[np.ndarray, np.ndarray]:
+def pairs_of(systems: int) -> Pairs:
     """Return the first and the second column of each pair of systems, int64 [pairs]."""
     return np.triu_indices(systems, 1)
+
+
+def pairs_of_each(systems: int, metrics: int) -> Pairs:
+    """Return the pairs of the columns of a flattened [systems, metrics] with the same metric, [pairs × metrics]."""
+    first, second = ((column[:, None] * metrics + np.arange(metrics)).ravel() for column in pairs_of(systems))
+    return first, second
 
 
 def randomisation(
@@ -236,7 +280,7 @@ def randomisation(
     few sums. Otherwise m sign patterns are drawn, b of them are as extreme, and p is (b + 1) / (m + 1): never 0.
 
     Args:
-        scores: float64 [queries, systems].
+        scores: float64 [queries, systems, metrics].
         rng: random numbers; all pairs get the same sign patterns.
         parts: queries of each part, if the dataset is a mean of datasets.
         permutations: number of random sign patterns, m.
@@ -244,24 +288,23 @@ def randomisation(
     Returns:
         p values in the order of ``pairs_of(systems)``.
     """
-    weighted = scores * (len(scores) * query_weights(len(scores), parts))[:, None]
-    first, second = pairs_of(scores.shape[1])
+    queries, systems, metrics = scores.shape
+    weighted = scores.reshape(queries, -1) * (queries * query_weights(queries, parts))[:, None]
+    first, second = pairs_of_each(systems, metrics)
     exact = [exact_randomisation(weighted[:, i] - weighted[:, j]) for i, j in zip(first, second, strict=True)]
-    p = np.array([np.nan if value is None else value for value in exact])
+    p = np.array([np.nan if value is None else value for value in exact], np.float64)
     rest = np.isnan(p)
     if rest.any():
-        first, second = first[rest], second[rest]
+        pairs = np.stack([first[rest], second[rest]], axis=1)
         sums = weighted.sum(axis=0)
-        least = np.abs(sums[first] - sums[second]) - ROUNDING * len(scores)
-        extreme = np.zeros(len(first), np.int64)
-        step = max(1, BLOCK // len(scores))
-        for start in range(0, permutations, step):
-            size = min(step, permutations - start)
-            signs = rng.integers(0, 2, (size, len(scores)), np.int8) * 2.0 - 1
-            flipped = signs @ weighted
-            extreme += (np.abs(flipped[:, first] - flipped[:, second]) >= least).sum(axis=0)
+        least = np.abs(sums[first[rest]] - sums[second[rest]]) - ROUNDING * queries
+        seed, draws = _seed(rng), _draws()
+        extreme = np.zeros(len(pairs), np.int64)
+        for start in range(0, permutations, AT_ONCE):
+            size = min(AT_ONCE, permutations - start)
+            extreme += draws.count_extreme_signs(weighted, least, pairs, seed, start, size)
         p[rest] = (extreme + 1) / (permutations + 1)
-    return Randomisation(p, ~rest)
+    return Randomisation(p.reshape(-1, metrics), ~rest.reshape(-1, metrics))
 
 
 def exact_randomisation(differences: np.ndarray) -> float | None:
@@ -335,7 +378,7 @@ def tukey(
     rng: np.random.Generator,
     *,
     parts: Sequence[int] | None = None,
-    permutations: int = PERMUTATIONS,
+    permutations: int | None = None,
 ) -> np.ndarray:
     """Test all pairs at once with the randomised Tukey HSD test (Carterette, 2012).
 
@@ -347,43 +390,29 @@ def tukey(
         scores: float64 [queries, systems, metrics]; all metrics get the same permutations.
         rng: random numbers.
         parts: queries of each part, if the dataset is a mean of datasets.
-        permutations: number of random permutations, m.
+        permutations: number of random permutations, m; that of ``permutations_of``, if None.
 
     Returns:
         p values, float64 [pairs, metrics], in the order of ``pairs_of(systems)``. The p values of a metric do not
         depend on the other metrics.
     """
     queries, systems, metrics = scores.shape
+    permutations = permutations or permutations_of(queries)
     first, second = pairs_of(systems)
     if systems < 2:
         return np.zeros((0, metrics))
     weighted = scores * query_weights(queries, parts)[:, None, None]
     observed = weighted.sum(axis=0)
     least = np.abs(observed[first] - observed[second]) - ROUNDING
-    extreme = np.zeros(least.shape, np.int64)
-    step = min(1000, max(1, BLOCK // (systems * metrics)))
-    for start in range(0, permutations, step):
-        size = min(step, permutations - start)
-        ranges = np.sort(_permuted_ranges(weighted, rng, size), axis=0)
-        for metric in range(metrics):
-            extreme[:, metric] += size - np.searchsorted(ranges[:, metric], least[:, metric])
-    p: np.ndarray = (extreme + 1) / (permutations + 1)
+    ranges = np.sort(_draws().permuted_ranges(weighted, _seed(rng), permutations), axis=0)
+    extreme = [permutations - np.searchsorted(of, wanted) for of, wanted in zip(ranges.T, least.T, strict=True)]
+    p: np.ndarray = (np.stack(extreme, axis=1) + 1) / (permutations + 1)
     return p
 
 
-def _permuted_ranges(weighted: np.ndarray, rng: np.random.Generator, size: int) -> np.ndarray:
-    """Return best minus worst mean of ``size`` permutations, float64 [size, metrics]."""
-    systems, metrics = weighted.shape[1:]
-    shuffled = np.empty((size, systems, metrics))
-    # A system's scores of all metrics move together, as one item.
-    items = shuffled.view(np.dtype((np.void, 8 * metrics)))[..., 0] if metrics > 1 else shuffled[..., 0]
-    sums = np.zeros_like(shuffled)
-    for row in weighted:
-        shuffled[:] = row
-        rng.permuted(items, axis=1, out=items)
-        sums += shuffled
-    ranges: np.ndarray = np.ptp(sums, axis=1)
-    return ranges
+def permutations_of(queries: int) -> int:
+    """Return how many permutations the Tukey HSD test draws: 100,000, and fewer of many queries, but 10,000."""
+    return max(10_000, min(PERMUTATIONS, SHUFFLES // queries))
 
 
 def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False, alpha: float = ALPHA) -> np.ndarray:

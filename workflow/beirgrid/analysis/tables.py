@@ -6,6 +6,7 @@ name: neither the order of the systems nor that of the datasets changes a number
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -108,7 +109,7 @@ def compare(
     baseline: str | None = None,
     seed: int = 0,
     resamples: int = significance.RESAMPLES,
-    permutations: int = significance.PERMUTATIONS,
+    permutations: int | None = None,
 ) -> Comparison:
     """Return the tables of one dataset, for each of its metrics.
 
@@ -123,94 +124,77 @@ def compare(
         baseline: the system to compare with; None, or a system without scores here, leaves these columns empty.
         seed: seed of all random numbers.
         resamples: bootstrap resamples.
-        permutations: permutations of each test that is not exact.
+        permutations: permutations of each test that is not exact; as many as the test has by itself, if None.
     """
-    p_tukey = significance.tukey(
-        dataset.scores,
-        significance.generator(seed, dataset.name, "tukey"),
-        parts=dataset.parts,
-        permutations=permutations,
+    scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
+    flat = scores.reshape(len(scores), -1)
+
+    def numbers(use: str) -> np.random.Generator:
+        return significance.generator(seed, dataset.name, use)
+
+    p_tukey = significance.tukey(scores, numbers("tukey"), parts=parts, permutations=permutations)
+    randomisation = significance.randomisation(
+        scores, numbers("randomisation"), parts=parts, permutations=permutations or significance.PERMUTATIONS
     )
-    tables = [
-        _compare_metric(dataset, i, p_tukey[:, i], baseline, seed, resamples, permutations)
-        for i in range(len(dataset.metrics))
-    ]
-    significance_rows, pairs, groups = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
-    return Comparison(significance_rows[SIGNIFICANCE_COLUMNS], pairs[PAIR_COLUMNS], groups[GROUP_COLUMNS])
+    pairs = significance.pairs_of_each(len(dataset.systems), count)
+    effects = significance.paired_effects(flat, pairs, numbers("bootstrap"), parts=parts, resamples=resamples)
+    means = intervals(dataset, seed=seed, resamples=resamples)
+    tables = []
+    for i, metric in enumerate(dataset.metrics):
+        table = _pairs(dataset, i, randomisation, p_tukey[:, i], effects)
+        of_metric = means[means["metric"] == metric]
+        of_metric = of_metric.assign(note=_notes(scores[:, :, i], parts)).merge(
+            _against(table, baseline), "left", "system"
+        )
+        tables.append((of_metric, table, _groups(dataset, i, of_metric["mean"].to_numpy(), p_tukey[:, i])))
+    significance_rows, pair_rows, groups = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
+    return Comparison(significance_rows[SIGNIFICANCE_COLUMNS], pair_rows[PAIR_COLUMNS], groups[GROUP_COLUMNS])
 
 
 def intervals(dataset: Dataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
     """Return the mean of each system and metric with its BCa bootstrap interval, as ``compare`` has them."""
-    tables = []
-    for i, metric in enumerate(dataset.metrics):
-        numbers = significance.generator(seed, dataset.name, "bootstrap")
-        scores = dataset.scores[:, :, i]
-        interval = significance.mean_intervals(scores, numbers, parts=dataset.parts, resamples=resamples)
-        facts = {"dataset": dataset.name, "metric": metric, "queries": len(scores), "system": dataset.systems}
-        means = over_datasets.Scores(scores, dataset.parts).means()
-        tables.append(pd.DataFrame({**facts, "mean": means, "low": interval.low, "high": interval.high}))
-    return pd.concat(tables, ignore_index=True)
+    flat = dataset.scores.reshape(len(dataset.scores), -1)
+    numbers = significance.generator(seed, dataset.name, "bootstrap")
+    interval = significance.mean_intervals(flat, numbers, parts=dataset.parts, resamples=resamples)
+    columns = pd.MultiIndex.from_product([dataset.systems, dataset.metrics], names=["system", "metric"]).to_frame(False)
+    means = over_datasets.Scores(flat, dataset.parts).means()
+    return columns.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
 
 
-def _compare_metric(
+def _pairs(
     dataset: Dataset,
     metric: int,
+    randomisation: significance.Randomisation,
     p_tukey: np.ndarray,
-    baseline: str | None,
-    seed: int,
-    resamples: int,
-    permutations: int,
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return the three tables of one metric."""
-    scores, parts, name = dataset.scores[:, :, metric], dataset.parts, dataset.metrics[metric]
-    facts = {"dataset": dataset.name, "metric": name}
-    means = over_datasets.Scores(scores, parts).means()
-    numbers = significance.generator(seed, dataset.name, "bootstrap")
-    intervals = significance.mean_intervals(scores, numbers, parts=parts, resamples=resamples)
-
+    effects: significance.Effects,
+) -> pd.DataFrame:
+    """Return the table of all pairs of systems of one metric."""
+    scores, parts = dataset.scores[:, :, metric], dataset.parts
     first, second = significance.pairs_of(scores.shape[1])
-    differences = scores[:, first] - scores[:, second]
-    numbers = significance.generator(seed, dataset.name, "bootstrap")
-    effects = significance.paired_effects(differences, numbers, parts=parts, resamples=resamples)
-    numbers = significance.generator(seed, dataset.name, "randomisation")
-    randomisation = significance.randomisation(scores, numbers, parts=parts, permutations=permutations)
+    own = slice(metric, None, len(dataset.metrics))
     whole = parts is None or len(parts) < 2
-    pairs = pd.DataFrame(
+    p, exact = randomisation.p[:, metric], randomisation.exact[:, metric]
+    p_t = significance.student(scores[:, first] - scores[:, second]) if whole else np.full(len(first), math.nan)
+    return pd.DataFrame(
         {
-            **facts,
+            "dataset": dataset.name,
+            "metric": dataset.metrics[metric],
             "queries": len(scores),
             "system": np.array(dataset.systems)[first],
             "other": np.array(dataset.systems)[second],
-            "difference": effects.difference,
-            "difference_low": effects.difference_interval.low,
-            "difference_high": effects.difference_interval.high,
-            "p_randomisation": randomisation.p,
-            "exact": randomisation.exact,
-            "p_holm": significance.holm(randomisation.p),
+            "difference": effects.difference[own],
+            "difference_low": effects.difference_interval.low[own],
+            "difference_high": effects.difference_interval.high[own],
+            "p_randomisation": p,
+            "exact": exact,
+            "p_holm": significance.holm(p),
             "p_tukey": p_tukey,
-            "p_t": significance.student(differences) if whole else math.nan,
-            "effect": effects.effect,
-            "effect_low": effects.effect_interval.low,
-            "effect_high": effects.effect_interval.high,
+            "p_t": p_t,
+            "p_t_holm": significance.holm(p_t),
+            "effect": effects.effect[own],
+            "effect_low": effects.effect_interval.low[own],
+            "effect_high": effects.effect_interval.high[own],
         }
-    )
-    pairs["p_t_holm"] = significance.holm(pairs["p_t"].to_numpy(np.float64))
-    systems = pd.DataFrame(
-        {
-            **facts,
-            "queries": len(scores),
-            "system": dataset.systems,
-            "mean": means,
-            "low": intervals.low,
-            "high": intervals.high,
-            "note": _notes(scores, parts),
-        }
-    )
-    lower = metric_names.parse_metric(name).name in metric_names.LOWER_IS_BETTER
-    return (
-        systems.merge(_against(pairs, baseline), "left", "system"),
-        pairs,
-        _groups(dataset, facts, means, p_tukey, lower),
     )
 
 
@@ -235,10 +219,10 @@ def _against(pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     return rows.drop(columns=["dataset", "metric", "queries", "p_tukey"])
 
 
-def _groups(
-    dataset: Dataset, facts: dict[str, str], means: np.ndarray, p_tukey: np.ndarray, lower_is_better: bool
-) -> pd.DataFrame:
+def _groups(dataset: Dataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> pd.DataFrame:
     """Return for each system whether it is in the group of the best, and its p value against the best."""
+    name = dataset.metrics[metric]
+    lower_is_better = _lower_is_better(name)
     best = int(np.argmin(means) if lower_is_better else np.argmax(means))
     first, second = significance.pairs_of(len(means))
     to_best = np.ones(len(means))
@@ -247,7 +231,8 @@ def _groups(
             to_best[i + j - best] = p
     return pd.DataFrame(
         {
-            **facts,
+            "dataset": dataset.name,
+            "metric": name,
             "system": dataset.systems,
             "mean": means,
             "best": dataset.systems[best],
@@ -255,6 +240,10 @@ def _groups(
             "p_tukey": to_best,
         }
     )
+
+
+def _lower_is_better(metric: str) -> bool:
+    return metric_names.parse_metric(metric).name in metric_names.LOWER_IS_BETTER
 
 
 # Several datasets -----------------------------------------------------------------------------------------------------
@@ -282,6 +271,8 @@ def compare_across(
         seed: seed of all random numbers.
         resamples: bootstrap resamples.
     """
+    if not datasets:
+        return pd.DataFrame(columns=ACROSS_COLUMNS)
     datasets = sorted(datasets, key=lambda dataset: dataset.name)
     listed = sorted(systems or {system for dataset in datasets for system in dataset.systems})
     missing = {s: [d.name for d in datasets if s not in d.systems] for s in listed}
@@ -291,42 +282,50 @@ def compare_across(
     zero_shot = [dataset for dataset in datasets if dataset.name not in seen]
     sets = {ALL: list(datasets)} | ({ZERO_SHOT: zero_shot} if seen and zero_shot else {})
     tables = []
-    for metric in datasets[0].metrics if datasets else ():
-        for over, chosen in sets.items():
-            rows = pd.DataFrame({"metric": metric, "over": over, "datasets": len(chosen), "system": listed})
-            rows["names"] = ", ".join(dataset.name for dataset in chosen)
-            rows["trained_on"] = [", ".join(known[system]) for system in listed]
-            if whole:
-                rows = rows.merge(_across_metric(chosen, whole, metric, baseline, seed, resamples), "left", "system")
-                rows = rows.merge(_own_zero_shot(datasets, whole, known, metric), "left", "system")
-            for system in listed:
-                if missing[system]:
-                    rows.loc[rows["system"] == system, "note"] = f"no scores on {', '.join(missing[system])}"
-            tables.append(rows)
-    empty = pd.DataFrame(columns=ACROSS_COLUMNS)
-    return pd.concat(tables, ignore_index=True).reindex(columns=ACROSS_COLUMNS) if tables else empty
+    for over, chosen in sets.items():
+        rows = pd.DataFrame(itertools.product(datasets[0].metrics, listed), columns=["metric", "system"])
+        rows = rows.assign(over=over, datasets=len(chosen), names=", ".join(dataset.name for dataset in chosen))
+        rows["trained_on"] = [", ".join(known[system]) for system in rows["system"]]
+        if whole:
+            rows = rows.merge(_across(chosen, whole, baseline, seed, resamples), "left", ["metric", "system"])
+            rows = rows.merge(_own_zero_shot(datasets, whole, known), "left", ["metric", "system"])
+        for system in listed:
+            if missing[system]:
+                rows.loc[rows["system"] == system, "note"] = f"no scores on {', '.join(missing[system])}"
+        tables.append(rows)
+    order = {metric: place for place, metric in enumerate(datasets[0].metrics)}
+    table = pd.concat(tables, ignore_index=True).reindex(columns=ACROSS_COLUMNS)
+    return table.sort_values("metric", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
-def _across_metric(
-    datasets: Sequence[Dataset], systems: Sequence[str], metric: str, baseline: str | None, seed: int, resamples: int
+def _across(
+    datasets: Sequence[Dataset], systems: Sequence[str], baseline: str | None, seed: int, resamples: int
 ) -> pd.DataFrame:
-    """Return a row per system, of one metric over the datasets: means, intervals, ranks, against the baseline."""
-    lower = metric_names.parse_metric(metric).name in metric_names.LOWER_IS_BETTER
-    scores = [dataset.of(metric, systems) for dataset in datasets]
+    """Return a row per metric and system over the datasets: means, intervals, ranks, against the baseline."""
+    metrics = datasets[0].metrics
     reference = systems.index(baseline) if baseline in systems else None
-    table = summarise(np.stack([s.means() for s in scores]), systems, baseline, lower_is_better=lower)
-    columns = scores if reference is None else [_with_differences(s, reference) for s in scores]
+    columns = []
+    for dataset in datasets:
+        scores = [dataset.of(metric, systems) for metric in metrics]
+        if reference is not None:
+            scores = [_with_differences(of_metric, reference) for of_metric in scores]
+        columns.append(over_datasets.Scores(np.hstack([of_metric.values for of_metric in scores]), dataset.parts))
     rngs = [significance.generator(seed, dataset.name, "across") for dataset in datasets]
     intervals = over_datasets.mean_intervals(
         columns, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples
     )
-    count = len(systems)
-    for resampled, interval in zip(("queries", "datasets"), intervals, strict=True):
-        for end, values in zip(("low", "high"), interval, strict=True):
-            table[f"{end}_{resampled}"] = values[:count]
-            if reference is not None:
-                table[f"difference_{end}_{resampled}"] = values[count:]
-    return table
+    means = np.stack([dataset.means() for dataset in columns])
+    tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
+    for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
+        own, differences = slice(start, start + count), slice(start + count, start + width)
+        table = summarise(means[:, own], systems, baseline, lower_is_better=_lower_is_better(metric))
+        for resampled, interval in zip(("queries", "datasets"), intervals, strict=True):
+            for end, values in zip(("low", "high"), interval, strict=True):
+                table[f"{end}_{resampled}"] = values[own]
+                if reference is not None:
+                    table[f"difference_{end}_{resampled}"] = values[differences]
+        tables.append(table.assign(metric=metric))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _with_differences(scores: over_datasets.Scores, reference: int) -> over_datasets.Scores:
@@ -367,11 +366,11 @@ def summarise(
 
 
 def _own_zero_shot(
-    datasets: Sequence[Dataset], systems: Sequence[str], known: Mapping[str, Collection[str]], metric: str
+    datasets: Sequence[Dataset], systems: Sequence[str], known: Mapping[str, Collection[str]]
 ) -> pd.DataFrame:
     """Return each system's mean over the datasets that it was not trained on, and their number."""
     rows = []
-    for system in systems:
+    for metric, system in itertools.product(datasets[0].metrics, systems):
         others = [d.of(metric, [system]).means()[0] for d in datasets if d.name not in known[system]]
-        rows.append((system, float(np.mean(others)) if others else math.nan, len(others)))
-    return pd.DataFrame(rows, columns=["system", "own_zero_shot_mean", "own_zero_shot_datasets"])
+        rows.append((metric, system, float(np.mean(others)) if others else math.nan, len(others)))
+    return pd.DataFrame(rows, columns=["metric", "system", "own_zero_shot_mean", "own_zero_shot_datasets"])

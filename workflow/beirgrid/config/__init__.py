@@ -1,9 +1,9 @@
 """The configuration: typed entries, their families, and the checks that hold them together."""
 
-from .checks import BM25_LANGUAGES, models_behind, models_of, with_parts
+from .checks import BM25_LANGUAGES, absent_folder, models_behind, models_of, with_parts
 from .entries import Config
 from .load import load
-from .places import CHECKOUT, SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path
+from .places import CHECKOUT, SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file
 from .yaml_files import refuse_duplicate_keys
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "CHECKOUT",
     "SCHEMA",
     "Config",
+    "absent_folder",
     "both_forms",
     "find_local",
     "is_folder",
@@ -20,5 +21,6 @@ __all__ = [
     "models_of",
     "refuse_duplicate_keys",
     "resolve_path",
+    "run_file",
     "with_parts",
 ]

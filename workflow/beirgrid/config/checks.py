@@ -1,4 +1,4 @@
-"""Checks that need several entries at once: names that exist, families that fit, folders that are there."""
+"""Checks that need several entries: whether names exist, families fit and folders are there."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def _supply_problems(name: str, config: Config) -> Iterator[str]:
     corpus = config.corpora.get(dataset.corpus or "")
     if not isinstance(corpus, entries.LocalCorpus):
         return
+    if absent_folder(corpus):
+        return  # its cells read "not supplied"
     folder = resolve_path(corpus.path)
     if not is_folder(folder):
-        if corpus.supplied:
-            return  # its cells read "not supplied"
         also = "" if Path(corpus.path).is_absolute() else f" (nor {Path.cwd() / corpus.path})"
         yield f"corpora.{dataset.corpus}.path: there is no folder {folder}{also}"
         return
-    yield from _place_problems(f"corpora.{dataset.corpus}.path", folder)
+    yield from place_problems(f"corpora.{dataset.corpus}.path", folder)
     for wanted in ("corpus.jsonl", "queries.jsonl"):
         if find_local(folder, wanted) is None:
             yield f"datasets.{name}: {folder} has no {wanted} (or {wanted}.gz)"
@@ -114,9 +114,17 @@ def _supply_problems(name: str, config: Config) -> Iterator[str]:
             yield f"datasets.{name}: {both_forms(folder, file)}"
 
 
-def _place_problems(where: str, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with where a local model or collection lies: among the files that the workflow writes."""
-    here, own = Path.cwd().resolve(), folder.resolve()
+def absent_folder(corpus: entries.CorpusEntry) -> Path | None:
+    """Return the folder of a collection that its user must supply, if it is absent."""
+    if not isinstance(corpus, entries.LocalCorpus) or not corpus.supplied:
+        return None
+    folder = resolve_path(corpus.path)
+    return None if is_folder(folder) else folder
+
+
+def place_problems(where: str, path: Path) -> Iterator[str]:
+    """Yield what is wrong with where a user's folder or file lies: among the files that the workflow writes."""
+    here, own = Path.cwd().resolve(), path.resolve()
     if own == here or own in here.parents:
         yield f"{where}: the grid runs in {own} or below it, so its results would count as files of it; move it"
     elif own.is_relative_to(here / "results"):
@@ -349,7 +357,7 @@ def grid_problems(config: Config) -> Iterator[str]:
     for metric in config.metrics:
         if parse_metric(metric).k > config.retrieve.depth:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.retrieve.depth})"
-    for corpus in sorted(_searched_corpora(config)):
+    for corpus in sorted(searched_corpora(config)):
         documents, shard = config.corpora[corpus].documents or 0, config.encode.shard
         if documents > MOST_SHARDS * shard:
             parts = f"{documents:,} documents in shards of {shard:,} are more than {MOST_SHARDS:,} jobs"
@@ -367,7 +375,7 @@ def grid_problems(config: Config) -> Iterator[str]:
 
 def _folder_problems(where: str, folder: Path) -> Iterator[str]:
     if is_folder(folder):
-        yield from _place_problems(where, folder)
+        yield from place_problems(where, folder)
     else:
         yield f"{where}: there is no folder {folder}"
 
@@ -391,7 +399,7 @@ def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
         )
 
 
-def _searched_corpora(config: Config) -> set[str]:
+def searched_corpora(config: Config) -> set[str]:
     """Return the corpora of the grid's datasets."""
     rows = [part for row in config.grid.datasets for part in config.datasets[row].mean_of or (row,)]
     return {config.datasets[row].corpus or "" for row in rows}
@@ -401,7 +409,7 @@ def _language_problems(config: Config) -> Iterator[str]:
     """Yield corpora of the grid in a language that BM25 has no analyzer for, if the grid runs BM25."""
     systems = with_parts(config.systems, config.grid.systems)
     lexical = [name for name in systems if isinstance(config.systems[name], entries.Bm25)]
-    for corpus in sorted(_searched_corpora(config)):
+    for corpus in sorted(searched_corpora(config)):
         language = config.corpora[corpus].language
         if lexical and language not in BM25_LANGUAGES.split():
             why = "Lucene has no analyzer for it"

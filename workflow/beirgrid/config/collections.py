@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .values import LIST, Count, Entry, Folder, Language, Name, Names, Positive, Revision
+from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Revision
 
 
 class CorpusEntry(Entry):
     """Keys that corpora of every source have."""
 
     documents: Count | None = Field(
-        None, description="Number of documents. fetch checks it; it decides the number of shards."
+        None, description="Number of documents. fetch compares it with the collection. It decides the number of shards."
     )
     titles: bool = Field(True, description="Whether the documents have titles.")
     language: Language = Field("en", description="Language of the documents, an ISO 639-1 code.")
@@ -24,10 +24,10 @@ class CorpusEntry(Entry):
 
 
 class LocalCorpus(CorpusEntry):
-    """A folder in BEIR layout. An entry that replaces a registered corpus keeps that corpus's other keys, unused."""
+    """A folder in BEIR layout. If it replaces a registered corpus, the other keys of that corpus are not used."""
 
     source: Literal["local"] = Field(description="Where the corpus comes from.")
-    path: Folder = Field(
+    path: PathName = Field(
         description="Folder in BEIR layout (corpus.jsonl, queries.jsonl, qrels/*.tsv, each may be .gz). A relative "
         "path starts at the working directory or, if nothing is there, at this checkout."
     )
@@ -43,14 +43,14 @@ class IrDatasetsCorpus(CorpusEntry):
     """A collection of the ir_datasets catalogue."""
 
     source: Literal["ir_datasets"] = Field(description="Where the corpus comes from.")
-    id: str = Field(description="ir_datasets id, or dataset on the Hugging Face hub, with the documents.")
+    id: str = Field(description="ir_datasets id with the documents.")
 
 
 class HubCorpus(CorpusEntry):
     """A dataset on the Hugging Face hub at a pinned commit."""
 
     source: Literal["huggingface"] = Field(description="Where the corpus comes from.")
-    id: str = Field(description="ir_datasets id, or dataset on the Hugging Face hub, with the documents.")
+    id: str = Field(description="Dataset on the Hugging Face hub with the documents.")
     revision: Revision = Field(description="Commit of the Hugging Face dataset, 40 hex digits.")
     split: Name | None = Field(None, description="Split of the documents, where the dataset has several (BRIGHT).")
 
@@ -80,11 +80,13 @@ class Dataset(Entry):
         "test",
         description="Local corpora: the qrels file is qrels/{split}.tsv. Hugging Face: the split of the qrels.",
     )
-    queries: Count | None = Field(None, description="Number of queries with qrels. fetch checks it.")
+    queries: Count | None = Field(
+        None, description="Number of queries with qrels. fetch compares it with the collection."
+    )
     queries_are_documents: bool | Literal["auto"] = Field(
         "auto",
-        description="Whether the document with a query's id is that query, so that it is not ranked for the query. "
-        "auto: only where their texts are equal too.",
+        description="Whether the document with the id of a query is that query, and so is not ranked for it. "
+        "auto: only if the two texts are equal too.",
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")

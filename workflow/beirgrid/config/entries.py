@@ -30,6 +30,7 @@ from .models import (
 )
 from .systems import (
     Bm25,
+    External,
     Fused,
     LateInteractionRetriever,
     Reranked,
@@ -74,7 +75,7 @@ from .values import (
 class GridSettings(Entry):
     """What to run: every system on every dataset."""
 
-    name: GridName = Field("grid", description="Its tables and its report stand in results/grids/{name}/.")
+    name: GridName = Field("grid", description="Name of the grid. Its tables and report are in results/grids/{name}/.")
     systems: Names = Field(description="Columns of the grid.")
     datasets: Names = Field(description="Rows of the grid.")
     baseline: Name | None = Field(
@@ -83,12 +84,12 @@ class GridSettings(Entry):
 
 
 class NodeLimits(Entry):
-    """What one kind of cluster node has. Changing it reruns nothing."""
+    """Limits of one kind of cluster node. A change reruns nothing."""
 
     mem_mb: Annotated[int, Field(ge=1000, le=MOST_COUNTED)] = Field(64_000, description="Memory of a node in MB.")
     runtime: Count = Field(1440, description="Time limit of a job in minutes.")
     partition: str = Field("", description="SLURM partition with these nodes. Empty: the default partition.")
-    gpu_model: str = Field("", description="GPU type to ask for, where nodes have several (gres name).")
+    gpu_model: str = Field("", description="GPU type to ask for, if nodes have several types (gres name).")
 
 
 class Nodes(Entry):
@@ -114,7 +115,9 @@ class BatchTokens(Entry):
 class EncodeSettings(Entry):
     """Settings of every stage that runs a model."""
 
-    precision: Precision = Field("auto", description="Format of matrix products. auto: the fastest that is native.")
+    precision: Precision = Field(
+        "auto", description="Number format of matrix products. auto: the fastest one that the hardware supports."
+    )
     shard: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
         500_000, description="Documents per shard: the unit of one encoding job, and of its memory."
     )
@@ -127,7 +130,7 @@ class Settings(Entry):
 
     grid: GridSettings = Field(description="What to run: every system on every dataset.")
     metrics: Names = Field(description="Metrics to compute, name@k.")
-    device: Device = Field("auto", description="Where models run. auto takes a GPU where there is one.")
+    device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
     mirror: str = Field("", description="Folder or URL prefix with files of ir_datasets, named by their MD5 sums.")
     nodes: Nodes = Field(Nodes(), description="The most that a job may ask for, by the kind of node.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
@@ -174,6 +177,7 @@ __all__ = [
     "Device",
     "EncodeSettings",
     "Entry",
+    "External",
     "Fused",
     "GenQ",
     "Gpl",

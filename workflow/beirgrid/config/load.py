@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
-from . import checks, entries
+from . import checks, entries, external
 from .entries import Config
 from .families import FAMILIES, RETRIEVERS
 from .messages import explain
@@ -42,7 +42,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     refuse(checks.registry_problems(config))
     refuse(checks.layer_problems(config))
     config = config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": _mirror(config.mirror)})
-    refuse(checks.grid_problems(config))
+    refuse([*checks.grid_problems(config), *external.problems(config)])
     return config
 
 
@@ -100,8 +100,10 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
         return entries.WeightedSum if entry.get("fusion") == "wsum" else entries.Rrf
     if "reranker" in entry or "first_stage" in entry:
         return entries.Reranked
+    if "run" in entry:
+        return entries.External
     if "retriever" not in entry:
-        raise ConfigError(": needs one of the keys retriever, reranker, fusion")
+        raise ConfigError(": needs one of the keys retriever, reranker, fusion, run")
     if entry["retriever"] == "bm25":
         return entries.Bm25
     model = models.get(entry["retriever"]) if isinstance(entry["retriever"], str) else None
@@ -120,11 +122,10 @@ def _mirror(mirror: str) -> str:
 def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
     """Return the registered models and, of each template, ``{model}@{corpus}`` for each corpus of the grid."""
     models = dict(config.models)
-    rows = [part for row in config.grid.datasets for part in config.datasets[row].mean_of or (row,)]
-    corpora = {config.datasets[row].corpus for row in rows}
-    corpora |= {model.training.corpus for model in models.values() if model.training and not model.per_corpus}
+    corpora = checks.searched_corpora(config)
+    corpora |= {model.training.corpus or "" for model in models.values() if model.training and not model.per_corpus}
     for name, model in config.models.items():
-        for corpus in sorted(filter(None, corpora)) if model.per_corpus else ():
+        for corpus in sorted(corpora - {""}) if model.per_corpus else ():
             assert model.training is not None
             train = model.training.model_copy(update={"corpus": corpus})
             models[f"{name}@{corpus}"] = model.model_copy(update={"train": train})

@@ -1,8 +1,8 @@
 """checkpoints.lock.json: the commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``.
 
-No source pins a commit of some checkpoints. The first fetch asks the hub for the commit of the branch main and writes
-it down; from then on that commit alone is used. A group commits the file, so that all its members use the same weights.
-Imported while Snakemake parses.
+For some checkpoints, no source pins a commit. The first fetch asks the hub for the commit of the branch main and stores
+it in the file. Later fetches use this commit only. A group commits the file to its repository, so that all members use
+the same weights. This module is imported while Snakemake parses the Snakefile.
 """
 
 from __future__ import annotations

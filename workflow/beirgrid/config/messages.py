@@ -1,4 +1,4 @@
-"""What a person is told of an entry that does not fit its class."""
+"""Messages about entries that do not fit their class."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _unknown_key(
             other = "wsum" if kind is entries.Rrf else "rrf"
             return f"{holder}: the key {key!r} goes with {other}, not with {kind_name(kind)}"
         if key in known:
-            return f"{holder}: the key {key!r} does not go with a {kind_name(kind)} system"
+            return f"{holder}: the key {key!r} does not go with {kind_name(kind)} systems"
         return f"{holder}: unknown key {key!r}{nearest(key, known)}"
     return f"{holder}: unknown key {key!r}{nearest(key, _known_at(kind, path))}"
 

@@ -7,7 +7,21 @@ from typing import NamedTuple
 
 from ..core.errors import BeirgridError, nearest
 
-NAMES = ("ndcg", "ndcg_burges", "recall", "recall_cap", "mrr", "map", "p", "success", "hole", "hole_corpus")
+NAMES = (
+    "ndcg",
+    "ndcg_burges",
+    "ndcg_judged",
+    "recall",
+    "recall_cap",
+    "mrr",
+    "map",
+    "p",
+    "success",
+    "hole",
+    "hole_corpus",
+)
+# What config.yaml asks for.
+STANDARD = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10")
 # The metrics of which less is better.
 LOWER_IS_BETTER = ("hole", "hole_corpus")
 

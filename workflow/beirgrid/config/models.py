@@ -7,7 +7,20 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .training import Adaptation, CrossEncoderTraining, Training
-from .values import Digest, Entry, Folder, Length, Names, NotNegative, Pair, Positive, Precision, Resolvable, Seed, Size
+from .values import (
+    Digest,
+    Entry,
+    Length,
+    Names,
+    NotNegative,
+    Pair,
+    PathName,
+    Positive,
+    Precision,
+    Resolvable,
+    Seed,
+    Size,
+)
 
 
 class ModelSize(Entry):
@@ -21,10 +34,10 @@ class ModelSize(Entry):
 
 
 class TrainedOn(Entry):
-    """Where a model saw relevance judgements of a collection of the registry."""
+    """Registered collections whose relevance judgements a model was trained on."""
 
     names: Names = Field(description="Datasets, or corpora, which stand for all datasets over them.")
-    source: str = Field(description="Where that is said.")
+    source: str = Field(description="Publication or page that says so.")
 
 
 class DatasetPrompts(Entry):
@@ -39,7 +52,8 @@ class Prompts(Entry):
     query: str | None = Field(None, description="Text put before each query.")
     document: str | None = Field(None, description="Text put before each document.")
     datasets: dict[str, DatasetPrompts] = Field(
-        {}, description="Query prompts of single datasets. Documents have none: datasets share a corpus's vectors."
+        {},
+        description="Query prompts of single datasets. Documents have none: datasets share the vectors of a corpus.",
     )
 
 
@@ -55,15 +69,18 @@ class ModelEntry(Entry):
 
     checkpoint: str | None = Field(None, description="Model id on the Hugging Face hub.")
     revision: Resolvable | None = Field(
-        None, description="Commit of the checkpoint, 40 hex digits. resolve: the hub is asked once, see docs/models.md."
+        None,
+        description="Commit of the checkpoint, 40 hex digits. resolve: the first fetch asks the hub (docs/models.md).",
     )
-    path: Folder | None = Field(None, description="Folder with the checkpoint. It is found as a corpus path is.")
+    path: PathName | None = Field(
+        None, description="Folder with the checkpoint. A relative path is looked up like that of a corpus."
+    )
     package: str | None = Field(
         None, description="Installed Python package with the checkpoint. Its files are read, its code is not run."
     )
     files: dict[str, Digest] = Field({}, description="Files of the checkpoint and their SHA-256, which fetch verifies.")
     pickled: bool = Field(
-        False, description="Fetch weights in pickle form where there are no safetensors, and convert them to these."
+        False, description="If there are no safetensors, fetch pickled weights and convert them to safetensors."
     )
     trust_remote_code: bool = Field(False, description="Run code that comes with the checkpoint. Read that code first.")
     max_length: Length | None = Field(
@@ -71,13 +88,14 @@ class ModelEntry(Entry):
     )
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
     size: ModelSize = Field(
-        ModelSize(), description="How large the model is. Without it, the files or BERT-base are assumed."
+        ModelSize(),
+        description="How large the model is. By default, its files say so. Without files, BERT-base is assumed.",
     )
     trained_on: TrainedOn | None = Field(
-        None, description="Collections whose judgements the model learned from: there, its scores are not zero-shot."
+        None, description="Collections whose judgements the model was trained on. Its scores there are not zero-shot."
     )
     note: str = Field("", description="Note that the report shows beside every number made with the model.")
-    family: str
+    family: str = Field(description="Decides how the checkpoint is opened and used: one of the families below.")
 
     @property
     def per_corpus(self) -> bool:
@@ -169,7 +187,8 @@ class QueryGenerator(ModelEntry):
     seed: Seed = Field(0, description="Seed of the sampling.")
     top_k: Size = Field(10, description="Each word piece is drawn from the k most likely ones.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="Of the top_k word pieces, the most likely that together reach this probability are kept."
+        1.0,
+        description="Of the top_k word pieces, only the most likely that together reach this probability are kept.",
     )
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
 

@@ -10,11 +10,20 @@ SCHEMA = CHECKOUT / "workflow" / "schemas" / "config.schema.yaml"
 
 def resolve_path(path: str) -> Path:
     """Return an absolute path; a relative one starts at the working directory or, if nothing is there, the checkout."""
-    try:
-        here = Path(path).expanduser()
-    except RuntimeError:  # ~someone who does not exist
-        here = Path(path)
+    here = _expanded(path)
     return here.absolute() if here.is_absolute() or is_folder(here) else CHECKOUT / here
+
+
+def run_file(pattern: str, dataset: str) -> Path:
+    """Return the absolute path of an external run; a relative one starts at the working directory."""
+    return _expanded(pattern.replace("{dataset}", dataset)).absolute()
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # ~someone who does not exist
+        return Path(path)
 
 
 def is_folder(path: Path) -> bool:

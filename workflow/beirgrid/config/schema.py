@@ -86,6 +86,7 @@ def _heading(kind: type[Entry]) -> str:
         entries.Bm25: "`retriever: bm25`",
         entries.Retriever: "`retriever` of a dense or sparse model",
         entries.LateInteractionRetriever: "`retriever` of a late-interaction model",
+        entries.External: "`run`",
         entries.Reranked: "`first_stage` and `reranker`",
     }
     return named.get(kind, "")
@@ -108,9 +109,9 @@ def _type(annotation: Any) -> str:
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
+        return ", ".join(f"`{value}`" for value in arguments if value != "")
     if origin in (Union, UnionType):
-        return " or ".join(_type(argument) for argument in arguments if argument is not NoneType)
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments if argument is not NoneType))
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
     if origin is dict:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from .values import LIST, Entry, NotNegative, Size
+from .values import LIST, Entry, Norm, NotNegative, PathName, Size
 
 
 class SystemEntry(Entry):
@@ -25,7 +25,7 @@ class Bm25(SystemEntry):
     """BM25 through Lucene."""
 
     kind: ClassVar[str] = "lexical"
-    retriever: Literal["bm25"] = Field(description="bm25, or a dense, sparse or late-interaction model.")
+    retriever: Literal["bm25"] = Field(description="BM25 through Lucene.")
     expansion: str | None = Field(
         None, description="Query generator or term-weights model whose expansions are indexed instead of the documents."
     )
@@ -43,7 +43,7 @@ class Retriever(SystemEntry):
     """
 
     kind: ClassVar[str] = "neural"
-    retriever: str = Field(description="bm25, or a dense, sparse or late-interaction model.")
+    retriever: str = Field(description="Dense, sparse or late-interaction model.")
 
 
 class LateInteractionRetriever(Retriever):
@@ -60,12 +60,24 @@ class Reranked(SystemEntry):
     kind: ClassVar[str] = "rerank"
     first_stage: str = Field(description="System whose run is reranked.")
     reranker: str = Field(description="Cross-encoder or seq2seq-reranker model.")
-    depth: Size | None = Field(None, description="Documents per query that are reranked. 100, or all of shorter runs.")
+    depth: Size | None = Field(
+        None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
+    )
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The first stage."""
         return (self.first_stage,)
+
+
+class External(SystemEntry):
+    """Runs that other software made."""
+
+    kind: ClassVar[str] = "external"
+    run: PathName = Field(
+        description="Run of each dataset in TREC format, plain or gzipped (.gz). {dataset} stands for the dataset's "
+        "name. A relative path starts at the working directory."
+    )
 
 
 class Fused(SystemEntry):
@@ -91,11 +103,9 @@ class WeightedSum(Fused):
     """A weighted sum of normalised scores."""
 
     fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
-    norm: Literal["min-max", "max", "sum", "zmuv", "rank", "borda"] = Field(
-        "min-max", description="Normalisation of scores before the sum."
-    )
+    norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
     weights: Annotated[tuple[float, ...], LIST] | None = Field(
-        None, description="Weights, one per fused system. Equal ones unless given."
+        None, description="One weight per fused system. By default, all weights are equal."
     )
 
 
@@ -106,5 +116,5 @@ def retriever_of(family: str) -> type[Retriever]:
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
-System = Bm25 | LateInteractionRetriever | Retriever | Reranked | Rrf | WeightedSum
+System = Bm25 | LateInteractionRetriever | Retriever | External | Reranked | Rrf | WeightedSum
 _SYSTEMS = get_args(System)

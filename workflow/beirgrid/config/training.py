@@ -62,7 +62,7 @@ class WithQueries(Adaptive):
 
 
 class GenQ(WithQueries):
-    """Each query tells its document from the others of the batch, as in the BEIR paper."""
+    """The model learns to tell the document of a query from the others of the batch, as in the BEIR paper."""
 
     recipe: Literal["genq"] = Field(description="How a dense model is adapted.")
     documents: Count = Field(100_000, description="Largest number of documents, sampled with the seed.")
@@ -77,16 +77,14 @@ class GenQ(WithQueries):
 
 
 class Gpl(WithQueries):
-    """The margins of a cross-encoder over mined negatives are learnt, as its authors' code does."""
+    """The model learns a cross-encoder's margins over mined negatives, as in the code of GPL's authors."""
 
     recipe: Literal["gpl"] = Field(description="How a dense model is adapted.")
     documents: Count = Field(83_334, description="Largest number of documents, sampled with the seed.")
-    queries: Count = Field(250_000, description="Queries in all, if queries_per_document does not say how many.")
+    queries: Count = Field(250_000, description="Queries in total, unless queries_per_document is given.")
     queries_per_document: Size | None = Field(None, description="Queries per document, in place of queries.")
     teacher: str = Field(description="Cross-encoder whose margins are learnt.")
-    retrievers: Names | None = Field(
-        None, description="Sources of negatives: bm25, dense models. The base unless given."
-    )
+    retrievers: Names | None = Field(None, description="Sources of negatives: bm25, dense models. By default the base.")
     negative_depth: Size = Field(50, description="Depth of the rankings that negatives are drawn from.")
 
     def queries_for_each(self, documents: int) -> int:
@@ -116,7 +114,7 @@ class Pretraining(Adaptive):
 
 
 class Tsdae(Pretraining):
-    """Documents are restored from the vector of what is left of them without 60 % of their words."""
+    """60 % of the words of a document are deleted. The model restores the document from the vector of the rest."""
 
     recipe: Literal["tsdae"] = Field(description="How a dense model is adapted.")
     epochs: Size = Field(1, description="Passes over the documents.")

@@ -43,7 +43,7 @@ FORMS = {
 _NAME, _GRID_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH = FORMS
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
 GridName = Annotated[str, StringConstraints(pattern=_GRID_NAME)]
-Folder = Annotated[str, StringConstraints(pattern=_PATH)]
+PathName = Annotated[str, StringConstraints(pattern=_PATH)]
 Resolvable = Annotated[str, StringConstraints(pattern=_RESOLVED)]
 Revision = Annotated[str, StringConstraints(pattern=_COMMIT)]
 Digest = Annotated[str, StringConstraints(pattern=_DIGEST)]
@@ -61,6 +61,7 @@ Token = Annotated[str, StringConstraints(min_length=1)]
 Pair = Annotated[tuple[Token, Token], LIST]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
 
 
 class Entry(BaseModel):

@@ -1,4 +1,4 @@
-"""Faults of configuration files that YAML's readers pass over."""
+"""Mistakes in configuration files that YAML parsers accept: duplicate keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines that follow from functions: a parameter is an option, its annotation the type, its metadata the help.
+"""Command lines from functions. A parameter becomes an option: its annotation is the type, its metadata the help.
 
 A stage is a function with keyword-only parameters::
 
@@ -18,17 +18,9 @@ import json
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-
-class Option(NamedTuple):
-    """One option of a command: its name, how argparse reads it, and the parameter that takes it."""
-
-    name: str
-    settings: dict[str, Any]
-
-
-# The parsed argument that runs the command: no option is called so.
+# Name of the parsed argument that runs the command. No option can have this name.
 CALL = "call the command"
 
 
@@ -46,11 +38,6 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
     parser.set_defaults(**{CALL: lambda args: function(**_arguments(function, spread, args))})
 
 
-def description(function: Callable[..., Any]) -> str:
-    """Return the first line of a function's docstring."""
-    return (inspect.getdoc(function) or "").partition("\n")[0]
-
-
 def _parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
@@ -63,12 +50,14 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
         settings["required"] = True
     elif settings.get("action") != "store_true":
         settings["default"] = default
-        if default not in (None, (), ""):
+        if default not in (None, (), [], ""):
             settings["help"] = f"{settings.get('help', '')} (default: {_shown(default)})".strip()
     parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **settings)
 
 
 def _shown(default: Any) -> str:
+    if isinstance(default, list | tuple):
+        return " ".join(map(str, default))
     return json.dumps(default) if isinstance(default, dict) else str(default)
 
 

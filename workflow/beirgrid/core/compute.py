@@ -47,12 +47,14 @@ BATCH_TOKENS = BatchTokens()
 class Compute:
     """How a command runs its models. ``start`` chooses the device."""
 
-    device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU if there is one"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        "format of matrix products; auto takes the fastest that is native",
+        "number format of matrix products; auto takes the fastest one that the hardware supports",
     ] = "auto"
-    batch_tokens: Annotated[BatchTokens, BatchTokens.parse, "tokens per batch by device, JSON"] = BATCH_TOKENS
+    batch_tokens: Annotated[BatchTokens, BatchTokens.parse, "tokens per batch, padding included, by device, JSON"] = (
+        BATCH_TOKENS
+    )
 
     def start(self) -> Runtime:
         """Choose a device and hold it until the runtime is closed or the process ends.
@@ -116,15 +118,22 @@ class Runtime:
 
         For ``auto`` that is bfloat16 where the hardware multiplies bfloat16, otherwise float16 (GPU) or float32 (CPU).
         """
-        import torch
-
         asked = precision or self.precision
         if asked != "auto":
             return asked
-        if self.kind == "cuda":
-            with torch.cuda.device(self.device):
-                return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-        return "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
+        if multiplies_bfloat16(self.device):
+            return "bfloat16"
+        return "float16" if self.kind == "cuda" else "float32"
+
+
+def multiplies_bfloat16(device: str) -> bool:
+    """Return whether the hardware behind PyTorch's name of a device multiplies matrices in bfloat16."""
+    import torch
+
+    if device == "cpu":
+        return bool(torch.cpu._is_avx512_bf16_supported())
+    with torch.cuda.device(device):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 class Gpu(NamedTuple):

@@ -28,7 +28,7 @@ def prepare_libraries() -> None:
         home = Path.home()
     if not _created(Path(os.environ.get("IR_DATASETS_HOME", home / ".ir_datasets"))):
         os.environ["IR_DATASETS_HOME"] = _temporary()
-    beside = all(_writable(_cache_beside(package)) for package in ("ranx", "beirgrid.search"))
+    beside = all(_writable(_cache_beside(package)) for package in ("ranx", "beirgrid.search", "beirgrid.analysis"))
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
         os.environ["NUMBA_CACHE_DIR"] = _temporary()

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 class BeirgridError(Exception):
     """Something that the user's input, disk or configuration got wrong; shown without a traceback."""
 
+    exit_status = 1  # of the command that it ends
+
 
 class ConfigError(BeirgridError):
     """The configuration cannot be run; raised before any job starts."""

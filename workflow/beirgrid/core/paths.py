@@ -1,6 +1,6 @@
-"""Where each artifact stands, relative to the working directory: one pattern per kind of file.
+"""Paths of all artifacts, relative to the working directory: one pattern per kind of file.
 
-The rules use the patterns as outputs; the grid fills them in to name inputs.
+The rules use the patterns as outputs. The grid fills in the patterns to name inputs.
 """
 
 CORPUS = "results/corpora/{corpus}/corpus.parquet"
@@ -39,5 +39,6 @@ TABLES_RECORD = "results/grids/{grid}/tables.json"
 ANSWER = "results/grids/{grid}/tables/{answer}.csv"
 GRID_TABLE = "results/grids/{grid}/tables/{metric}.{format}"
 FIGURES = "results/grids/{grid}/figures"
+ANALYSES_RECORD = "results/grids/{grid}/analyses.json"
 REPORT = "results/grids/{grid}/report/index.html"
 REPORT_RECORD = "results/grids/{grid}/report.json"

@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 import shlex
+import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,26 +34,29 @@ HASHED = 2**24
 STAGE_VERSIONS = {
     "fetch": 1,
     "fetch_dataset": 2,
+    "fetch_run": 1,
     "train": 1,
-    "generate": 1,
-    "mine": 1,
+    "generate": 2,
+    "mine": 2,
     "label": 1,
     "adapt": 2,
     "encode": 2,
-    "expand": 1,
+    "expand": 2,
     "index": 1,
-    "retrieve": 3,
+    "retrieve": 4,
     "score": 2,
     "rerank": 1,
     "fuse": 1,
-    "evaluate": 1,
+    "evaluate": 2,
     "aggregate": 3,
     "report": 4,
+    "analyse": 1,
 }
 
 _PACKAGES = {
     "fetch": ("ir_datasets", "datasets", "pyarrow", "torch", "safetensors"),
     "fetch_dataset": ("ir_datasets", "datasets", "pyarrow"),
+    "fetch_run": ("pyarrow",),
     "train": ("torch", "transformers", "sentence-transformers"),
     "generate": ("torch", "transformers"),
     "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
@@ -64,7 +68,8 @@ _PACKAGES = {
     "retrieve": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
     "score": ("torch", "transformers", "sentence-transformers"),
     "fuse": ("ranx",),
-    "evaluate": ("ranx",),
+    "evaluate": ("pytrec-eval-terrier",),
+    "analyse": ("pytrec-eval-terrier", "networkx", "matplotlib"),
 }
 
 
@@ -214,6 +219,20 @@ def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
         raise DataError(f"{path} is damaged: it has {size:,} bytes, {record} says {facts['bytes']:,}. {files.REMEDY}")
     if "sha256" in facts and files.sha256(path) != facts["sha256"]:
         raise DataError(f"{path} is damaged: its SHA-256 is not the one in {record}. {files.REMEDY}")
+
+
+def state_folder(stage: str, output: Path, inputs: dict[str, Any]) -> Path:
+    """Return the folder beside an artifact that keeps the state of just this computation for another attempt.
+
+    Its name follows from the stage's version and from ``inputs``, all that decides the artifact. Folders of other
+    computations of the artifact are deleted.
+    """
+    folder = output.parent / f".{output.name}-state-{digest({'version': STAGE_VERSIONS[stage], **inputs})}"
+    for other in output.parent.glob(f".{output.name}-state-*"):
+        if other != folder:
+            shutil.rmtree(other)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def digest(params: dict[str, Any]) -> str:

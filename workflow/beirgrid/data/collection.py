@@ -69,10 +69,10 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
 
 
 def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[list[Document]]:
-    """Yield documents ``start`` to ``stop`` (exclusive) in row order, ``size`` at a time."""
-    for first in range(start, stop, size):
-        groups = read_documents(corpus, first, min(first + size, stop))
-        yield [document for group in groups for document in group]
+    """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most ``size`` of a row group at a time."""
+    for group in read_documents(corpus, start, stop):
+        for first in range(0, len(group), size):
+            yield group[first : first + size]
 
 
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:
@@ -137,8 +137,7 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
 
 def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
     """Return those of ``ids`` that the corpus has."""
-    chosen = pa.array(sorted(ids), pa.string())
-    return {found for _, group in _id_groups(corpus) for found in group.filter(pc.is_in(group, chosen)).to_pylist()}
+    return set().union(*(ids.intersection(group.to_pylist()) for _, group in _id_groups(corpus)))
 
 
 def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:

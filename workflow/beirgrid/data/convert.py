@@ -1,8 +1,8 @@
-"""Converts pickled weights to safetensors. Runs as a process of its own, in which a pickle can do least harm.
+"""Converts pickled weights to safetensors, in a separate process in which a pickle can do least harm.
 
-``python -P convert.py FOLDER FILE...`` writes beside each pickled FILE of FOLDER a .safetensors file with the same
-tensors, and prints what kept the process from the network, as JSON. It imports nothing of beirgrid. If it refuses a
-file, the last line of its standard error says why.
+``python -P convert.py FOLDER FILE...`` writes a .safetensors file with the same tensors beside each pickled FILE of
+FOLDER. It prints as JSON whether the kernel keeps the process from the network. It imports nothing of beirgrid. If it
+refuses a file, the last line on standard error says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How ir_datasets downloads: each file by one job at a time, and from a mirror where that has it."""
+"""How ir_datasets downloads: one job at a time per file, and from a mirror if the mirror has the file."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
+from ..config.values import Norm
 from ..core.environment import prepare_libraries
 from ..core.errors import DataError
 from . import runs
 
 Method = Literal["rrf", "wsum"]
-Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
 # Queries that ranx holds at a time: its runs take about 100 times the memory of the files.
 CHUNK = 500
 _WIDTH = 8

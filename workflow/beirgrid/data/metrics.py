@@ -1,30 +1,21 @@
-"""Values of metrics for one run, computed with ranx on the canonical order."""
+"""Values of metrics for one run: trec_eval's on the canonical order, and those that trec_eval does not have.
+
+trec_eval's code computes a run in milliseconds. ranx agrees (the tests compare), but takes two seconds to import.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ..config.metrics import Metric, parse_metric
-from ..core.environment import prepare_libraries
 from . import qrels as judgements
 from . import runs
 
-# Our name, which is the field's, to ranx's. None: not in ranx, computed here from its hits.
-_RANX: dict[str, str | None] = {
-    "ndcg": "ndcg",
-    "ndcg_burges": "ndcg_burges",
-    "recall": "recall",
-    "recall_cap": None,
-    "mrr": "mrr",
-    "map": "map",
-    "p": "precision",
-    "success": "hit_rate",
-    "hole": None,
-    "hole_corpus": None,
-}
+# Our name, which is the field's, to trec_eval's, which stands before the cut-off.
+_TREC_EVAL = {"ndcg": "ndcg_cut", "recall": "recall", "map": "map_cut", "p": "P", "success": "success"}
 
 
 def evaluate_run(
@@ -39,7 +30,8 @@ def evaluate_run(
             scores the larger document id comes first, as in trec_eval.
         qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
             relevant.
-        metrics: names, name@k: ndcg, ndcg_burges, recall, recall_cap, mrr, map, p, success, hole or hole_corpus.
+        metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole or
+            hole_corpus.
 
     Returns:
         the mean by the name of the metric.
@@ -85,9 +77,11 @@ def evaluate(
 ) -> dict[Metric, np.ndarray]:
     """Compute metrics for each query.
 
-    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``hole`` is the share of the top k that is
-    not judged for the query; ``hole_corpus`` is the share that is judged for none of the queries, as beir's
-    ``custom_metrics.hole`` computes it (BEIR paper, Table 4). Both divide by k however many documents were retrieved.
+    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``ndcg_judged`` is nDCG of the documents
+    that are judged for the query, whatever their grade; the others are taken out before the cut at k (trec_eval -J).
+    ``hole`` is the share of the top k that is not judged for the query; ``hole_corpus`` is the share that is judged for
+    none of the queries, as beir's ``custom_metrics.hole`` computes it (BEIR paper, Table 4). Both divide by k however
+    many documents were retrieved.
 
     Args:
         metrics: what to compute.
@@ -98,42 +92,74 @@ def evaluate(
         float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries
         without a relevant document 0 of all but the holes.
     """
-    prepare_libraries()
-    import ranx
-    from numba.typed import List
-
-    # ranx compares document ids as numbers and wants qrels best first. Documents get numbers per
-    # query; ranks stand in for scores, so no tie is left for ranx to break.
-    judged, retrieved = List(), List()
-    for grades, ids in zip(qrels, ranked, strict=True):
-        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
-        relevant = sorted((-max(grade, 0), number[document]) for document, grade in grades.items())
-        judged.append(np.array([(doc, -grade) for grade, doc in relevant], np.float64).reshape(-1, 2))
-        order = [(number[document], len(ids) - rank) for rank, document in enumerate(ids)]
-        retrieved.append(np.array(order, np.float64).reshape(-1, 2))
-
-    names = {metric: f"{_RANX[metric.name] or 'hits'}@{metric.k}" for metric in metrics}
-    # ranx 0.3.21 fails on a list of one metric with return_mean=False; hits@1 makes it two.
-    asked = sorted({*names.values(), "hits@1", "hits@2"})
-    scores: dict[str, np.ndarray] = (
-        ranx.evaluate(judged, retrieved, asked, return_mean=False) if qrels else {name: np.zeros(0) for name in asked}
-    )
-
     judged_at_all = set().union(*qrels)
-    values: dict[Metric, np.ndarray] = {}
-    for metric, name in names.items():
-        if metric.name == "recall_cap":
-            relevant_counts = [sum(grade > 0 for grade in grades.values()) for grades in qrels]
-            values[metric] = scores[name] / np.clip(relevant_counts, 1, metric.k)
-        elif metric.name in ("hole", "hole_corpus"):
-            known = qrels if metric.name == "hole" else [judged_at_all] * len(qrels)
-            holes = [_hole(documents, ids, metric.k) for documents, ids in zip(known, ranked, strict=True)]
-            values[metric] = np.array(holes, np.float64)
+    values = _with_trec_eval(qrels, ranked, [metric for metric in metrics if metric.name in _TREC_EVAL])
+    for metric in metrics:
+        name, k = metric
+        if name in _TREC_EVAL:
+            continue
+        if name == "ndcg_judged":
+            condensed = [
+                [document for document in ids if document in of] for of, ids in zip(qrels, ranked, strict=True)
+            ]
+            values[metric] = _with_trec_eval(qrels, condensed, [Metric("ndcg", k)])[Metric("ndcg", k)]
+        elif name == "hole_corpus":
+            values[metric] = np.array([_hole(judged_at_all, ids, k) for ids in ranked], np.float64)
         else:
-            values[metric] = np.asarray(scores[name], np.float64)
+            pairs = zip(qrels, ranked, strict=True)
+            values[metric] = np.array([_OWN[name](grades, ids, k) for grades, ids in pairs], np.float64)
     return values
+
+
+def _with_trec_eval(
+    qrels: Sequence[Mapping[str, int]], ranked: list[list[str]], metrics: list[Metric]
+) -> dict[Metric, np.ndarray]:
+    """Return the metrics that trec_eval has, float64 [queries]."""
+    if not metrics:
+        return {}
+    import pytrec_eval
+
+    # Ranks stand in for scores, so no tie is left for trec_eval to break.
+    judged = {str(i): {doc: max(grade, 0) for doc, grade in grades.items()} for i, grades in enumerate(qrels)}
+    run = {str(i): {doc: float(-rank) for rank, doc in enumerate(ids)} for i, ids in enumerate(ranked) if ids}
+    found = pytrec_eval.RelevanceEvaluator(judged, {f"{_TREC_EVAL[name]}.{k}" for name, k in metrics}).evaluate(run)
+    values = {metric: np.zeros(len(qrels)) for metric in metrics}
+    for query, of_query in found.items():
+        for metric in metrics:
+            values[metric][int(query)] = of_query[f"{_TREC_EVAL[metric.name]}_{metric.k}"]
+    return values
+
+
+def _mrr(grades: Mapping[str, int], ids: list[str], k: int) -> float:
+    """Return 1 / the rank of the first relevant document, if it is among the first k. (trec_eval has no cut-off.)"""
+    return next((1 / rank for rank, document in enumerate(ids[:k], 1) if grades.get(document, 0) > 0), 0.0)
+
+
+def _recall_cap(grades: Mapping[str, int], ids: list[str], k: int) -> float:
+    """Return the relevant documents among the first k, divided by as many as there could be."""
+    relevant = sum(grade > 0 for grade in grades.values())
+    return sum(grades.get(document, 0) > 0 for document in ids[:k]) / max(1, min(relevant, k))
+
+
+def _ndcg_burges(grades: Mapping[str, int], ids: list[str], k: int) -> float:
+    """Return nDCG with the gain 2^grade - 1 (Burges et al., 2005)."""
+    best = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
+    return _dcg([grades.get(document, 0) for document in ids[:k]]) / _dcg(best[:k]) if best else 0.0
+
+
+def _dcg(grades: list[int]) -> float:
+    gains = 2.0 ** np.maximum(grades, 0) - 1
+    return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
 
 
 def _hole(judged: Container[str], ids: list[str], k: int) -> float:
     """Return the share of the top k that is not among the judged documents."""
     return sum(document not in judged for document in ids[:k]) / k
+
+
+_OWN: dict[str, Callable[[Mapping[str, int], list[str], int], float]] = {
+    "ndcg_burges": _ndcg_burges,
+    "recall_cap": _recall_cap,
+    "mrr": _mrr,
+    "hole": _hole,
+}

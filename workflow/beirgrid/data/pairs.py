@@ -1,4 +1,4 @@
-"""Scores of (query, document) pairs on disk: parts in a store, and the manifest of what one job has in the store.
+"""Scores of (query, document) pairs on disk: parts in a store, and a manifest of the parts that a job uses.
 
 A store is a folder pairs/{reranker}/{dataset}/{fingerprint} with one parquet file per few minutes of work. Jobs of
 several first stages fill the same store.

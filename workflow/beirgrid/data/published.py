@@ -1,4 +1,4 @@
-"""Published values, and the verdict on our own beside them."""
+"""Published values, and the verdict on our values beside them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,10 @@ class Ranking(NamedTuple):
 
 
 Run = dict[str, Ranking]
+EMPTY = Ranking([], np.zeros(0, np.float32))
 
+# The first and the last line of a header of ir_metadata (Breuer et al., 2022), as words.
+METADATA_START, METADATA_END = [b"#", b"ir_metadata.start"], [b"#", b"ir_metadata.end"]
 _INFINITE = 2.0**128 - 2.0**103  # the least number that float32 rounds to infinity
 
 
@@ -95,37 +98,61 @@ def write(path: str | Path, run: Run, tag: str) -> None:
             stream.write("".join(lines).encode())
 
 
-def read(path: str | Path) -> Run:
-    """Read a TREC run (gzipped or plain) into canonical order; queries keep the file's order.
+class Line(NamedTuple):
+    """One line of a run file, and its number."""
 
-    As in trec_eval, ASCII white space separates the columns, and the second and the fourth one mean nothing.
+    query: str
+    document: str
+    score: float
+    number: int
+
+
+def lines(path: str | Path) -> Iterator[Line]:
+    """Yield the lines of a TREC run (gzipped or plain).
+
+    As in trec_eval, ASCII white space separates the columns, and the second and the fourth one mean nothing. A header
+    of ir_metadata is skipped.
 
     Raises:
         DataError: naming file and line, for lines that are not TREC format or not UTF-8, scores that float32 does not
-            hold, documents that are ranked twice for a query, or an empty or truncated file.
+            hold, or an empty or truncated file.
     """
-    collected: dict[str, dict[str, float]] = {}
     opener = gzip.open if str(path).endswith(".gz") else open
-    number = 0
+    number, header = 0, False
     try:
         if not Path(path).stat().st_size:
             raise EOFError("it has no bytes")
         with opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
-                first, _, second, _, text, _ = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
+                fields = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
+                if header or (number == 1 and fields == METADATA_START):
+                    header = fields != METADATA_END
+                    continue
+                first, _, second, _, text, _ = fields
                 query, document, score = first.decode(), second.decode(), float(text)
                 if not abs(score) < _INFINITE or b"_" in text:  # Python reads 1_000 as a number
                     raise DataError(f"{path}:{number}: the score {text.decode()} is not a number that float32 holds")
-                documents = collected.setdefault(query, {})
-                if document in documents:
-                    raise DataError(f"{path}:{number}: document {document!r} is ranked twice for query {query!r}")
-                documents[document] = score
+                yield Line(query, document, score, number)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
     except ValueError:
         raise DataError(f"{path}:{number}: not a TREC run line (query Q0 document rank score tag)") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: truncated or corrupt after line {number} ({error}). {files.REMEDY}") from None
+
+
+def read(path: str | Path) -> Run:
+    """Read a TREC run (gzipped or plain) into canonical order; queries keep the file's order.
+
+    Raises:
+        DataError: naming file and line, for what ``lines`` refuses, and documents that are ranked twice for a query.
+    """
+    collected: dict[str, dict[str, float]] = {}
+    for query, document, score, number in lines(path):
+        documents = collected.setdefault(query, {})
+        if document in documents:
+            raise DataError(f"{path}:{number}: document {document!r} is ranked twice for query {query!r}")
+        documents[document] = score
     return {
         query: canonical(query, documents, np.fromiter(documents.values(), np.float32, len(documents)))
         for query, documents in collected.items()

@@ -1,4 +1,4 @@
-"""What a checkpoint of sentence-transformers says of its own use, held against its registry entry."""
+"""Compares the settings that a sentence-transformers checkpoint has saved with its registry entry."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ class DatasetSummary(Entry):
     statistics: Statistics = Field(Statistics(), description="Known figures.")
     source: str = Field("", description="Where the dataset comes from. A mean has none.")
     licence: str = Field("", description="Licence of its corpus.")
+    language: str = Field("en", description="Language of its corpus, an ISO 639-1 code.")
     corpus: str = Field("", description="Name of its corpus. A mean has none.")
     mean_of: Texts = Field((), description="The datasets that it is the mean of.")
     not_supplied: Texts = Field((), description="Absent folders that its user supplies: then it has no scores.")

@@ -15,6 +15,7 @@ from ..search.maxsim import TokenVectors
 from .base import Variety, check_finite, token_batches
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
+from .engine import WINDOW
 from .late_interaction import LateInteractionEncoder
 from .protocol import Encoder, Scorer
 from .query_generator import QueryGenerator
@@ -89,6 +90,7 @@ def open_scorer(folder: Path, entry: CrossEncoder | Seq2SeqReranker, runtime: Ru
 
 
 __all__ = [
+    "WINDOW",
     "CrossEncoderScorer",
     "DenseEncoder",
     "Encoder",

@@ -1,12 +1,14 @@
-"""What all encoders share: precision, batches formed by tokens, checks of vectors, and the loading of a checkpoint."""
+"""What all encoders share: precision, the way of texts through the engine, checks of vectors, loading a checkpoint."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
 import re
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,37 +18,27 @@ from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from . import attention, cutting
+from . import cutting
+from .engine import TOKENIZED, Batch, Engine, Tokens, token_batches, windows
+from .packing import Packing
 from .protocol import Reader
 
 if TYPE_CHECKING:
     import torch
 
+__all__ = ["LoadedModel", "PairScorer", "TextEncoder", "Variety", "check_finite", "load_checkpoint", "token_batches"]
+
 EntryT = TypeVar("EntryT", bound=ModelEntry)
-# Texts tokenized at a time: a tokenizer keeps what it cuts off, some 70 bytes a token.
-TOKENIZED = 256
+VectorsT = TypeVar("VectorsT")
 
 
 def _keep_freed_memory() -> None:
     """Tell glibc to keep what is freed for the next batch: a million page faults cost a tenth of the time."""
-    mmap_threshold, trim_threshold = -3, -1
+    mmap_threshold, trim_threshold, arenas = -3, -1, -8
     if hasattr(c_library := ctypes.CDLL(None), "mallopt"):
         c_library.mallopt(mmap_threshold, 2**30)
         c_library.mallopt(trim_threshold, 2**31 - 1)
-
-
-def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[np.ndarray]:
-    """Yield indices of texts, longest first, in batches of at most ``budget`` tokens with padding.
-
-    A text longer than the budget is a batch of its own. Longest first, so that a lack of memory shows in the first
-    batch, and so that padding is least.
-    """
-    order = np.argsort(-np.asarray(lengths), kind="stable")
-    start = 0
-    while start < len(order):
-        stop = start + max(1, budget // max(int(lengths[order[start]]), 1))
-        yield order[start:stop]
-        start = stop
+        c_library.mallopt(arenas, 1)  # those of further threads always return what is freed
 
 
 def check_finite(vectors: Any, names: list[str], precision: str) -> None:
@@ -113,6 +105,7 @@ class LoadedModel(Generic[EntryT]):
         runtime: the device that the process holds.
         precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
         budget: tokens per batch, padding included.
+        engine: computes batches on the device.
         model: the model of the library that opens the checkpoint.
     """
 
@@ -121,9 +114,12 @@ class LoadedModel(Generic[EntryT]):
         self.runtime = runtime
         self.precision = runtime.resolve(entry.precision)
         self.budget = runtime.batch_tokens
+        self.engine = Engine(runtime)
+        self.reading = threading.Lock()  # a tokenizer serves one thread at a time
         if runtime.kind == "cpu":
             _keep_freed_memory()
         self.model: Any = None
+        self.packing: Packing | None = None
 
     @property
     def automatic(self) -> bool:
@@ -131,8 +127,9 @@ class LoadedModel(Generic[EntryT]):
         return (self.entry.precision or self.runtime.precision) == "auto"
 
     def facts(self) -> dict[str, str]:
-        """Return device and precision, for the record of an artifact."""
-        return {"device": self.runtime.hardware, "precision": self.precision}
+        """Return device, precision and whether batches have padding, for the record of an artifact."""
+        facts = {"device": self.runtime.hardware, "precision": self.precision}
+        return facts if self.packing is None else {**facts, "batches": "packed" if self.packing.used else "padded"}
 
     @property
     def transformer(self) -> Any:
@@ -152,13 +149,12 @@ class LoadedModel(Generic[EntryT]):
         import torch
 
         transformer = self.transformer
+        self.packing = Packing(transformer.base_model)
         if self.precision != "float32":
             head = transformer.get_output_embeddings()  # a language model's: its weights are the input embeddings'
             for layer in transformer.modules():  # once, instead of by autocast in each batch
                 if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head:
                     layer.to(getattr(torch, self.precision))
-            if self.runtime.kind == "cpu":
-                attention.use(transformer)
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
@@ -181,20 +177,68 @@ class LoadedModel(Generic[EntryT]):
     def read(self, texts: list[str]) -> list[list[int]]:
         """Return the token ids that tell apart what the model reads of each text."""
         limit = self.model.max_seq_length
-        ids: list[list[int]] = self.model.tokenizer(self.cut(texts), truncation=True, max_length=limit, verbose=False)[
-            "input_ids"
-        ]
+        with self.reading:
+            read = self.model.tokenizer(self.cut(texts), truncation=True, max_length=limit, verbose=False)
+        ids: list[list[int]] = read["input_ids"]
         return ids
 
-    def token_lengths(self, *texts: list[str], limit: int | None = None) -> np.ndarray:
-        """Return the tokens of each text (or pair of texts) after truncation to ``limit``: int64 [texts]."""
-        limit = limit or self.model.max_seq_length or 512
-        lengths: list[int] = []
-        for start in range(0, len(texts[0]), TOKENIZED):
-            part = [column[start : start + TOKENIZED] for column in texts]
-            ids = self.model.tokenizer(*part, truncation=True, max_length=limit, verbose=False)["input_ids"]
-            lengths += map(len, ids)
-        return np.array(lengths, np.int64)
+
+class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
+    """What encoders of texts share: the way of documents and queries through the engine (``protocol.Encoder``)."""
+
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> VectorsT:
+        """Return the vectors of documents, in the order of the texts."""
+        return self.joined(list(self._vectors(windows(texts), "document", progress)))
+
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> VectorsT:
+        """Return the vectors of queries, in the order of the texts."""
+        return self.joined(list(self._vectors(windows(texts), "query", progress)))
+
+    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[VectorsT]:
+        """Yield the vectors of each block of documents; blocks are read and tokenized ahead, in another thread."""
+        return self._vectors(blocks, "document", progress)
+
+    def _vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[VectorsT]:
+        tokenized = (self.tokenized(texts, role) for texts in blocks)
+        forward = partial(self._computed, role)
+        for batches in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
+            yield self.collected(batches)
+
+    def tokenized(self, texts: list[str], role: str) -> Tokens:
+        """Return what the model reads of texts, each after the prompt of its role."""
+        prompt, tokens = self.model.prompts.get(role) or "", Tokens()
+        with self.reading:
+            self.prepare(role)
+            for part in windows(self.cut(texts, prompt, self.limit(role)), TOKENIZED):
+                tokens.add(self.model.preprocess(part, prompt=prompt, task=role))
+        return tokens
+
+    def prepare(self, role: str) -> None:
+        """Prepare the tokenizer for the texts of a role."""
+
+    def limit(self, role: str) -> int | None:
+        """Return the tokens that are read of a text; None for the model's own."""
+        return None
+
+    def _computed(self, role: str, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        with self.autocast():
+            return self.results(self.model(inputs, task=role))
+
+    def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return what is kept of the model's features: float32 tensors whose first dimension is the texts."""
+        raise NotImplementedError
+
+    def kept(self, results: tuple[np.ndarray, ...]) -> VectorsT:
+        """Return what is kept of a batch's results, on the host."""
+        raise NotImplementedError
+
+    def collected(self, batches: list[Batch[VectorsT]]) -> VectorsT:
+        """Return the vectors of a window's texts in their order."""
+        raise NotImplementedError
+
+    def joined(self, blocks: list[VectorsT]) -> VectorsT:
+        """Return the vectors of all blocks as one."""
+        raise NotImplementedError
 
 
 class PairScorer(LoadedModel[EntryT]):
@@ -207,8 +251,28 @@ class PairScorer(LoadedModel[EntryT]):
     def score_beginnings(
         self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
-        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better.
+
+        Pairs are tokenized a window at a time: memory does not grow with their number.
+        """
+        scores = [np.empty(0, np.float32)]
+        tokenized = map(self.tokenized, windows(list(zip(queries, documents, strict=True))))
+        for batches in self.engine.run(tokenized, self.model.tokenizer, self.results, self.kept, progress):
+            rows = np.concatenate([batch.rows for batch in batches])
+            scores.append(np.concatenate([batch.found for batch in batches])[np.argsort(rows)])
+        return np.concatenate(scores)
+
+    def tokenized(self, pairs: list[tuple[cutting.Beginning, cutting.Beginning]]) -> Tokens:
+        """Return what the model reads of pairs of query and document."""
         raise NotImplementedError
+
+    def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return the scores of a batch of pairs: float32 [pairs]."""
+        raise NotImplementedError
+
+    def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Return the scores as they are."""
+        return results[0]
 
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""

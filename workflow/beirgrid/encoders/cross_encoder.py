@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ..config.models import CrossEncoder
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from ..core.progress import Progress
 from . import cutting
-from .base import PairScorer, load_checkpoint, token_batches
+from .base import PairScorer, load_checkpoint
 from .cutting import Beginning
+from .engine import TOKENIZED, Tokens, windows
+
+if TYPE_CHECKING:
+    import torch
 
 
 def _last_layers(model: Any) -> list[str]:
@@ -50,24 +51,16 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         """Return the part of a query or document that the model can read (``cutting.for_pair``)."""
         return cutting.for_pair(self.model.tokenizer, text, self.model.max_seq_length, counted)
 
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
-        """Return the logit of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
-        import torch
-
-        pairs = [cutting.pair(query, document) for query, document in zip(queries, documents, strict=True)]
-        lengths = self.token_lengths([first for first, _ in pairs], [second for _, second in pairs])
-        scores = np.empty(len(pairs), np.float32)
-        with self.autocast(), warnings.catch_warnings():
+    def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
+        """Return what the model reads of pairs: both texts, cut to its length."""
+        tokens = Tokens()
+        with self.reading, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
-            for rows in token_batches(lengths, self.budget):
-                scores[rows] = self.model.predict(
-                    [pairs[row] for row in rows],
-                    batch_size=len(rows),
-                    activation_fn=torch.nn.Identity(),
-                    show_progress_bar=False,
-                )
-                if progress:
-                    progress.add(len(rows))
-        return scores
+            for part in windows([cutting.pair(*pair) for pair in pairs], TOKENIZED):
+                tokens.add(self.model.preprocess(part))
+        return tokens
+
+    def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return the logit of each pair: float32 [pairs]."""
+        with self.autocast():
+            return (self.model(inputs)["scores"].float().squeeze(-1),)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..config.models import DenseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from ..core.progress import Progress
 from ..data import saved
-from .base import LoadedModel, load_checkpoint, token_batches
+from .base import TextEncoder, load_checkpoint
+from .engine import Batch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **options: Any) -> Any:
@@ -44,8 +47,8 @@ def pad_with_the_end(tokenizer: Any) -> None:
         tokenizer.pad_token = tokenizer.eos_token
 
 
-class DenseEncoder(LoadedModel[DenseModel]):
-    """One vector per text (SentenceTransformer)."""
+class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
+    """One vector per text (SentenceTransformer): float32 [texts, dimension], of length 1 for cosine similarity."""
 
     def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
         super().__init__(entry, runtime)
@@ -125,28 +128,29 @@ class DenseEncoder(LoadedModel[DenseModel]):
             wrappers[role] = Sequence([*filter(None, [own]), template])
         return wrappers
 
-    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
-        return self._encode(self.model.encode_document, "document", texts, progress)
-
-    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return float32 [texts, dimension]; rows are of length 1 if the similarity is cosine."""
-        return self._encode(self.model.encode_query, "query", texts, progress)
-
-    def _encode(self, encode: Any, role: str, texts: list[str], progress: Progress | None) -> np.ndarray:
-        vectors = np.empty((len(texts), self.dimension), np.float32)
-        prompt = self.model.prompts[role]
+    def prepare(self, role: str) -> None:
+        """Let the tokenizer put the brackets of the role around a text."""
         if self.wrappers:
             self.model.tokenizer.backend_tokenizer.post_processor = self.wrappers[role]
-        texts = self.cut(texts, prompt)
-        with self.autocast():
-            for rows in token_batches(self.token_lengths([prompt + text for text in texts]), self.budget):
-                vectors[rows] = encode(
-                    [texts[row] for row in rows],
-                    batch_size=len(rows),
-                    normalize_embeddings=self.entry.similarity == "cosine",
-                    show_progress_bar=False,
-                )
-                if progress:
-                    progress.add(len(rows))
+
+    def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the texts' vectors: [texts, dimension]."""
+        from torch.nn.functional import normalize
+
+        vectors = features["sentence_embedding"].float()
+        return (normalize(vectors) if self.entry.similarity == "cosine" else vectors,)
+
+    def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Return the vectors as they are."""
+        return results[0]
+
+    def collected(self, batches: list[Batch[np.ndarray]]) -> np.ndarray:
+        """Return the vectors of a window's texts in their order."""
+        vectors = np.empty((sum(len(batch.rows) for batch in batches), self.dimension), np.float32)
+        for batch in batches:
+            vectors[batch.rows] = batch.found
         return vectors
+
+    def joined(self, blocks: list[np.ndarray]) -> np.ndarray:
+        """Return the vectors of all blocks as one array."""
+        return np.concatenate([np.empty((0, self.dimension), np.float32), *blocks])

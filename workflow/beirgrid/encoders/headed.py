@@ -1,11 +1,11 @@
-"""What models of transformers' own classes share: a transformer under one layer that gives its results."""
+"""What models of transformers' own classes share: a transformer under one output layer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import attention, cutting
+from . import cutting
 from .base import EntryT, LoadedModel, load_checkpoint
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ class HeadedModel(LoadedModel[EntryT]):
         for layer in self.model.modules():  # once, instead of by autocast in each batch
             if isinstance(layer, torch.nn.Linear) and layer is not head:
                 layer.to(getattr(torch, self.precision))
-        if self.runtime.kind == "cpu":
-            attention.use(self.model)
         multiply = head.forward
 
         def in_float32(hidden: torch.Tensor) -> Any:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..config.models import LateInteractionModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
-from .base import LoadedModel, load_checkpoint, token_batches
+from .base import TextEncoder, load_checkpoint
+from .engine import Batch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def _check_projection(folder: Path) -> None:
@@ -29,7 +32,7 @@ def _check_projection(folder: Path) -> None:
         raise DataError(f"{folder} is no late-interaction model: it has no projection of token vectors")
 
 
-class LateInteractionEncoder(LoadedModel[LateInteractionModel]):
+class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
     """A vector per token (MultiVectorEncoder); reads checkpoints of PyLate and of Stanford's ColBERT.
 
     Markers, query expansion and skipped words are the checkpoint's own; ``max_length`` of documents and
@@ -66,33 +69,41 @@ class LateInteractionEncoder(LoadedModel[LateInteractionModel]):
             if expansion:
                 transformer.query_expansion = {**expansion, "length": length}
 
-    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> TokenVectors:
-        """Return the vectors of each document's tokens, skipped ones (punctuation) left out."""
-        texts, lengths = self._read(texts, "document", self.model[0].document_length)
-        return self._encode(self.model.encode_document, texts, lengths, progress)
+    def prepare(self, role: str) -> None:
+        """Pad queries that are expanded: no token may attend to the expansion, which has vectors nevertheless."""
+        assert self.packing is not None
+        self.packing.active = self.packing.used and not (role == "query" and self.model[0].query_expansion)
 
-    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> TokenVectors:
-        """Return the vectors of each query's tokens, those of its expansion included."""
-        expansion = self.model[0].query_expansion
-        width = expansion["length"] if expansion else 0
-        texts, lengths = self._read(texts, "query", max(self.model[0].query_length or 0, width) or None)
-        lengths = np.maximum(lengths, width)
-        return self._encode(self.model.encode_query, texts, lengths, progress)
+    def limit(self, role: str) -> int | None:
+        """Return the tokens that are read of a text; an expansion may lengthen queries."""
+        transformer = self.model[0]
+        if role == "document":
+            return transformer.document_length  # type: ignore[no-any-return]
+        expansion = transformer.query_expansion
+        return max(transformer.query_length or 0, expansion["length"] if expansion else 0) or None
 
-    def _read(self, texts: list[str], role: str, limit: int | None) -> tuple[list[str], np.ndarray]:
-        """Return the part of each text that is read, and how many tokens the transformer sees: int64 [texts]."""
-        marker = self.model.prompts.get(role) or ""
-        texts = self.cut(texts, marker, limit)
-        return texts, self.token_lengths([marker + text for text in texts], limit=limit)
+    def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the tokens' vectors [texts, tokens, dimension], and which of them are kept [texts, tokens]."""
+        from torch.nn.functional import normalize
 
-    def _encode(self, encode: Any, texts: list[str], lengths: np.ndarray, progress: Progress | None) -> TokenVectors:
-        vectors = [np.zeros((0, self.dimension), np.float32)] * len(texts)
-        with self.autocast():
-            for rows in token_batches(lengths, self.budget):
-                found = encode([texts[row] for row in rows], batch_size=len(rows), show_progress_bar=False)
-                for row, tokens in zip(rows, found, strict=True):
-                    vectors[row] = tokens.float().cpu().numpy()
-                if progress:
-                    progress.add(len(rows))
-        counts = np.fromiter(map(len, vectors), np.int64, len(texts))
-        return TokenVectors(np.concatenate([np.zeros((0, self.dimension), np.float32), *vectors]), counts)
+        return normalize(features["token_embeddings"].float(), dim=-1), features["attention_mask"].bool()
+
+    def kept(self, results: tuple[np.ndarray, ...]) -> TokenVectors:
+        """Return the vectors of a batch without padding and skipped tokens."""
+        vectors, kept = results
+        return TokenVectors(vectors[kept], kept.sum(1))
+
+    def collected(self, batches: list[Batch[TokenVectors]]) -> TokenVectors:
+        """Return the vectors of a window's texts in their order."""
+        found: dict[int, np.ndarray] = {}
+        for batch in batches:
+            vectors, counts = batch.found
+            found |= zip(batch.rows.tolist(), np.split(vectors, np.cumsum(counts)[:-1]), strict=True)
+        ordered = [found[row] for row in range(len(found))]
+        return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
+
+    def joined(self, blocks: list[TokenVectors]) -> TokenVectors:
+        """Return the vectors of all blocks one after another."""
+        none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
+        vectors, counts = zip(none, *blocks, strict=True)
+        return TokenVectors(np.concatenate(vectors), np.concatenate(counts))

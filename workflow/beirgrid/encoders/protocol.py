@@ -10,6 +10,7 @@ them. ``Vectors`` is what a family gives for texts:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -30,7 +31,7 @@ class Reader(Protocol):
         ...
 
     def facts(self) -> dict[str, str]:
-        """Return ``device`` and ``precision``, for the record of an artifact."""
+        """Return ``device``, ``precision`` and ``batches`` (packed or padded), for the record of an artifact."""
         ...
 
 
@@ -49,6 +50,17 @@ class Encoder(Reader, Protocol[Vectors]):
 
         Args:
             texts: title and text of each document, joined.
+            progress: counts each text as one.
+        """
+        ...
+
+    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[Vectors]:
+        """Yield the vectors of each block of documents.
+
+        Blocks are read and tokenized ahead, in another thread, and sorted by length for themselves.
+
+        Args:
+            blocks: titles and texts of some documents, joined; about ``engine.WINDOW`` documents each.
             progress: counts each text as one.
         """
         ...

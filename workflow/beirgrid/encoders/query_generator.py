@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +14,10 @@ from ..core.progress import Progress
 from .base import check_finite, token_batches
 from .headed import HeadedModel
 
-if TYPE_CHECKING:
-    import torch
-
 # Word pieces of a query at most (Nogueira and Lin, docTTTTTquery).
 QUERY_LENGTH = 64
-# Queries of a text that are sampled at once: GPL asks for thousands of each document of a very small corpus.
-AT_ONCE = 40
+# Tokens of a batch's budget per query that is sampled at once: its keys and values take so much memory.
+TOKENS_PER_ROW = 8
 
 
 class QueryGenerator(HeadedModel[models.QueryGenerator]):
@@ -32,17 +29,19 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
     """
 
     def __init__(self, folder: Path, entry: models.QueryGenerator, runtime: Runtime) -> None:
-        from transformers import AutoModelForSeq2SeqLM, GenerationConfig
+        from transformers import AutoModelForSeq2SeqLM
+
+        from .decoding import Sampler
 
         super().__init__(entry, runtime)
         if self.precision == "float16" and self.automatic:
             self.precision = "float32"  # T5 overflows in float16
         self.open(AutoModelForSeq2SeqLM, folder)
         self.keep_apart(self.model.get_output_embeddings())
-        # The checkpoint's own settings for generation (beams, penalties) would change the sampling.
-        own = self.model.generation_config
-        names = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-        self.model.generation_config = GenerationConfig.from_dict({name: getattr(own, name, None) for name in names})
+        # bfloat16 may choose what float32 computes, where the hardware multiplies it.
+        shortlist = runtime.resolve("auto") == "bfloat16"
+        self.sampler = Sampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist)
+        self.rows = max(1, self.budget // TOKENS_PER_ROW)
 
     def generate(
         self, texts: list[str], *, per_text: int, seed: int, progress: Progress | None = None
@@ -55,68 +54,42 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
         written = [row for row, text in enumerate(texts) if text.strip()]
         if progress:
             progress.add(len(texts) - len(written))
-        prompt = self.entry.prompts.document or ""
-        ids = self.token_ids([texts[row] for row in written], prompt)
-        for batch in token_batches([len(pieces) * min(per_text, AT_ONCE) for pieces in ids], self.budget):
+        ids = self.token_ids([texts[row] for row in written], self.entry.prompts.document or "")
+        for batch in self._batches([len(pieces) for pieces in ids], per_text):
             rows = [written[i] for i in batch]
-            for start in range(0, per_text, AT_ONCE):
-                places = range(start, min(start + AT_ONCE, per_text))
-                queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], places, seed)
-                for row, first in zip(rows, range(0, len(queries), len(places)), strict=True):
-                    found[row] += queries[first : first + len(places)]
+            queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], per_text, seed)
+            for row, of_text in zip(rows, queries, strict=True):
+                found[row] = of_text
             if progress:
                 progress.add(len(rows))
         return found
 
-    def _sample(self, ids: list[list[int]], texts: list[str], places: range, seed: int) -> list[str]:
-        """Return the queries at some places of each text's queries, one text of the batch after the other."""
+    def _batches(self, lengths: list[int], per_text: int) -> Iterator[np.ndarray]:
+        """Yield indices of texts that are read, and whose queries are sampled, at once."""
+        most = max(1, self.rows // per_text)
+        for batch in token_batches(lengths, self.budget):
+            yield from (batch[start : start + most] for start in range(0, len(batch), most))
+
+    def _sample(self, ids: list[list[int]], texts: list[str], per_text: int, seed: int) -> list[list[str]]:
+        """Return the queries of each text of a batch."""
         import torch
 
-        numbers = np.concatenate([random_numbers(seed, text, places.stop)[places.start :] for text in texts])
-        draw = Draw(
-            torch.from_numpy(numbers).to(self.runtime.device),
-            [f"{text[:60]!r}" for text in texts for _ in places],
-            self.entry.top_k,
-            self.entry.top_p,
-            self.precision,
-        )
+        found: list[list[str]] = [[] for _ in texts]
         with torch.inference_mode(), self.autocast():
-            pieces = self.model.generate(
-                **self.padded(ids),
-                do_sample=True,
-                top_k=0,
-                num_return_sequences=len(places),
-                max_new_tokens=QUERY_LENGTH,
-                logits_processor=[draw],
-            )
-        return [query.strip() for query in self.tokenizer.batch_decode(pieces, skip_special_tokens=True)]
-
-
-class Draw:
-    """A logits processor of transformers that draws each row's next word piece and rules out all others.
-
-    transformers' own sampling takes its random numbers for a whole batch, so that a text's queries would
-    depend on what else is in it. ``numbers``: float32 [rows, steps] in [0, 1), what each row draws with.
-    """
-
-    def __init__(self, numbers: torch.Tensor, names: list[str], top_k: int, top_p: float, precision: str) -> None:
-        self.numbers, self.names, self.top_k, self.top_p, self.precision = numbers, names, top_k, top_p, precision
-        self.step = 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return ``scores``, float32 [rows, vocabulary], with -inf for all but the piece that is drawn."""
-        import torch
-
-        best, pieces = scores.float().topk(min(self.top_k, scores.shape[-1]), dim=-1)
-        check_finite(best.cpu().numpy(), self.names, self.precision)
-        chances = best.softmax(dim=-1)
-        reached = chances.cumsum(dim=-1)
-        # The nucleus: pieces before which less than top_p is reached. The number is scaled to its mass.
-        mass = (chances * (reached - chances < self.top_p)).sum(dim=-1, keepdim=True)
-        place = (reached <= self.numbers[:, self.step, None] * mass).sum(dim=-1, keepdim=True)
-        self.step += 1
-        drawn = pieces.gather(-1, place.clamp(max=pieces.shape[-1] - 1))
-        return torch.full_like(scores, -torch.inf).scatter(-1, drawn, 0.0)
+            inputs = self.padded(ids)
+            states = self.sampler.encode(inputs)
+            for start in range(0, per_text, self.rows):
+                places = slice(start, min(start + self.rows, per_text))
+                numbers = np.concatenate([random_numbers(seed, text, places.stop)[places] for text in texts])
+                on_device = torch.from_numpy(numbers).to(self.runtime.device)
+                drawn = self.sampler.sample(states, inputs["attention_mask"], on_device)
+                pieces, finite = drawn.pieces.cpu(), drawn.finite.cpu().numpy()
+                names = [f"{text[:60]!r}" for text in texts for _ in range(places.stop - places.start)]
+                check_finite(np.where(finite, 0, np.nan), names, self.precision)
+                queries = self.tokenizer.batch_decode(pieces, skip_special_tokens=True)
+                for row, query in enumerate(queries):
+                    found[row * len(texts) // len(queries)].append(query.strip())
+        return found
 
 
 def random_numbers(seed: int, text: str, queries: int) -> np.ndarray:

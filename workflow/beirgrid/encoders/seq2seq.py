@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..config.models import Seq2SeqReranker
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from ..core.progress import Progress
 from . import cutting
-from .base import PairScorer, load_checkpoint, token_batches
+from .base import PairScorer, load_checkpoint
 from .cutting import Beginning
+from .engine import Tokens
+
+if TYPE_CHECKING:
+    import torch
 
 # What monoT5 is trained on (Nogueira et al. 2020). The end must survive truncation: it asks for the answer.
-_PROMPT = "Query: {query} Document: {document}"
+_PROMPT = "Query: {} Document: {}"
 _END = "Relevant:"
 _ANSWERS = ("▁true", "▁false")
 
@@ -58,32 +61,26 @@ class Seq2SeqScorer(PairScorer[Seq2SeqReranker]):
         """Return the part of a query or document that the model can read. Tokens are never counted."""
         return Beginning(cutting.cut(self.tokenizer, text, self.limit))
 
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
-        """Return the log-odds of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+    def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
+        """Return the prompt of each pair: query and document, cut to what leaves room for the end."""
+        with self.reading:
+            ids = self._tokens([query.text for query, _ in pairs], [document.text for _, document in pairs])
+        return Tokens({"input_ids": [np.array(row, np.int32) for row in ids]})
+
+    def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return the log-odds of each pair: float32 [pairs]."""
         import torch
 
-        scores = np.empty(len(queries), np.float32)
-        tokens = self._tokens([query.text for query in queries], [document.text for document in documents])
-        with self.autocast(), torch.inference_mode():
-            for rows in token_batches([len(ids) for ids in tokens], self.budget):
-                features = self.tokenizer.pad({"input_ids": [tokens[row] for row in rows]}, return_tensors="pt")
-                start = torch.full((len(rows), 1), self.model.config.decoder_start_token_id, device=self.runtime.device)
-                features = features.to(self.runtime.device)
-                logits = self.model(**features, decoder_input_ids=start, use_cache=False).logits[:, 0]
-                true, false = logits[:, self.answers].unbind(1)
-                scores[rows] = (true - false).cpu().numpy()
-                if progress:
-                    progress.add(len(rows))
-        return scores
+        ids = inputs["input_ids"]
+        start = torch.full((len(ids), 1), self.model.config.decoder_start_token_id, device=ids.device)
+        with self.autocast():
+            logits = self.model(**inputs, decoder_input_ids=start, use_cache=False).logits[:, 0]
+        true, false = logits[:, self.answers].unbind(1)
+        return (true - false,)
 
     def _tokens(self, queries: list[str], documents: list[str]) -> list[list[int]]:
-        """Return the token ids of each pair: query and document cut to what leaves room for the end."""
-        if not queries:
-            return []
-        pairs = zip(queries, documents, strict=True)
-        prompts = [_PROMPT.format(query=query, document=document) for query, document in pairs]
+        """Return the token ids of each pair."""
+        prompts = map(_PROMPT.format, queries, documents)
         limit = self.limit - len(self.end)
-        cut = self.tokenizer(prompts, truncation=True, max_length=limit, add_special_tokens=False, verbose=False)
+        cut = self.tokenizer(list(prompts), truncation=True, max_length=limit, add_special_tokens=False, verbose=False)
         return [ids + self.end for ids in cut["input_ids"]]

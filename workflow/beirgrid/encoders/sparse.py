@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,8 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
 from . import cutting
-from .base import LoadedModel, load_checkpoint, token_batches
+from .base import TextEncoder, load_checkpoint
+from .engine import Batch
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -28,15 +30,15 @@ MOST_TOKENS = 8192
 SPARTA_TERMS = 2000
 
 
-class SparseTextEncoder(LoadedModel[SparseModel]):
-    """One sparse vector per text over the word pieces of the vocabulary (SparseEncoder)."""
+class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
+    """One sparse vector per text over the vocabulary (SparseEncoder): float32 [texts, vocabulary]."""
 
     def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
         from sentence_transformers import SparseEncoder
 
         super().__init__(entry, runtime)
         saved.check_use(folder, "SparseEncoder", "dot")
-        self.budget = min(self.budget, MOST_TOKENS)
+        self.engine.budget = min(self.engine.budget, MOST_TOKENS // self.engine.workers)
         self.sparta = entry.pooling == "sparta"
         self.model = load_checkpoint(
             sparta if self.sparta else SparseEncoder,
@@ -55,43 +57,47 @@ class SparseTextEncoder(LoadedModel[SparseModel]):
         _activate_maxima(self.model)
         self.set_precision()
         head = self.transformer.get_output_embeddings()
-        if head is not None and self.precision != "float32":
+        self.rounded = head is not None and self.precision != "float32"
+        if self.rounded:
             head.forward = _to_float32(head.forward, runtime.kind)
         self.check_length()
         # A model knows its dimension once it has seen a text.
         with self.autocast():
             self.dimension: int = self.model.encode_document([""], convert_to_sparse_tensor=False).shape[1]
 
-    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> scipy.sparse.csr_matrix:
-        """Return float32 [texts, vocabulary]: the weights of the terms that each text has or is about."""
-        return self._encode(self.model.encode_document, "document", texts, progress)
-
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> scipy.sparse.csr_matrix:
         """Return float32 [texts, vocabulary]; with SPARTA, how often the query has each word piece."""
         if self.sparta:
             return self._bag_of_pieces([self.model.prompts["query"] + text for text in texts])
-        return self._encode(self.model.encode_query, "query", texts, progress)
+        return super().encode_queries(texts, progress=progress)
 
-    def _encode(self, encode: Any, role: str, texts: list[str], progress: Progress | None) -> scipy.sparse.csr_matrix:
+    def _vectors(
+        self, blocks: Iterable[list[str]], role: str, progress: Progress | None
+    ) -> Iterator[scipy.sparse.csr_matrix]:
+        with _rounded_factors() if self.rounded else nullcontext():
+            yield from super()._vectors(blocks, role, progress)
+
+    def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the weights of terms: [texts, vocabulary]."""
+        return (features["sentence_embedding"].float(),)
+
+    def kept(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
+        """Return the weights that are not zero."""
         import scipy.sparse
 
-        parts = [scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)]
-        order: list[int] = []
-        prompt = self.model.prompts[role]
-        texts = self.cut(texts, prompt)
-        with self.autocast():
-            for rows in token_batches(self.token_lengths([prompt + text for text in texts]), self.budget):
-                weights = encode(
-                    [texts[row] for row in rows],
-                    batch_size=len(rows),
-                    convert_to_sparse_tensor=False,
-                    show_progress_bar=False,
-                )
-                parts.append(scipy.sparse.csr_matrix(weights.float().cpu().numpy()))
-                order += rows.tolist()
-                if progress:
-                    progress.add(len(rows))
-        return scipy.sparse.vstack(parts, format="csr")[np.argsort(order)]
+        return scipy.sparse.csr_matrix(results[0])
+
+    def collected(self, batches: list[Batch[scipy.sparse.csr_matrix]]) -> scipy.sparse.csr_matrix:
+        """Return the weights of a window's texts in their order."""
+        order = np.argsort(np.concatenate([batch.rows for batch in batches]))
+        return self.joined([batch.found for batch in batches])[order]
+
+    def joined(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
+        """Return the weights of all blocks as one matrix."""
+        import scipy.sparse
+
+        none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
+        return scipy.sparse.vstack([none, *blocks], format="csr")
 
     def _bag_of_pieces(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse
@@ -137,22 +143,27 @@ def _activate_maxima(model: Any) -> None:
 
 
 def _to_float32(decode: Callable[[torch.Tensor], torch.Tensor], device: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a vocabulary head whose logits are float32 sums, as rounded ones are wrong by up to 0.4 %.
-
-    What it multiplies may be rounded ("medium": bfloat16 on a CPU, TF32 on a GPU), so that it costs little more.
-    """
+    """Return a vocabulary head whose logits are float32 sums, as rounded ones are wrong by up to 0.4 %."""
     import torch
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("medium")
-        try:
-            with torch.autocast(device, enabled=False):
-                return decode(hidden.float())
-        finally:
-            torch.set_float32_matmul_precision(before)
+        with torch.autocast(device, enabled=False):
+            return decode(hidden.float())
 
     return forward
+
+
+@contextmanager
+def _rounded_factors() -> Iterator[None]:
+    """Let float32 products round what they multiply (bfloat16 on a CPU, TF32 on a GPU), so that they cost less."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def sparta(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The commands of the rules: how a job starts a stage, what its record is held against, and arguments in files.
+"""The commands of the rules: how a job starts its stage, the digest of its settings, and arguments in files.
 
-What a job is started with but what changes no output (device, batch size, this checkout's folder) is computed from
-``output``, too: Snakemake then leaves it out of the reasons to rerun a job.
+Some arguments change no output: device, batch size, the folder of the checkout. The functions that compute them take
+``output``. Snakemake does not compare the values of such functions, so a change reruns nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The cost model: ``costs.csv`` says what each rule takes per unit of work; here it is read and applied.
+"""The cost model. ``costs.csv`` says what each rule takes per unit of work; this module reads and applies the table.
 
-A row is ``rule, resource, amount, unit, origin``: a job takes ``amount`` of the resource for each unit, and ``units``
-counts units. Seconds of a unit that ``RATES`` names are divided by what a machine does of it per second. The rows
-``plain`` and ``neural`` hold for every rule, by whether the job runs a model. ``written`` is kept or temporary, as
-``encode.keep`` says.
+A row is ``rule, resource, amount, unit, origin``. A job takes ``amount`` of the resource for each unit; the module
+``units`` counts the units of a job. If ``RATES`` has the unit, the seconds are divided by the rate of the machine. The
+rows ``neural`` apply to every job that runs a model, the rows ``plain`` to every other job. Files under ``written`` are
+kept or temporary, as ``encode.keep`` says.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..core.errors import ConfigError
 TABLE = Path(__file__).with_name("costs.csv")
 CALIBRATION = "results/calibration.json"
 
-# What a machine does per second where nobody has measured it: deliberately slow ones.
+# Rates per second of a machine that nobody has measured. They are slow on purpose.
 RATES: dict[str, dict[str, float]] = {
     # Multiplications and additions of a model. GPU: a sixth of the 312e12 that NVIDIA's data sheet gives an A100 in
     # bfloat16. CPU: half of what two cores of 2023 do in bfloat16.
     "model_flops": {"cpu": 2e11, "cuda": 5e13},
-    # Multiplications and additions of an exact search, on a CPU in both cases.
+    # Multiplications and additions of an exact search; a GPU has not been measured.
     "search_flops": {"cpu": 1e11, "cuda": 1e11},
     # MB of text that Lucene indexes, and postings that it adds to BM25 scores.
     "index_mb": {"cpu": 10, "cuda": 10},

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..config import is_folder, resolve_path, with_parts
-from ..config.entries import Bm25, Config, LocalCorpus, ModelEntry, Reranked, Retriever, SystemEntry, Training
+from ..config import absent_folder, with_parts
+from ..config.entries import Bm25, Config, ModelEntry, Reranked, Retriever, SystemEntry, Training
 from ..core import paths
 from ..core.errors import ConfigError
 
@@ -62,9 +62,8 @@ class Grid:
         """Datasets that need a licence and whose folder is absent, with that folder."""
         missing = {}
         for part in dict.fromkeys(part for name in self.config.grid.datasets for part in self.parts(name)):
-            corpus = self.config.corpora[self.corpus(part)]
-            if isinstance(corpus, LocalCorpus) and corpus.supplied and not is_folder(path := resolve_path(corpus.path)):
-                missing[part] = path
+            if folder := absent_folder(self.config.corpora[self.corpus(part)]):
+                missing[part] = folder
         return missing
 
     # What things are made from

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import find_local, resolve_path
+from ..config import find_local, resolve_path, run_file
 from ..config.entries import (
     ADAPTATIONS,
     Bm25,
     CrossEncoderTraining,
+    External,
     Gpl,
     LateInteractionRetriever,
     LocalCorpus,
@@ -53,6 +54,16 @@ class Inputs:
         """Return the files of a model in a folder that fetch copies."""
         entry = self.grid.model(model)
         return _without_wildcards(sorted(checkpoints.copied(entry))) if entry.path is not None else []
+
+    def run_file(self, system: str, dataset: str) -> str:
+        """Return the file of an external system's run."""
+        entry = self.grid.system(system)
+        assert isinstance(entry, External)
+        return str(run_file(entry.run, dataset))
+
+    def run_files(self, system: str, dataset: str) -> list[str]:
+        """Return the same as a list, which is empty if Snakemake cannot take the file as an input."""
+        return _without_wildcards([Path(self.run_file(system, dataset))])
 
     # Retrieve
 

@@ -21,7 +21,9 @@ from .units import Units
 SNAKEMAKE_MB = 600
 # Memory of Python and of Java outside its heap, in a job that runs Lucene.
 OUTSIDE_HEAP_MB = 400
-# What is asked for, as a multiple of what is expected; minutes that every job gets beside.
+# Rules whose jobs download. Profiles limit how many run at the same time.
+DOWNLOADS = {"fetch_corpus", "fetch_dataset", "fetch_model"}
+# What a job asks for, as a multiple of the estimate; minutes that every job gets in addition.
 MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 
 
@@ -45,6 +47,8 @@ class Needs:
             "runtime": lambda wildcards, attempt: self.runtime(rule, wildcards, attempt),
             "disk_mb": lambda wildcards: self.disk_mb(rule, wildcards),
         }
+        if rule in DOWNLOADS:
+            resources["network"] = 1
         if self.nodes.may_use_gpu(rule):
             resources["gpu"] = lambda wildcards: int(self.nodes.kind(rule, wildcards) == "gpu")
         limits = self.config.nodes

@@ -65,7 +65,7 @@ class Nodes:
             if self.grid.config.device != "cpu" or not self.grid.is_small(wildcards["corpus"]):
                 return None
             return f"encode-{self._rounds(wildcards['model'])}"
-        if rule in _RETRIEVE | {"retrieve_lexical", "rerank", "fuse", "evaluate"}:
+        if rule in _RETRIEVE | {"retrieve_lexical", "fetch_run", "rerank", "fuse", "evaluate"}:
             return self._cell_group(rule, wildcards["system"], wildcards["dataset"])
         return None
 
@@ -77,7 +77,8 @@ class Nodes:
             return None
         if entry.kind == "lexical":
             return "retrieve-bm25"
-        return "retrieve-model" if self.grid.config.device == "cpu" else "evaluate"
+        on_cpu = entry.kind != "external" and self.grid.config.device == "cpu"
+        return "retrieve-model" if on_cpu else "evaluate"
 
     def _rounds(self, model: str) -> int:
         """Return how many trainings in the workflow come before a model's encoding."""

@@ -1,7 +1,7 @@
-"""What each stage is told: registry entries cut down to the keys that change its output, and options.
+"""The arguments of each stage: registry entries with only the keys that change its output, and options.
 
-A params value decides what is made again, so it holds no more than what the stage reads: not a model's note, and of
-its prompts only those of the side that is encoded.
+A changed param reruns the stage. Params therefore leave out what the stage does not read, such as a model's note and
+the prompts of the side that the stage does not encode.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records behind each cell: what every step that led to its numbers left beside its artifact."""
+"""The records behind each cell: one for each step that led to its numbers."""
 
 from __future__ import annotations
 

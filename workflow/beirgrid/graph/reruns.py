@@ -1,4 +1,4 @@
-"""What makes a job run again beside Snakemake's own reasons: replaced local files, and records that do not fit."""
+"""Reasons to rerun a job that Snakemake does not know: replaced local files, and records that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large corpora, datasets and models are: from the registry, from files, else assumed."""
+"""Sizes of corpora, datasets and models: from the registry, from files, or assumed."""
 
 from __future__ import annotations
 

@@ -76,6 +76,7 @@ class Summary:
         source = self.grid.config.corpora[corpus]
         place = str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
+        described["language"] = source.language
         if not described["not_supplied"]:
             described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)
             described["dataset_record"] = paths.DATASET_RECORD.format(dataset=name)

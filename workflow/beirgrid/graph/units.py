@@ -23,8 +23,12 @@ from .sizes import QUERY_WORDS, WORD_BYTES, WORD_PIECES, Sizes
 
 # Term weights of a document, by how a sparse model makes them: SPARTA's are capped, SPLADE's assumed.
 SPARSE_TERMS = {"sparta": 2000, "splade": 300}
-# Sampling a word piece does as much arithmetic as reading one, but one piece at a time.
-SAMPLING_COST, SAMPLED_PIECES = 10.0, 16
+# Word pieces of a sampled query, and the time of sampling a piece as a multiple of that of reading one with the whole
+# model. CPU: measured on 2 cores (part generation of make bench; 0.61 to 0.77 CPU seconds for 40 queries of a document
+# of 150 words, at 2.7e11 to 2.3e11 model_flops); only the decoder reads such a piece. GPU: thrice that, not measured:
+# a decoder's step starts some 500 small kernels and reads all keys and values, which a GPU does not do as much faster
+# than products.
+SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
 # Documents that an encoding reads at a time, and the bytes in memory per byte of their text.
 BLOCK, BLOCK_BYTES = 32_768, 4
 # Training does thrice the arithmetic of reading, in float32, which takes twice as long as bfloat16.
@@ -69,6 +73,9 @@ class Units:
         converted = {"converted_job": 1.0, "converted_mb": weights} if entry.pickled else {}
         return {"weights_mb": weights, "model_download_mb": downloaded, **converted}
 
+    def fetch_run(self, system: str, dataset: str) -> Amounts:
+        return {"documents": self.sizes.documents(self._corpus(dataset)), "hits": self._hits(dataset)}
+
     def encode_dense(self, model: str, corpus: str, shard: str) -> Amounts:
         return self._encoding(model, corpus, shard) | {"vectors_mb": self._vectors_mb(model, corpus, shard)}
 
@@ -110,7 +117,7 @@ class Units:
 
     def _sampling(self, model: str, queries: float) -> float:
         """Return the arithmetic with which a query generator samples so many queries."""
-        return SAMPLING_COST * self.sizes.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
+        return SAMPLING_COST[self.device] * self.sizes.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
 
     def index_lexical(self, fields: str, expansion: str, corpus: str) -> Amounts:
         text = self.sizes.text_mb(corpus)
@@ -191,6 +198,12 @@ class Units:
 
     def report(self) -> Amounts:
         return {}
+
+    def analyses(self) -> Amounts:
+        corpora = {self._corpus(dataset) for dataset in self.grid.datasets}
+        hits = [self._hits(dataset) for _, dataset in self.grid.cells]
+        text = sum(self.sizes.text_mb(corpus) for corpus in corpora)
+        return {"hits": max(hits, default=0), "hits_of_all": sum(hits), "text_mb": text}
 
     def train(self, model: str) -> Amounts:
         train = self._training(model)

@@ -1,16 +1,26 @@
-"""Exact search with dense vectors: inner products with every document, a shard at a time (faiss's flat index)."""
+"""Exact search with dense vectors: indexes of shards (faiss's flat files), and the documents with the best scores.
+
+``search.exact`` has the method and its proof.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import files
+from ..core.compute import multiplies_bfloat16
 from ..core.errors import DataError
 
-# Vectors that are copied into an index at a time.
+if TYPE_CHECKING:
+    import torch
+
+# Vectors that are copied at a time, into an index or to a GPU.
 _BLOCK = 8192
 
 
@@ -24,41 +34,32 @@ def write_index(vectors: np.ndarray, path: Path) -> None:
     faiss.write_index(index, str(path))
 
 
-def search_shards(shards: Iterable[Path], queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Search the indexes of shards one after another and merge the results.
+def search_shards(
+    shards: Iterable[Path], queries: np.ndarray, depth: int, device: str = "cpu"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search the indexes of shards one after another, exactly.
 
-    Only one shard is mapped at a time, so memory does not grow with the corpus.
+    On a CPU, only one shard is mapped at a time. On a GPU, the next shard is loaded while one is searched. So memory
+    does not grow with the corpus.
 
     Args:
         shards: files that ``write_index`` wrote. Their rows, one shard after another, are the rows of the corpus.
         queries: float32 [queries, dimension].
         depth: documents per query.
+        device: PyTorch's name of the device that searches: ``cpu``, ``cuda:1``, …
 
     Returns:
-        float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first.
+        float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first. The order is that of
+        scores in float64; documents with equal scores are in the order of their rows.
 
     Raises:
         DataError: an index is damaged, or has another dimension than the queries.
     """
-    import faiss
+    import torch
 
-    best = faiss.ResultHeap(len(queries), depth, keep_max=True)
-    start = 0
-    for path in shards:
-        with files.reading(path):
-            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-        if index.d != queries.shape[1]:
-            raise DataError(
-                f"{path} holds vectors of dimension {index.d}, but the model gives {queries.shape[1]}: "
-                "the checkpoint changed since the corpus was indexed"
-            )
-        scores, rows = index.search(queries, min(depth, index.ntotal))
-        best.add_result(scores, rows + start)
-        start += index.ntotal
-        del index  # unmapped before the next shard is mapped
-    best.finalize()
-    kept = min(depth, start)
-    return best.D[:, :kept], best.I[:, :kept]
+    place = torch.device(device)
+    stream = _mapped if place.type == "cpu" else _loaded
+    return _search(stream(shards, queries.shape[1], place), queries, depth, place)
 
 
 def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +71,8 @@ def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tupl
         depth: documents per query.
 
     Returns:
-        float32 scores and int64 rows of ``documents``, both [queries, min(depth, documents)], best first.
+        float32 scores and int64 rows of ``documents``, both [queries, min(depth, documents)], best first. The order is
+        that of scores in float64; documents with equal scores are in the order of their rows.
 
     Example:
         >>> import numpy as np
@@ -79,12 +81,101 @@ def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tupl
         >>> rows.tolist()
         [[0, 2]]
     """
+    import torch
+
+    return _search([_tensor(documents)], queries, min(depth, max(1, len(documents))), torch.device("cpu"))
+
+
+def _search(
+    shards: Iterable[torch.Tensor], queries: np.ndarray, depth: int, device: torch.device
+) -> tuple[np.ndarray, np.ndarray]:
+    import torch
+
+    from . import exact
+
+    low = torch.bfloat16 if multiplies_bfloat16(str(device)) else torch.float32
+    scores, rows, _ = exact.search(shards, _tensor(queries).to(device), depth, low)
+    return scores.float().cpu().numpy(), rows.cpu().numpy()
+
+
+def _tensor(vectors: np.ndarray) -> torch.Tensor:
+    """Return vectors as a float32 tensor; it is read only, whatever PyTorch warns of."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(vectors, np.float32))
+
+
+def _open(path: Path, dimension: int) -> Any:
+    """Map an index.
+
+    Raises:
+        DataError: the index is damaged, or has another dimension.
+    """
     import faiss
 
-    scores, rows = faiss.knn(
-        np.ascontiguousarray(queries, np.float32),
-        np.ascontiguousarray(documents, np.float32),
-        min(depth, len(documents)),
-        metric=faiss.METRIC_INNER_PRODUCT,
-    )
-    return scores, rows
+    with files.reading(path):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    if index.d != dimension:
+        raise DataError(
+            f"{path} holds vectors of dimension {index.d}, but the model gives {dimension}: "
+            "the checkpoint changed since the corpus was indexed"
+        )
+    return index
+
+
+def _rows(index: Any) -> np.ndarray:
+    """Return the vectors of an index, float32 [documents, dimension]; they are valid while the index is open."""
+    import faiss
+
+    rows: np.ndarray = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d)
+    return rows
+
+
+def _mapped(shards: Iterable[Path], dimension: int, _: torch.device) -> Iterator[torch.Tensor]:
+    """Yield the vectors of shards, each mapped until the next one is asked for."""
+    for path in shards:
+        index = _open(path, dimension)
+        yield _tensor(_rows(index))
+        del index  # unmapped before the next shard is mapped
+
+
+def _loaded(shards: Iterable[Path], dimension: int, device: torch.device) -> Iterator[torch.Tensor]:
+    """Yield the vectors of shards on a device, each loaded while the one before it is searched."""
+    with ThreadPoolExecutor(1) as loader:
+        coming = None
+        for path in shards:
+            following = loader.submit(_load, path, dimension, device)
+            if coming is not None:
+                yield coming.result()
+            coming = following
+        if coming is not None:
+            yield coming.result()
+
+
+def _load(path: Path, dimension: int, device: torch.device) -> torch.Tensor:
+    """Return the vectors of a shard on a device."""
+    import torch
+
+    index = _open(path, dimension)
+    vectors = _tensor(_rows(index))
+    target = torch.empty(vectors.shape, device=device)
+    cuda = device.type == "cuda"
+    staged = torch.empty((2, _BLOCK, dimension), pin_memory=cuda)
+    # Copies have a stream of their own, so that they run beside the search; a buffer is filled while the other is sent.
+    stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+    if stream is not None:
+        stream.wait_stream(torch.cuda.default_stream(device))
+    with torch.cuda.stream(stream):
+        for number, (part, place) in enumerate(
+            zip(torch.split(vectors, _BLOCK), torch.split(target, _BLOCK), strict=True)
+        ):
+            buffer = staged[number % 2, : len(part)]
+            buffer.copy_(part)
+            if stream is not None:
+                stream.synchronize()  # the other buffer has been sent
+            place.copy_(buffer, non_blocking=True)
+        if stream is not None:
+            stream.synchronize()
+    return target

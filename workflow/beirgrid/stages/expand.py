@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .. import encoders
 from ..config.models import QueryGenerator, TermWeightsModel
@@ -15,10 +16,10 @@ from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..data import collection
+from ..data import collection, expansions
 from ..data.entries import ExpandingModel
 
-# Documents that are tokenized and sorted by length together, and written as one row group.
+# Documents that are tokenized and sorted by length together, and written as a part and as one row group.
 BLOCK = 1024
 # Texts to the columns of their expansions.
 Expander = Callable[[list[str], Progress], dict[str, Any]]
@@ -37,6 +38,9 @@ def expand(
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Expand the documents of one shard of a corpus for BM25.
+
+    What an attempt has finished when it is killed or runs into its time limit is kept beside the output, and the next
+    attempt goes on from there.
 
     Args:
         model: registry entry of a query generator or of a term-weights model.
@@ -59,18 +63,42 @@ def expand(
             columns, about_model = _queries(checkpoint, model, runtime)
         else:
             columns, about_model = _terms(checkpoint, model, runtime)
-        progress = Progress(f"expand shard {shard}", stop - start, "documents")
+        state = _state_folder(settings, about_model["precision"], checkpoint, corpus, output)
         schema = collection.EXPANSION_SCHEMAS[model.family]
-        with files.atomic(output) as temporary, pq.ParquetWriter(temporary, schema) as writer:
-            for documents in collection.read_blocks(corpus, start, stop, BLOCK):
-                texts = [document.joined for document in documents]
-                writer.write_table(pa.table(columns(texts, progress), schema))
+        parts = {state / f"{first}.parquet": (first, min(first + BLOCK, stop)) for first in range(start, stop, BLOCK)}
+        missing = {
+            part: (first, end)
+            for part, (first, end) in parts.items()
+            if not expansions.is_whole(part, schema, end - first)
+        }
+        new = sum(end - first for first, end in missing.values())
+        if missing != parts:
+            print(f"expand shard {shard}: another attempt left {stop - start - new:,} documents", file=sys.stderr)
+        progress = Progress(f"expand shard {shard}", new, "documents")
+        for part, (first, end) in missing.items():
+            [documents] = collection.read_blocks(corpus, first, end, BLOCK)
+            rows = columns([document.joined for document in documents], progress)
+            expansions.write_part(part, pa.table(rows, schema))
+        expansions.join(parts, output, schema)
+        shutil.rmtree(state)
         facts.update(
             about_model,
             documents=stop - start,
-            documents_per_second=round(progress.rate, 2),
+            documents_expanded=progress.done,
+            documents_per_second=round(progress.rate if progress.done else 0.0, 2),
             bytes=files.size(output),
         )
+
+
+def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, corpus: Path, output: Path) -> Path:
+    """Return the folder beside the output with the parts of just this shard."""
+    inputs = {
+        "settings": settings,
+        "precision": precision,
+        "checkpoint": sorted(files.sha256(path) for path in checkpoint.rglob("*") if path.is_file()),
+        "corpus": files.sha256(corpus),
+    }
+    return provenance.state_folder("expand", output, inputs)
 
 
 def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, dict[str, str]]:

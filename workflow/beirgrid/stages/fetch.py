@@ -1,4 +1,4 @@
-"""Stage fetch: corpora, datasets and checkpoints, checked and in one form."""
+"""Stage fetch: corpora, datasets, checkpoints and runs of other software, checked and in one form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..core import files, provenance
 from ..core.provenance import Artifact
-from ..data import checkpoints, collection, corpora, judged, saved
+from ..data import checkpoints, collection, corpora, external, judged, runs, saved
 from ..data.checkpoints import CheckpointEntry
 from ..data.entries import from_json
 from ..data.sources import open_source
@@ -133,3 +133,36 @@ def fetch_model(
             facts["files"] = checkpoints.verify(name, temporary, entry.files, pickles)
             saved.check_prompts(name, temporary, prompts)
         facts["bytes"] = files.size(output)
+
+
+def fetch_run(
+    *,
+    system: Annotated[str, "name of the system, the tag of the run"],
+    run: Annotated[Path, "run that other software made, TREC format, plain or .gz"],
+    queries: Annotated[Artifact, "queries.parquet"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    depth: Annotated[int, "documents per query to keep"] = 1000,
+    output: Annotated[Path, "run to write, .run.gz"],
+    record: Record,
+) -> None:
+    """Fetch a run that other software made, checked against the dataset and its corpus.
+
+    Args:
+        system: name of the system, the tag of the run.
+        run: the run in TREC format, plain or gzipped.
+        queries: queries.parquet.
+        corpus: corpus.parquet.
+        depth: documents per query to keep.
+        output: run to write, .run.gz.
+        record: record to write.
+
+    Raises:
+        DataError: a line cannot be read, a document is not in the corpus, or no query has qrels.
+    """
+    with provenance.record("fetch_run", record, {"depth": depth}, [output]) as facts:
+        texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
+        found = external.read(run, texts, excluded, corpus, depth)
+        runs.write(output, found.run, system)
+        for warning in found.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        facts.update(found.facts, source=str(run), source_sha256=files.sha256(run))

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from ..config.values import Norm
 from ..core import provenance
 from ..core.errors import DataError
 from ..core.provenance import Artifact
 from ..data import fusion
-from ..data.fusion import Method, Norm
+from ..data.fusion import Method
 from ..data.runs import read, write
 
 

@@ -1,7 +1,7 @@
 """Stage generate: training queries for documents of a corpus, written by a model or derived from the text.
 
-A derived query is the title, or a sentence taken out of its document: training then needs no query generator. No test
-query is read.
+A derived query is the title of a document or one of its sentences, so training needs no query generator. The stage
+reads no test query.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ Record = Annotated[Path, "record to write, .json"]
 def index_lexical(
     *,
     corpus: Annotated[Artifact, "corpus.parquet"],
-    expansions: Annotated[tuple[Artifact, ...], "expansions to index in place of the documents, per shard"] = (),
+    expansions: Annotated[
+        tuple[Artifact, ...], "expansions of each shard, which are indexed in place of the documents"
+    ] = (),
     fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
     threads: Annotated[int, "threads of Lucene"] = 1,

@@ -1,8 +1,7 @@
-"""Stage mine: documents that retrievers find for training queries beside the document that each was written for."""
+"""Stage mine: hard negatives, documents that retrievers find for a training query but that do not answer it."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -41,15 +40,17 @@ def mine(
     recipe: Annotated[MineRecipe, from_json(MineRecipe), "negative_depth, language and dense models, JSON"],
     queries: Annotated[Artifact, "queries.parquet that generate wrote"],
     corpus: Annotated[Artifact, "corpus.parquet, for the document ids"],
-    index: Annotated[Artifact | None, "flat Lucene index: search with BM25"] = None,
+    index: Annotated[Artifact | None, "flat Lucene index of the corpus, to mine with BM25"] = None,
     checkpoints: Annotated[tuple[Artifact, ...], "checkpoint of each dense model"] = (),
-    indexes: Annotated[tuple[Artifact, ...], "indexes of the first dense model's shards, then the next one's"] = (),
+    indexes: Annotated[
+        tuple[Artifact, ...], "indexes of the shards: all of the first dense model, then all of the next one"
+    ] = (),
     compute: Compute,
     threads: Annotated[int, "threads of the search with BM25"] = 1,
     output: Annotated[Path, "negatives.parquet to write"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Find documents that training queries are confused with.
+    """Find hard negatives for training queries.
 
     Args:
         recipe: depth of the rankings, language of the corpus, and the entries of the dense models.
@@ -114,20 +115,8 @@ def _blocks(texts: list[str], retrievers: list[Retriever], answered: dict[str, s
 
 def _bm25(index: Path, recipe: MineRecipe, threads: int) -> Retriever:
     def search(_: int, texts: list[str]) -> list[list[str]]:
-        with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
-            hits = lucene.search(
-                index,
-                {str(number): text for number, text in enumerate(texts)},
-                Path(folder),
-                fields="flat",
-                language=recipe.language,
-                k1=0.9,
-                b=0.4,
-                depth=recipe.negative_depth,
-                threads=threads,
-                memory_mb=1500,
-            )
-        return [hits[str(number)][0] for number in range(len(texts))]
+        options = {"depth": recipe.negative_depth, "threads": threads, "memory_mb": 1500}
+        return lucene.search_texts(index, texts, language=recipe.language, **options)
 
     return search
 
@@ -145,6 +134,6 @@ def _dense(
     encoder = open_encoder(checkpoint, model, runtime)
     vectors = encoder.encode_queries(texts)
     check_finite(vectors, [f"query {text!r}" for text in texts], encoder.precision)
-    _, rows = flat.search_shards(indexes, vectors, depth)
+    _, rows = flat.search_shards(indexes, vectors, depth, runtime.device)
     ids = collection.read_ids(corpus, rows)
     return lambda start, block: [ids.take(found).to_pylist() for found in rows[start : start + len(block)]]

@@ -1,4 +1,4 @@
-"""Stage rerank: the top of a run in the order of stored pair scores."""
+"""Stage rerank: reorder the top of a run by stored pair scores."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ def retrieve_dense(
     settings = {**model.given(), "depth": depth}
 
     def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        return flat.search_shards(indexes, vectors, depth)
+        with compute.start() as runtime:
+            return flat.search_shards(indexes, vectors, depth, runtime.device)
 
     with provenance.record("retrieve", record, settings, [output]) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
@@ -179,7 +180,7 @@ def retrieve_late_interaction(
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
     indexes: Annotated[tuple[Artifact, ...], "index of each shard, to find candidates in"] = (),
     candidates: Annotated[
-        int | None, "nearest tokens per query token; without candidates, every document is scored"
+        int | None, "nearest tokens per query token; without this option, every document is scored"
     ] = None,
     queries: Queries,
     depth: Depth = 1000,

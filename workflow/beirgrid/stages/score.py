@@ -1,9 +1,9 @@
 """Stage score: the scores of (query, document) pairs, each computed once.
 
-Scores stand in parts under results/pairs/{reranker}/{dataset}/{fingerprint}, one file per few minutes of work. The
-fingerprint covers all that a score depends on, so other depths and first stages, and a rerun after a crash, score only
-pairs that are new. Jobs of several first stages may fill the same folder at once: each looks for new pairs before each
-part.
+Scores are stored in parts under results/pairs/{reranker}/{dataset}/{fingerprint}. A part is a few minutes of work. The
+fingerprint covers everything that a score depends on. Other depths, other first stages and a rerun after a crash
+therefore score only new pairs. Jobs of several first stages may fill the same folder at the same time. Before each
+part, a job looks for pairs that other jobs have scored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stage train: a cross-encoder trained in the workflow on pairs from a corpus.
 
-Positive pairs are queries with qrels of a training dataset, document titles, and sentences taken out of their document.
-Negatives are other documents that BM25 finds for the query, and random documents. Labels are 1 and 0, or the
-similarities of a dense teacher (listwise distillation).
+Positive pairs come from the qrels of a training dataset, from titles with their documents, and from sentences with the
+rest of their documents. Negatives are other documents that BM25 finds for the query, and random documents. Labels are 1
+and 0, or the similarities of a dense teacher (listwise distillation).
 """
 
 from __future__ import annotations
@@ -147,27 +147,17 @@ def _with_negatives(
 ) -> list[dict[str, Any]]:
     """Return one listwise example per positive: query, documents (the positive first) and labels."""
     choose = random.Random(recipe.seed)
-    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
-        found = lucene.search(
-            index,
-            {str(number): positive.query for number, positive in enumerate(positives)},
-            Path(folder),
-            fields="flat",
-            language=recipe.language,
-            k1=0.9,
-            b=0.4,
-            depth=recipe.negative_depth,
-            threads=threads,
-            memory_mb=1000,
-        )
+    queries = [positive.query for positive in positives]
+    options = {"depth": recipe.negative_depth, "threads": threads, "memory_mb": 1000}
+    found = lucene.search_texts(index, queries, language=recipe.language, **options)
     relevant: dict[str, set[str]] = {}
     for positive in positives:
         relevant.setdefault(positive.query, set()).add(positive.document)
     everything = list(documents)
     examples = []
-    for number, positive in enumerate(positives):
+    for positive, ranked in zip(positives, found, strict=True):
         known = relevant[positive.query]
-        hard = [document for document in found[str(number)][0] if document not in known]
+        hard = [document for document in ranked if document not in known]
         negatives = choose.sample(hard, min(len(hard), recipe.hard_negatives))
         most = recipe.hard_negatives + recipe.random_negatives  # rare words find little: random ones fill up
         for document in choose.sample(everything, min(len(everything), 3 * most)):

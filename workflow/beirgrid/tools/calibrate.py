@@ -1,4 +1,4 @@
-"""Measure what this machine does per second, through the code of the stages: what ``plan`` computes times with."""
+"""Measures how much work this machine does per second, with the code of the stages. ``plan`` uses these rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a grid will take, before anything runs; and planned beside actual, after."""
+"""Estimates what a grid will take before it runs, and compares the estimates with what the jobs took."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ..graph.inputs import Inputs
 from ..graph.needs import Needs
 from ..graph.records import Records
 from .calibrate import calibrate
+from .text import columned
 
 _BASE = ("datasets", "systems", "config")
 # Rows of which a table shows all without being asked.
@@ -67,19 +68,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
     parser.add_argument(
-        "--jobs", default=100, type=_positive, help="jobs at once, for the disk that is taken on the way"
+        "--jobs",
+        default=100,
+        type=_positive,
+        help="jobs that run at the same time, to estimate the disk of temporary files",
     )
-    parser.add_argument("--cells", action="store_true", help="a row for each system on each dataset too")
-    parser.add_argument("--format", choices=["text", "json"], default="text")
+    parser.add_argument("--cells", action="store_true", help="add a row for each system and dataset")
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="form of the plan")
     parser.add_argument(
-        "--calibrate", action="store_true", help="measure this machine first, about a minute; later plans use it"
+        "--calibrate",
+        action="store_true",
+        help="measure this machine first (about a minute); later plans use the result",
     )
     parser.set_defaults(run=run)
 
 
 def _positive(text: str) -> int:
     if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} jobs at once are none")
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
     return int(text)
 
 
@@ -209,7 +215,7 @@ def _rates(needs: Needs) -> str:
     if measured:
         models = "" if measured.get("device") == needs.device else f", models on {needs.device}"
         return f"measured on {measured['machine']} ({CALIBRATION}); downloads{models} assumed"
-    return "assumed, and slow ones (plan --calibrate measures a machine)"
+    return "assumed, and slow on purpose (plan --calibrate measures a machine)"
 
 
 def _by(jobs: Iterable[Job], key: Callable[[Job], str]) -> dict[str, list[Job]]:
@@ -302,7 +308,7 @@ def _benchmark(path: Path) -> dict[str, float]:
 
 def _text(plan: dict[str, Any], cells: bool) -> Iterator[str]:
     total = plan["total"]
-    yield f"{len(plan['systems'])} systems on {len(plan['datasets'])} datasets"
+    yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
     yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
     if plan["not_supplied"]:
         yield f"Not supplied, so not planned: {', '.join(plan['not_supplied'])}"
@@ -321,12 +327,12 @@ def _stages(plan: dict[str, Any]) -> Iterator[str]:
     largest = [[_size(sums["mem_mb"]), f"{sums['runtime']} min"] for sums in plan["rules"].values()]
     rows = [[rule, *_row(sums), *most] for (rule, sums), most in zip(plan["rules"].items(), largest, strict=True)]
     yield ""
-    yield from _table(columns, [*rows, ["total", *_row(total), "", ""]])
+    yield from columned(columns, [*rows, ["total", *_row(total), "", ""]])
     yield ""
-    yield "CPU hours are of one core; memory and time are what the largest job of a stage asks for; files are kept,"
-    yield "or stay until they were used."
+    yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
+    yield "Files are kept, or deleted after they were used."
     yield (
-        f"Disk: {_size(total['kept_mb'])} at the end, at most {_size(plan['peak_mb'])} on the way, with "
+        f"Disk: {_size(total['kept_mb'])} at the end, at most {_size(plan['peak_mb'])} while it runs, with "
         f"{plan['at_once']} jobs at once"
     )
     memory, runtime = plan["largest"]["mem_mb"], plan["largest"]["runtime"]
@@ -347,7 +353,7 @@ def _tables(plan: dict[str, Any], cells: bool) -> Iterator[str]:
             [cell["dataset"], cell["system"], *(_row(cell) if cell["supplied"] else ["not supplied"] + [""] * 5)]
             for cell in plan["cells"]
         ]
-        yield from _table(["dataset", "system", *SUMS], rows)
+        yield from columned(["dataset", "system", *SUMS], rows)
     else:
         yield "A row per system and dataset: --cells"
 
@@ -366,7 +372,7 @@ def _comparison(actual: list[dict[str, Any]]) -> Iterator[str]:
     ]
     planned, took = sum(row["planned_seconds"] for row in actual), sum(row["seconds"] for row in actual)
     rows.append(["total", "", f"{planned:,.1f}", f"{took:,.1f}", f"{took / planned:.2f}", "", "", ""])
-    yield from _table(columns, rows)
+    yield from columned(columns, rows)
 
 
 def _size(mb: float) -> str:
@@ -376,11 +382,3 @@ def _size(mb: float) -> str:
         if mb >= one:
             return f"{mb / one:,.1f} {unit}"
     return f"{mb:,.0f} MB" if mb >= 1 else "<1 MB"
-
-
-def _table(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    words = [not any(cell[:1].isdigit() for cell in column) for column in zip(*rows, strict=True)]
-    for row in (columns, ["-" * width for width in widths], *rows):
-        cells = zip(row, widths, words, strict=True)
-        yield "  ".join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in cells).rstrip()

@@ -1,4 +1,4 @@
-"""Tables and page of a grid from what is done so far: at any time, beside a run, and at the end of each run."""
+"""Tables and page of a grid from the cells that are done: at any time, during a run, and at the end of each run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def report(
     *,
     grid: Annotated[str, "name of the grid; without it, all grids of the folder"] = "",
     directory: Annotated[Path, "as for snakemake: where results/ is"] = Path(),
-    background: Annotated[bool, "print no summary, and leave the processor to others"] = False,
+    background: Annotated[bool, "print no summary, and run with the lowest priority"] = False,
 ) -> None:
     """Make the tables and the page of a grid from what is done so far, and print a summary.
 
     Args:
         grid: name of the grid. Without it, all grids that were run in the folder.
         directory: where results/ is.
-        background: print no summary, and leave the processor to others.
+        background: print no summary, and run with the lowest priority.
 
     Raises:
         BeirgridError: no such grid was run in the folder.

@@ -1,8 +1,7 @@
-"""What a grid is doing: a run's events, written while it goes on, and the screen that shows them.
+"""What a grid is doing: the events of a run, and the screen that shows them.
 
-``Recorder`` listens to Snakemake's log in the process that a person started, under every profile. It keeps
-``results/status.jsonl``, an event per line, which ``python -m beirgrid status`` reads: from another terminal,
-and after the fact.
+``Recorder`` listens to Snakemake's log in the process that a person started, under every profile. It writes an event
+per line to ``results/status.jsonl``. ``python -m beirgrid status`` reads this file, during the run and after it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
 
 
 class Recorder:
-    """Write what Snakemake tells of jobs to a file, from the start of the run on."""
+    """Writes the events of Snakemake's jobs to a file, from the start of the run."""
 
     def __init__(self, logger: Logger, raw: dict[str, Any]) -> None:
         self.raw = raw
@@ -54,7 +53,7 @@ class Recorder:
         logger.addFilter(self._listen)
 
     def start(self, path: Path) -> None:
-        """Begin the file of a run; that of the run before goes."""
+        """Begin the file of a run, and delete the file of the run before."""
         self.path = path.absolute()
         with contextlib.suppress(OSError):  # as below
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +248,9 @@ def _complete(run: Execution) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid status``."""
     parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
-    parser.add_argument("--watch", type=float, metavar="SECONDS", help="show it anew every so often, until it is over")
+    parser.add_argument(
+        "--watch", type=float, metavar="SECONDS", help="refresh the screen every SECONDS, until the run is over"
+    )
     parser.set_defaults(run=run)
 
 

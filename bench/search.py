@@ -1,0 +1,117 @@
+"""Contenders of the bench's part ``search``: search.py {make,ours,faiss,torch,limit} FOLDER.
+
+``make`` writes random shards as faiss indexes, and queries. The others print the seconds of a search, and the MB that
+it took beyond what the process had before. ``limit`` only multiplies, in bfloat16 where the machine has that natively.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SMALL = os.environ.get("BENCH") == "small"
+DOCUMENTS, QUERIES, DIMENSION, DEPTH, SHARDS = (10_000 if SMALL else 1_000_000), (50 if SMALL else 1000), 384, 1000, 2
+# Documents that torch multiplies at a time.
+BLOCK = 4096
+
+
+def shards(folder: Path) -> list[Path]:
+    """Return the files of the shards."""
+    return [folder / f"{number}.faiss" for number in range(SHARDS)]
+
+
+def make(folder: Path) -> None:
+    """Write the shards and the queries."""
+    from beirgrid.search.flat import write_index
+
+    rng = np.random.default_rng(0)
+    for path in shards(folder):
+        write_index(rng.standard_normal((DOCUMENTS // SHARDS, DIMENSION), np.float32), path)
+    np.save(folder / "queries.npy", rng.standard_normal((QUERIES, DIMENSION), np.float32))
+
+
+def corpus(folder: Path) -> np.ndarray:
+    """Return all vectors in one array."""
+    import faiss
+
+    indexes = [faiss.read_index(str(path)) for path in shards(folder)]
+    return np.concatenate(
+        [faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d) for index in indexes]
+    )
+
+
+def ours(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
+    """Search the shards from their files, as the stage ``retrieve`` does."""
+    from beirgrid.search import flat
+
+    flat.search_exact(queries[:10], queries[:10], 5)  # compiled by now, as set-up does
+    return lambda: flat.search_shards(shards(folder), queries, DEPTH)
+
+
+def faiss(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
+    """Search in memory with faiss.knn."""
+    from faiss import METRIC_INNER_PRODUCT, knn
+
+    vectors = corpus(folder)
+    knn(queries[:10], vectors, 10, METRIC_INNER_PRODUCT)
+    return lambda: knn(queries, vectors, DEPTH, METRIC_INNER_PRODUCT)
+
+
+def torch(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
+    """Search in memory with float32 products and PyTorch's topk, a block at a time."""
+    from torch import cat, from_numpy
+
+    vectors, asked = from_numpy(corpus(folder)), from_numpy(queries)
+
+    def search() -> None:
+        scores, rows = asked.new_zeros(len(asked), 0), asked.new_zeros(len(asked), 0).long()
+        for start in range(0, len(vectors), 16 * BLOCK):
+            found = (asked @ vectors[start : start + 16 * BLOCK].T).topk(min(DEPTH, len(vectors) - start))
+            scores, rows = cat([scores, found.values], 1), cat([rows, found.indices + start], 1)
+            best = scores.topk(min(DEPTH, scores.shape[1]))
+            scores, rows = best.values, rows.gather(1, best.indices)
+
+    return search
+
+
+def limit(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
+    """Multiply as many queries and documents in memory, and do nothing else."""
+    from torch import bfloat16, float32, from_numpy
+
+    from beirgrid.core.compute import multiplies_bfloat16
+
+    low = bfloat16 if multiplies_bfloat16("cpu") else float32
+    vectors, asked = from_numpy(corpus(folder)).to(low), from_numpy(queries).to(low)
+
+    def multiply() -> None:
+        for start in range(0, len(vectors), BLOCK):
+            asked @ vectors[start : start + BLOCK].T
+
+    return multiply
+
+
+def main() -> None:
+    """Run a contender; print seconds and MB."""
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    if name == "make":
+        make(folder)
+        return
+    search = {"ours": ours, "faiss": faiss, "torch": torch, "limit": limit}[name](
+        folder, np.load(folder / "queries.npy")
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.monotonic()
+    search()
+    seconds = time.monotonic() - started
+    print(seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+if __name__ == "__main__":
+    main()

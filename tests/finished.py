@@ -1,0 +1,77 @@
+"""A finished grid without Snakemake: small results folders that the real commands write, for what reads results."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from helpers import write_collection
+
+from beirgrid.__main__ import main
+from beirgrid.core import paths, provenance
+from beirgrid.data import runs
+
+QUERIES = [f"q{i}" for i in range(12)]
+DOCUMENTS = [f"d{i}" for i in range(10)]
+METRICS = ["ndcg@10", "recall@5"]
+
+
+def rankings(seed: int, better: int = 0) -> dict[str, list[str]]:
+    """Return ten documents per query; in the first ``better`` queries the relevant documents come first."""
+    numbers = np.random.default_rng(seed)
+    shuffled = {query: [f"d{i}" for i in numbers.permutation(10)] for query in QUERIES}
+    return shuffled | dict.fromkeys(QUERIES[:better], DOCUMENTS)
+
+
+def collection(folder: Path, dataset: str) -> None:
+    """Fetch a corpus and a dataset of one name; the documents d0, d1 and d2 are relevant, with grades 3, 2 and 1."""
+    documents = [{"_id": name, "title": "", "text": f"text of {name}"} for name in DOCUMENTS]
+    queries = [{"_id": query, "text": f"words of {query}"} for query in QUERIES]
+    qrels = [(query, f"d{i}", 3 - i) for query in QUERIES for i in range(3)]
+    place = write_collection(folder / "data" / dataset, documents, queries, {"test": qrels})
+    entry = json.dumps({"source": "local", "path": str(place)})
+    named = {"corpus": dataset, "dataset": dataset}
+    corpus, corpus_record, queries_file, qrels_file, record = (
+        pattern.format(**named)
+        for pattern in (paths.CORPUS, paths.CORPUS_RECORD, paths.QUERIES, paths.QRELS, paths.DATASET_RECORD)
+    )
+    command("fetch", "corpus", "--name", dataset, "--entry", entry, "--output", corpus, "--record", corpus_record)
+    fetched = ["--corpus-entry", entry, "--corpus", corpus, "--queries", queries_file, "--qrels", qrels_file]
+    own = json.dumps({"corpus": dataset})
+    command("fetch", "dataset", "--name", dataset, "--entry", own, *fetched, "--record", record)
+
+
+def command(*words: str) -> None:
+    """Run a command of beirgrid in this process and in the working directory."""
+    assert main([*words]) == 0
+
+
+def searched(system: str, dataset: str, found: dict[str, list[str]], precision: str, **settings: Any) -> None:
+    """Write a run and its record as a search does, and evaluate it."""
+    named = {"system": system, "dataset": dataset}
+    run = Path(paths.RUN.format(**named))
+    words = ["retrieve", "dense", "--checkpoint", f"results/models/{system}/checkpoint"]
+    provenance.use_command(words, None)
+    with provenance.record("retrieve", paths.RUN_RECORD.format(**named), settings, [run]) as facts:
+        ranked = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
+        runs.write(run, ranked, system)
+        facts |= {"precision": precision, "device": "cpu"}
+    evaluated(system, dataset)
+
+
+def evaluated(system: str, dataset: str) -> None:
+    """Evaluate a run."""
+    named = {"system": system, "dataset": dataset}
+    run, qrels = (pattern.format(**named) for pattern in (paths.RUN, paths.QRELS))
+    scores, per_query = (pattern.format(**named) for pattern in (paths.METRICS, paths.PER_QUERY))
+    given = ["--system", system, "--dataset", dataset, "--run", run, "--qrels", qrels, "--metrics", *METRICS]
+    command("evaluate", *given, "--output", scores, "--per-query", per_query)
+
+
+def at(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Return a context whose working directory is a new folder."""
+    folder.mkdir(parents=True)
+    return contextlib.chdir(folder)

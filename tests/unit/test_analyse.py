@@ -1,0 +1,286 @@
+"""The stage analyse on a small grid: what it reads, writes, leaves out and refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import pytrec_eval
+
+from beirgrid.__main__ import main
+from beirgrid.core import paths
+from beirgrid.data import answers
+from beirgrid.data.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
+from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+
+Scores = dict[str, dict[str, float]]
+DATASETS = {"one": ("one",), "two": ("two",), "both": ("one", "two")}
+SYSTEMS = ("bm25", "dense", "bm25+ce")
+METRIC = "ndcg@10"
+
+
+FACTS = {
+    "retrieve": {"search_seconds": 0.8, "queries": 8, "device": "cpu"},
+    "score": {"pairs": 120, "pairs_per_second": 30.0, "device": "cpu"},
+    "rerank": {"queries": 8},
+}
+
+
+def write_record(path: str | Path, stage: str, settings: dict, **results: Any) -> None:
+    about = {"stage": stage, "settings": settings, "facts": FACTS.get(stage, {})}
+    record = {**about, "seconds": 1, "peak_memory_mb": 1, **results}
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(record))
+
+
+def write_run(system: str, dataset: str, scores: Scores) -> None:
+    path = Path(paths.RUN.format(system=system, dataset=dataset))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{q} Q0 {d} 1 {score} t\n" for q, found in scores.items() for d, score in found.items()]
+    path.write_bytes(gzip.compress("".join(lines).encode()))
+
+
+def reranked(first: Scores, scores: dict[tuple[str, str], float], depth: int) -> Scores:
+    run: Scores = {}
+    for query, found in first.items():
+        ids = sorted(found, key=found.get, reverse=True)
+        head = sorted(ids[:depth], key=lambda document: scores[query, document], reverse=True)
+        run[query] = {document: float(-place) for place, document in enumerate([*head, *ids[depth:]])}
+    return run
+
+
+class Grid:
+    """A grid of two datasets and their mean, written under the working directory."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, dict[str, str]] = {}
+        self.qrels: dict[str, dict[str, dict[str, int]]] = {}
+        self.runs: dict[tuple[str, str], Scores] = {}
+        for seed, dataset in enumerate(("one", "two")):
+            self.write_dataset(dataset, random.Random(seed))
+        cells = tuple(self.cell(system, dataset) for dataset in ("one", "two") for system in SYSTEMS)
+        rows = {
+            name: DatasetSummary(mean_of=parts if len(parts) > 1 else (), corpus="" if len(parts) > 1 else f"c-{name}")
+            for name, parts in DATASETS.items()
+        }
+        summary = GridSummary(
+            name="small",
+            systems=SYSTEMS,
+            rows=tuple(DATASETS),
+            datasets=rows,
+            metrics=(METRIC,),
+            baseline="bm25",
+            trained_on={"dense": ("two",)},
+            cells=cells,
+        )
+        self.folder = Path("results/grids/small")
+        self.folder.mkdir(parents=True)
+        (self.folder / "grid.json").write_text(summary.model_dump_json(exclude_defaults=True))
+        tables = {name: answers.typed(name, pd.DataFrame()) for name in answers.Answers._fields}
+        rows_of_scores = [(c.system, c.dataset, METRIC, self.value(c.system, c.dataset), "done") for c in cells]
+        names = ["system", "dataset", "metric", "value", "status"]
+        tables["scores"] = pd.DataFrame(rows_of_scores, columns=names)
+        answers.write_answers(answers.Answers(**tables), self.folder / "tables")
+
+    def write_dataset(self, name: str, choose: random.Random) -> None:
+        words = [f"{name[0]}{number}" for number in range(40)] + [f"shared{number}" for number in range(20)]
+        documents = {f"d{i}": " ".join(choose.choices(words, k=choose.randint(1, 60))) for i in range(50)}
+        queries = {f"q{i}": " ".join(choose.choices(words, k=4)) for i in range(8)}
+        qrels = {query: {d: choose.choice((0, 1, 2)) for d in choose.sample(list(documents), 12)} for query in queries}
+        self.documents[name], self.qrels[name] = documents, qrels
+        corpus = Path(paths.CORPUS.format(corpus=f"c-{name}"))
+        of_dataset = Path(paths.QUERIES.format(dataset=name))
+        for path in (corpus, of_dataset):
+            path.parent.mkdir(parents=True)
+        columns = [list(documents), [""] * len(documents), list(documents.values())]
+        pq.write_table(pa.table(columns, schema=CORPUS_SCHEMA), corpus, row_group_size=16)
+        pq.write_table(pa.table([list(queries), list(queries.values())], schema=QUERIES_SCHEMA), of_dataset)
+        lines = [f"{q}\t{d}\t{grade}\n" for q, grades in qrels.items() for d, grade in grades.items()]
+        Path(paths.QRELS.format(dataset=name)).write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+        for system in ("bm25", "dense"):
+            run = {query: {d: choose.uniform(0, 9) for d in choose.sample(list(documents), 30)} for query in queries}
+            self.runs[system, name] = run
+        scores = {(q, d): choose.uniform(-9, 9) for q, found in self.runs["bm25", name].items() for d in found}
+        self.runs["bm25+ce", name] = reranked(self.runs["bm25", name], scores, 15)
+        for system in SYSTEMS:
+            write_run(system, name, self.runs[system, name])
+            self.write_scores(system, name)
+        for system, stage, settings in (
+            ("bm25", "retrieve", {"fields": "flat"}),
+            ("dense", "retrieve", {"similarity": "cosine"}),
+            ("bm25+ce", "rerank", {"depth": 15}),
+        ):
+            write_record(paths.RUN_RECORD.format(system=system, dataset=name), stage, settings)
+        store = Path(f"results/pairs/ce/{name}/store")
+        store.mkdir(parents=True)
+        schema = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
+        columns = [[q for q, _ in scores], [d for _, d in scores], list(scores.values())]
+        pq.write_table(pa.table(columns, schema=schema), store / "part.parquet")
+        manifest = {"store": "store", "parts": ["part.parquet"], "settings": {}}
+        write_record(store.parent / "bm25.json", "score", {}, pairs=manifest)
+
+    def write_scores(self, system: str, dataset: str) -> None:
+        path = Path(paths.PER_QUERY.format(system=system, dataset=dataset))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        values = self.values(system, dataset)
+        pd.DataFrame({"query": list(values), METRIC: list(values.values())}).to_parquet(path)
+        means = {METRIC: statistics.mean(values.values())}
+        scores = {"system": system, "dataset": dataset, "queries": len(values), "means": means}
+        write_record(paths.METRICS.format(system=system, dataset=dataset), "evaluate", {}, scores=scores)
+
+    def values(self, system: str, dataset: str) -> dict[str, float]:
+        found = pytrec_eval.RelevanceEvaluator(self.qrels[dataset], {"ndcg_cut.10"}).evaluate(
+            self.runs[system, dataset]
+        )
+        return {query: found[query]["ndcg_cut_10"] for query in self.qrels[dataset]}
+
+    def value(self, system: str, dataset: str) -> float:
+        return statistics.mean(self.values(system, dataset).values())
+
+    @staticmethod
+    def cell(system: str, dataset: str) -> Cell:
+        own = paths.RUN_RECORD.format(system=system, dataset=dataset)
+        first = paths.RUN_RECORD.format(system="bm25", dataset=dataset)
+        pairs = paths.PAIRS_RECORD.format(reranker="ce", dataset=dataset, first="bm25")
+        records = [first, pairs, own] if system == "bm25+ce" else [own]
+        named = {"system": system, "dataset": dataset}
+        scores, per_query = (pattern.format(**named) for pattern in (paths.METRICS, paths.PER_QUERY))
+        return Cell(**named, scores=scores, per_query=per_query, records=tuple(records))
+
+    def analyse(self) -> int:
+        options = ["--grid", self.folder / "grid.json", "--output", self.folder]
+        return main(["analyse", *map(str, options), "--record", str(self.folder / "analyses.json")])
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_csv(self.folder / "tables" / f"{name}.csv")
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch) -> Grid:
+    monkeypatch.chdir(tmp_path)
+    return Grid()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("grid")
+
+
+@pytest.fixture(scope="module")
+def whole(folder) -> Grid:
+    """A grid that was analysed where figures of an earlier one were."""
+    with contextlib.chdir(folder):
+        found = Grid()
+        (found.folder / "figures").mkdir()
+        (found.folder / "figures" / "old.svg").write_text("")
+        assert found.analyse() == 0
+    return found
+
+
+@pytest.fixture
+def analysed(whole, folder, monkeypatch) -> Grid:
+    monkeypatch.chdir(folder)
+    return whole
+
+
+def test_the_tables_of_a_grid(analysed):
+    grid = analysed
+    holes = grid.table("holes").set_index(["dataset", "system"])
+    depth = grid.table("depth").set_index(["dataset", "depth"])
+    places = grid.table("standings").set_index(["dataset", "system"])
+    for dataset in ("one", "two"):
+        values = {system: grid.value(system, dataset) for system in SYSTEMS}
+        assert holes.loc[dataset, "ndcg"].to_dict() == pytest.approx(values)
+        assert depth.loc[(dataset, 0), "value"] == pytest.approx(values["bm25"])
+        assert depth.loc[(dataset, 15), "value"] == pytest.approx(values["bm25+ce"])
+        assert list(places.loc[dataset].sort_values("place").index) == sorted(values, key=values.get, reverse=True)
+    assert places.index[places["in_domain"]].tolist() == [("two", "dense")]
+    costs = grid.table("efficiency").set_index(["dataset", "system"])["query_ms"]
+    assert costs["one"].to_dict() == pytest.approx({"bm25": 100, "dense": 100, "bm25+ce": 100 + 1000 * 15 / 30})
+    overlap = grid.table("overlap").set_index(["dataset", "other"])["similarity"]
+    assert 0 < overlap["one", "two"] < overlap["one", "both"] < 1
+    assert set(grid.table("map")["dataset"]) == set(DATASETS)
+    lengths = grid.table("lengths")
+    retrieved = lengths[(lengths["dataset"] == "one") & (lengths["kind"] == "retrieved")].set_index("system")
+    assert retrieved["similarity"].fillna("").to_dict() == {"bm25": "", "dense": "cosine", "bm25+ce": ""}
+    top = [sorted(found, key=found.get, reverse=True)[:10] for found in grid.runs["dense", "one"].values()]
+    words = [len(grid.documents["one"][document].split()) for ids in top for document in ids]
+    assert retrieved.loc["dense", "median"] == statistics.median(words)
+
+
+def test_the_contrasts_of_a_grid(analysed):
+    grid = analysed
+    found = json.loads((grid.folder / "tables" / "contrasts.json").read_text())
+    assert found["metric"] == METRIC
+    assert set(found["caps"]) == {"queries", "contrasts", "documents", "missed", "characters"}
+    one = found["datasets"]["one"]
+    assert {(c["system"], c["other"]) for c in one["contrasts"]} == {("dense", "bm25"), ("bm25+ce", "bm25")}
+    values, baseline = grid.values("dense", "one"), grid.values("bm25", "one")
+    widest = max(values, key=lambda query: abs(values[query] - baseline[query]))
+    contrast = next(c for c in one["contrasts"] if c["system"] == "dense")
+    assert contrast["query"] == widest
+    assert contrast["values"] == pytest.approx([values[widest], baseline[widest]], abs=1e-6)
+    for shown in contrast["documents"]:
+        runs = [grid.runs[system, "one"][widest] for system in ("dense", "bm25")]
+        document = shown["document"]
+        ranks = [sum(s >= run[document] for s in run.values()) if document in run else None for run in runs]
+        assert shown["ranks"] == ranks
+        assert shown["grade"] == grid.qrels["one"][widest].get(document)
+        assert one["documents"][document]["text"][:100] == grid.documents["one"][document][:100]
+
+
+def test_the_figures_of_a_grid(analysed):
+    folder = analysed.folder
+    captions = json.loads((folder / "figures" / "captions.json").read_text())
+    assert {"holes", "depth", "lengths_retrieved", "overlap", "overlap_map"} <= captions.keys()
+    files = {f"{name}.{suffix}" for name in captions for suffix in ("svg", "pdf", "png")} | {"captions.json"}
+    assert {path.name for path in (folder / "figures").iterdir()} == files
+    for caption in captions.values():
+        table = caption.rpartition("Numbers: ")[2].removesuffix(".")
+        assert (folder / "tables" / table).is_file()
+
+
+@pytest.mark.slow
+def test_a_second_run_changes_nothing(analysed):
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in analysed.folder.rglob("*") if path.suffix in (".csv", ".svg")}
+
+    first = files()
+    assert analysed.analyse() == 0
+    assert files() == first
+
+
+def test_cells_that_are_not_done_are_left_out(grid, capsys):
+    Path(paths.METRICS.format(system="dense", dataset="two")).unlink()
+    Path(paths.PER_QUERY.format(system="bm25+ce", dataset="one")).write_bytes(b"")
+    assert grid.analyse() == 0
+    errors = capsys.readouterr().err
+    assert "dense on two is left out: it is pending" in errors
+    assert "bm25+ce on one is left out: it is failed (" in errors
+    found = {tuple(row) for row in grid.table("holes")[["system", "dataset"]].to_numpy()}
+    assert found == {("bm25", "one"), ("dense", "one"), ("bm25", "two"), ("bm25+ce", "two")}
+
+
+def test_a_grid_before_its_first_cell(grid):
+    for path in Path("results/metrics").rglob("*.json"):
+        path.unlink()
+    assert grid.analyse() == 0
+    assert grid.table("holes").empty
+    names = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
+    assert list(grid.table("depth").columns) == names
+
+
+def test_a_damaged_run_is_named(grid, capsys):
+    path = Path(paths.RUN.format(system="dense", dataset="two"))
+    path.write_bytes(path.read_bytes()[:100])
+    assert grid.analyse() == 1
+    assert "results/runs/dense/two.run.gz" in capsys.readouterr().err

@@ -1,0 +1,168 @@
+"""Comparing two systems, grids or results folders: the values, what else differs, and the exit status."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import finished
+import numpy as np
+import pandas as pd
+import pytest
+
+from beirgrid.__main__ import main
+from beirgrid.core import provenance
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two folders, a and b: b's system s is better on x, and was computed in another precision."""
+    folder = tmp_path_factory.mktemp("work")
+    for name, better, precision in (("a", 0, "float32"), ("b", 9, "bfloat16")):
+        with finished.at(folder / name):
+            finished.collection(Path(), "x")
+            finished.collection(Path(), "y")
+            finished.searched("base", "x", finished.rankings(1), "float32", path=f"/somewhere/{name}")
+            finished.searched("s", "x", finished.rankings(2, better), precision, depth=10)
+            finished.searched("s", "y", finished.rankings(3), precision, depth=10)
+    return folder
+
+
+@pytest.fixture
+def copy(work: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    shutil.copytree(work, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def _compare(*arguments: str | Path) -> int:
+    try:
+        return main(["compare", *map(str, arguments)])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
+    assert _compare(work / "a", work / "b/results", "--baseline", "base", "--output", tmp_path / "c.json") == 1
+    found = json.loads((tmp_path / "c.json").read_text())
+    values = {(row["system"], row["dataset"], row["metric"]): row for row in found["values"]}
+    assert len(values) == 6
+    p = {}
+    for (system, dataset, metric), row in values.items():
+        first, second = (
+            pd.read_parquet(work / side / f"results/metrics/{system}/{dataset}.per-query.parquet")[metric].to_numpy()
+            for side in "ab"
+        )
+        difference = second - first
+        assert row["queries"] == 12
+        assert (row["first"], row["second"]) == pytest.approx((first.mean(), second.mean()))
+        assert row["difference"] == pytest.approx(difference.mean())
+        assert row["rmse"] == pytest.approx(np.sqrt((difference**2).mean()))
+        assert row["low"] <= row["difference"] <= row["high"]
+        signs = np.array(list(itertools.product((1, -1), repeat=12)))  # the exact test, by enumeration
+        extreme = np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9
+        p.setdefault(metric, {})[system, dataset] = extreme.mean()
+        assert row["p"] == pytest.approx(extreme.mean())
+        assert row["same"] == ((system, dataset) != ("s", "x"))
+    for metric, of_cells in p.items():  # one of three cells differs, the other two have p = 1
+        assert values["s", "x", metric]["p_holm"] == pytest.approx(min(1, 3 * of_cells["s", "x"]))
+    # Kendall's tau union and the overlap of equal rankings; these have fewer documents than the overlap's depth.
+    assert values["s", "y", "ndcg@10"]["kendall_tau_union"] == pytest.approx(1)
+    assert 0.3 < values["s", "y", "ndcg@10"]["rank_biased_overlap"] < 1
+    assert values["s", "x", "ndcg@10"]["kendall_tau_union"] < 1
+    # With the baseline on both sides the same, the ratio of the effects is that of the differences to it.
+    base, row = values["base", "x", "ndcg@10"], values["s", "x", "ndcg@10"]
+    effects = (row["second"] - base["second"]) / (row["first"] - base["first"])
+    assert row["effect_ratio"] == pytest.approx(effects)
+    improvements = [(row[side] - base[side]) / base[side] for side in ("first", "second")]
+    assert row["relative_improvement_delta"] == pytest.approx(improvements[0] - improvements[1])
+
+
+def test_what_else_differs_is_told(work, tmp_path, capsys):
+    _compare(work / "a", work / "b", "--output", tmp_path / "c.json")
+    found = json.loads((tmp_path / "c.json").read_text())["conditions"]
+    # A path is no condition.
+    assert found == [{"step": "retrieve", "condition": "precision", "a": "float32", "b": "bfloat16", "cells": 2}]
+    said = capsys.readouterr().out
+    assert "float32  bfloat16" in said
+    assert "Values that are the same within 0: 4 of 6" in said
+
+
+def test_two_systems_are_compared_by_name(work, capsys, monkeypatch):
+    monkeypatch.chdir(work / "a")
+    assert _compare(":base", ":s", "--metrics", "ndcg@10") == 1
+    said = capsys.readouterr().out
+    assert "base / s" in said
+    assert "only in B: s on y" in said
+    assert _compare("results:s", work / "b", "--datasets", "y") == 0
+    assert "Cells compared: 1\n" in capsys.readouterr().out
+
+
+def test_a_grid_has_its_own_cells_and_records(copy, capsys):
+    record = "results/indexes/i/x/0.json"
+    cells = [{"system": "s", "dataset": "x", "records": [record, "results/runs/s/x.json"]}]
+    for side, version in (("a", 1), ("b", 2)):
+        (copy / side / "results/grids/g").mkdir(parents=True)
+        (copy / side / "results/grids/g/grid.json").write_text(json.dumps({"cells": cells}))
+        with provenance.record("index", copy / side / record, {"version": version}, []):
+            pass
+    assert _compare(copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9") == 0
+    said = capsys.readouterr().out
+    assert "Cells compared: 1\n" in said
+    assert "index     settings.version" in said
+
+
+@pytest.mark.parametrize(("tolerance", "status"), [("0", 1), ("0.01", 1), ("1", 0)])
+def test_the_tolerance_decides(work, tolerance, status, capsys):
+    assert _compare(work / "a", work / "b", "--tolerance", tolerance) == status
+    assert ("ndcg@10" in capsys.readouterr().out) == bool(status)
+
+
+def _other_queries(cell: Path) -> None:
+    table = pd.read_parquet(cell / "x.per-query.parquet")
+    table.iloc[1:].to_parquet(cell / "x.per-query.parquet")
+    record = json.loads((cell / "x.json").read_text())
+    (cell / "x.json").write_text(json.dumps(record | {"outputs": {}}))
+
+
+def _damaged(cell: Path) -> None:
+    (cell / "x.per-query.parquet").write_bytes(b"PAR1")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"), [(_other_queries, "should have the same queries of x"), (_damaged, "is damaged")]
+)
+def test_a_cell_that_cannot_be_compared_fails_and_the_others_are_shown(copy, capsys, damage, message):
+    damage(copy / "b/results/metrics/s")
+    assert _compare(copy / "a", copy / "b") == 2
+    said = capsys.readouterr()
+    assert "Cells compared: 2\n" in said.out
+    assert said.err.startswith("cannot be compared: s on x: ")
+    assert message in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{a}", "{a}/nowhere"], "nowhere has no results"),
+        (["{a}", "{b}", "--baseline", "t"], "has no system 't' (it has base, s)"),
+        (["{a}:t", "{b}"], "has no system 't' (it has base, s)"),
+        (["{a}:base", "{b}:s", "--datasets", "y"], "have no cell in common"),
+        (["{a}", "{b}", "--output", "x.txt"], "--output: x.txt should end in .csv or .json"),
+        (["{a}", "{b}", "--tolerance", "-1"], "-1 is not 0 or a number above 0"),
+        (["{a}"], "the following arguments are required: B"),
+    ],
+)
+def test_what_cannot_be_compared_at_all_is_one_message(work, capsys, arguments, message):
+    assert _compare(*(argument.format(a=work / "a", b=work / "b") for argument in arguments)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_table_is_written(work, tmp_path):
+    _compare(work / "a", work / "b", "--output", tmp_path / "c.csv")
+    table = pd.read_csv(tmp_path / "c.csv")
+    assert len(table) == 6
+    assert table["difference"].dtype == np.float64
+    assert table.loc[table["same"], "difference"].abs().max() < 1e-12

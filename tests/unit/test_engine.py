@@ -1,0 +1,113 @@
+"""The engine: memory that is not enough, workers that fail, one tokenization."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import opened
+
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
+from beirgrid.encoders.engine import WINDOW
+
+TESTS = Path(__file__).parent.parent
+# The process may grow by 200 MB, and a batch of all texts takes more.
+LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+import numpy as np, torch
+sys.path[:0] = {paths!r}
+torch.set_num_threads(1)
+from checkpoints import opened
+from beirgrid.encoders import DenseEncoder
+
+texts = ["ab cd " * (row % 30) for row in range(2048)]
+folder, entry = Path({folder!r}), {{"similarity": "dot", "max_length": 120}}
+expected = opened(DenseEncoder, folder, entry, "float32", 3000).encode_documents(texts)
+encoder = opened(DenseEncoder, folder, entry, "float32", 10**9)
+encoder.encode_documents(texts[:10])
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + 200 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+found = encoder.encode_documents(texts)
+assert encoder.engine.budget < 10**9
+np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
+    import beirgrid
+
+    paths = [str(TESTS), str(Path(beirgrid.__file__).parent.parent)]
+    script = LITTLE_MEMORY.format(paths=paths, folder=str(tiny_models["dense"]))
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("memory is not enough for a batch of") == 1
+
+
+def test_an_error_of_a_batch_ends_the_encoding(tiny_models, monkeypatch):
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
+    layer = encoder.transformer.encoder.layer[1]
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("a broken layer")
+
+    monkeypatch.setattr(layer, "forward", broken)
+    with pytest.raises(ValueError, match="a broken layer"):
+        encoder.encode_documents(["ab cd"] * 200)
+
+
+def test_an_error_of_the_reader_ends_the_encoding(tiny_models):
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
+
+    def blocks() -> Any:
+        yield ["ab", "cd"]
+        raise OSError("a bad sector")
+
+    with pytest.raises(OSError, match="a bad sector"):
+        list(encoder.encode_blocks(blocks()))
+
+
+def test_blocks_are_encoded_as_all_texts_at_once(tiny_models):
+    texts = ["abc " * (row % 9) + str(row) for row in range(50)]
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
+    blocks = list(encoder.encode_blocks(iter([texts[:7], texts[7:8], texts[8:]])))
+    assert [len(block) for block in blocks] == [7, 1, 42]
+    np.testing.assert_allclose(np.concatenate(blocks), encoder.encode_documents(texts), atol=1e-5, rtol=1e-4)
+
+
+def test_each_text_is_tokenized_once(tiny_models, monkeypatch):
+    """The tokenizer of a pair sees both texts; whole texts are cut, so nothing else needs its tokens."""
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 64}, "float32", 300)
+    queries, documents = [f"ab {row}" for row in range(70)], [f"cd {row} ef" for row in range(70)]
+    beginnings = [scorer.begin(text) for text in queries], [scorer.begin(text) for text in documents]
+    seen: list[str] = []
+    tokenizer = scorer.model.tokenizer
+    batch = type(tokenizer)._encode_plus
+
+    def counted(self: Any, text: Any, *arguments: Any, **options: Any) -> Any:
+        seen.extend(map(str, text if isinstance(text, list) else [text]))
+        return batch(self, text, *arguments, **options)
+
+    monkeypatch.setattr(type(tokenizer), "_encode_plus", counted)
+    scorer.score_beginnings(*beginnings)
+    assert len(seen) == 70
+
+
+def test_the_memory_of_pairs_does_not_grow_with_their_number(tiny_models):
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 64}, "float32", 3000)
+    taken, tokenized = [], scorer.tokenized
+
+    def counted(pairs: Any) -> Any:
+        taken.append(len(pairs))
+        return tokenized(pairs)
+
+    scorer.tokenized = counted
+    one = scorer.begin("ab cd")
+    assert len(scorer.score_beginnings([one] * (WINDOW + 5), [one] * (WINDOW + 5))) == WINDOW + 5
+    assert taken == [WINDOW, 5]

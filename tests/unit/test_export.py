@@ -1,0 +1,215 @@
+"""Exports, read back with the libraries that their formats are for."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import finished
+import numpy as np
+import pytest
+import pytrec_eval
+import ranx
+import yaml
+from huggingface_hub import parse_eval_result_entries
+from rocrate.rocrate import ROCrate
+
+from beirgrid.__main__ import main
+from beirgrid.data import runs, scores
+from beirgrid.exchange.mteb import tasks
+
+SYSTEMS = ("first", "second", "both")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a grid of two searches and their fusion on two datasets, one of which mteb knows."""
+    folder = tmp_path_factory.mktemp("export") / "work"
+    with finished.at(folder):
+        for dataset in ("scifact", "mine"):
+            finished.collection(Path(), dataset)
+            finished.searched("first", dataset, finished.rankings(1), "bfloat16", depth=10, prompts={"query": "q: "})
+            finished.searched("second", dataset, finished.rankings(2, better=5), "float32", depth=10)
+            parts = [f"results/runs/{system}/{dataset}.run.gz" for system in SYSTEMS[:2]]
+            fused = f"results/runs/both/{dataset}"
+            written = ["--output", f"{fused}.run.gz", "--record", f"{fused}.json"]
+            finished.command("fuse", "--system", "both", "--runs", *parts, "--method", "rrf", *written)
+            finished.evaluated("both", dataset)
+        _write_summary(folder, ["scifact", "mine"])
+    return folder
+
+
+def _write_summary(folder: Path, datasets: list[str]) -> None:
+    """Write the part of a grid's summary that names its cells."""
+    cells = []
+    for system in SYSTEMS:
+        used = SYSTEMS if system == "both" else [system]
+        for dataset in datasets:
+            records = [f"results/corpora/{dataset}/corpus.json", f"results/datasets/{dataset}/dataset.json"]
+            records += [f"results/runs/{part}/{dataset}.json" for part in used]
+            cells.append({"system": system, "dataset": dataset, "records": records})
+    summary = {"cells": cells, "datasets": {"mine": {"language": "sw"}}}
+    (folder / "results/grids/g").mkdir(parents=True, exist_ok=True)
+    (folder / "results/grids/g/grid.json").write_text(json.dumps(summary))
+
+
+def _export(work: Path, kind: str, output: Path, *options: str, status: int = 0) -> Path:
+    assert main(["export", kind, "--directory", str(work), "--output", str(output), *options]) == status
+    return output
+
+
+def _mean(work: Path, system: str, dataset: str) -> float:
+    return scores.read(work / f"results/metrics/{system}/{dataset}.json").means["ndcg@10"]
+
+
+def test_trec_files_are_read_by_ranx_and_pytrec_eval(work, tmp_path):
+    out = _export(work, "trec", tmp_path / "out", "--grid", "g")
+    for system in SYSTEMS:
+        run, qrels = out / f"runs/mine/{system}.trec", out / "qrels/mine.txt"
+        with run.open() as of_run, qrels.open() as of_qrels:
+            evaluator = pytrec_eval.RelevanceEvaluator(pytrec_eval.parse_qrel(of_qrels), {"ndcg_cut_10"})
+            found = evaluator.evaluate(pytrec_eval.parse_run(of_run))
+        assert len(found) == len(finished.QUERIES)
+        expected = pytest.approx(_mean(work, system, "mine"))
+        assert np.mean([values["ndcg_cut_10"] for values in found.values()]) == expected
+        files = ranx.Qrels.from_file(str(qrels), kind="trec"), ranx.Run.from_file(str(run))
+        assert ranx.evaluate(*files, "ndcg@10") == expected
+
+
+@pytest.fixture
+def repro_eval(monkeypatch):
+    """repro_eval's reader of metadata, which imports a module that setuptools has no more and uses for other things."""
+    monkeypatch.setitem(sys.modules, "pkg_resources", types.ModuleType("pkg_resources"))
+    from repro_eval import metadata
+
+    return metadata
+
+
+def test_metadata_is_read_back_by_repro_eval(work, tmp_path, repro_eval):
+    more = tmp_path / "more.yaml"
+    more.write_text("actor: {name: A. B., team: 'a: b'}\n")
+    out = _export(work, "ir-metadata", tmp_path / "out", "--metadata", str(more))
+    path = out / "runs/scifact/both.trec"
+    found = repro_eval.MetadataHandler.read_metadata(path)
+    assert (found["schema-version"], found["tag"], found["actor"]) == (0.1, "both", {"name": "A. B.", "team": "a: b"})
+    first, second, both = found["method"]["retrieval"]
+    named = {"name": "first", "method": "retrieve", "depth": 10, "precision": "bfloat16", "model": "first"}
+    assert first == {**named, "prompts": '{"query": "q: "}'}
+    assert (second["name"], second["precision"]) == ("second", "float32")
+    assert (both["method"], both["interpolates"]) == ("fuse", ["first", "second"])
+    assert found["implementation"]["executable"]["cmd"].startswith("python -m beirgrid fuse --system both")
+    assert found["research goal"]["evaluation"]["reported measures"] == ["ndcg_cut_10", "recall_5"]
+    assert any(package.startswith("ranx==") for package in found["platform"]["software"]["libraries"]["python"])
+    # The lines below the header are the run, for repro_eval and for beirgrid.
+    read = runs.read(work / "results/runs/both/scifact.run.gz")
+    stripped = repro_eval.MetadataHandler.strip_metadata(path)
+    assert {query: set(documents) for query, documents in stripped.items()} == {
+        query: set(ranking.ids) for query, ranking in read.items()
+    }
+    assert {query: ranking.ids for query, ranking in runs.read(path).items()} == {
+        query: ranking.ids for query, ranking in read.items()
+    }
+    # Two systems differ in platform, implementation and method, not in the data.
+    kinds = repro_eval.MetadataAnalyzer(str(out / "runs/scifact/first.trec")).analyze_directory(out / "runs/scifact")
+    assert sorted(kinds) == ["PrIMad", "prIMad"]
+
+
+def test_mtebs_json_says_that_mteb_did_not_compute_it(work, tmp_path):
+    out = _export(work, "mteb", tmp_path / "out")
+    found = json.loads((out / "beirgrid__first/0.1.0/SciFact.json").read_text())
+    assert found["mteb_version"] is None
+    assert found["note"] == "computed by beirgrid 0.1.0, not by mteb"
+    ((split, (values,)),) = found["scores"].items()
+    assert (split, values["hf_subset"], values["languages"]) == ("test", "default", ["eng-Latn"])
+    assert values["main_score"] == values["ndcg_at_10"] == _mean(work, "first", "scifact")
+    assert set(values) == {"ndcg_at_10", "recall_at_5", "main_score", "hf_subset", "languages"}
+    own = json.loads((out / "beirgrid__both/0.1.0/mine.json").read_text())
+    assert (own["task_name"], own["scores"]["test"][0]["languages"]) == ("mine", ["swa-Latn"])
+    assert json.loads((out / "beirgrid__both/0.1.0/model_meta.json").read_text())["name"] == "beirgrid/both"
+
+
+def test_every_task_is_of_a_registered_dataset(root):
+    registered = yaml.safe_load((root / "config/datasets.yaml").read_text())["datasets"]
+    assert set(tasks()) <= set(registered)
+    assert len(tasks()) == 26
+
+
+def test_the_hub_reads_its_yaml(work, tmp_path, capsys):
+    out = _export(work, "huggingface", tmp_path / "out")
+    assert "left out, as the hub's datasets are not known: mine" in capsys.readouterr().err
+    assert not list(out.rglob("mine.yaml"))
+    (entry,) = parse_eval_result_entries(yaml.safe_load((out / "second/.eval_results/scifact.yaml").read_text()))
+    assert (entry.dataset_id, entry.task_id) == ("mteb/scifact", "SciFact")
+    assert entry.value == pytest.approx(100 * _mean(work, "second", "scifact"), abs=1e-5)
+    assert entry.notes == "ndcg@10 × 100, computed by beirgrid 0.1.0, not by mteb, float32"
+    named = _export(work, "huggingface", tmp_path / "named", "--hub-datasets", "mine=me/mine")
+    (entry,) = parse_eval_result_entries(yaml.safe_load((named / "first/.eval_results/mine.yaml").read_text()))
+    assert (entry.dataset_id, entry.task_id) == ("me/mine", "mine")
+
+
+def test_a_crate_holds_the_workflow_and_what_it_left(work, tmp_path):
+    orcid = "https://orcid.org/0000-0002-1825-0097"
+    out = _export(work, "ro-crate", tmp_path / "out", "--grid", "g", "--author", "A. B.", "--orcid", orcid)
+    crate = ROCrate(out)
+    assert {entity.id for entity in crate.root_dataset["conformsTo"]} == {
+        "https://w3id.org/ro/wfrun/process/0.5",
+        "https://w3id.org/ro/wfrun/workflow/0.5",
+        "https://w3id.org/workflowhub/workflow-ro-crate/1.0",
+    }
+    assert crate.mainEntity.id == "workflow/Snakefile"
+    assert (out / "workflow/rules/fetch.smk").is_file()
+    files = [entity for entity in crate.data_entities if "File" in entity.type]
+    assert all(not Path(entity.id).is_absolute() and ".." not in Path(entity.id).parts for entity in files)
+    assert {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} == {
+        "ro-crate-metadata.json",
+        *(entity.source.relative_to(out).as_posix() for entity in files),
+    }
+    assert str(work) not in (out / "ro-crate-metadata.json").read_text()
+    (action,) = crate.get_by_type("CreateAction")
+    assert action["instrument"] is crate.mainEntity
+    assert action["agent"].id == orcid
+    given, left = ({entity.id for entity in action[key]} for key in ("object", "result"))
+    assert {"results/grids/g/grid.json", "results/datasets/mine/dataset.json"} <= given
+    assert {"results/runs/both/mine.run.gz", "results/metrics/first/scifact.json"} <= left
+    assert not given & left
+    began, ended = (datetime.datetime.fromisoformat(action[key]) for key in ("startTime", "endTime"))
+    assert began <= ended <= datetime.datetime.now(datetime.UTC)
+
+
+@pytest.mark.parametrize("kind", ["trec", "ir-metadata", "mteb", "huggingface", "ro-crate"])
+def test_damage_and_places_are_named(work, tmp_path, capsys, kind):
+    shutil.copytree(work, tmp_path / "copy")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/kept").write_text("kept")
+    _export(work, kind, tmp_path / "full", status=1)
+    _export(work, kind, tmp_path / "out", "--grid", "h", status=1)
+    (tmp_path / "copy/results/runs/first/mine.run.gz").write_bytes(b"")
+    _export(tmp_path / "copy", kind, tmp_path / "out", status=1)
+    said = capsys.readouterr().err.splitlines()
+    assert "full is not an empty folder; name a new one" in said[0]
+    assert "has no grid 'h' (it has g)" in said[1]
+    assert "mine.run.gz is damaged: it has 0 bytes" in said[2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "full"]
+    assert (tmp_path / "full/kept").read_text() == "kept"
+
+
+def test_what_is_not_finished_is_left_out(work, tmp_path, capsys):
+    shutil.copytree(work, tmp_path / "copy")
+    (tmp_path / "copy/results/metrics/first/mine.json").unlink()
+    out = _export(tmp_path / "copy", "trec", tmp_path / "out", "--grid", "g")
+    assert "1 cells are not finished; they are left out" in capsys.readouterr().err
+    assert sorted(path.name for path in out.glob("runs/mine/*")) == ["both.trec", "second.trec"]
+
+
+def test_scores_without_the_main_metric_are_refused(work, tmp_path, capsys):
+    shutil.copytree(work, tmp_path / "copy")
+    path = tmp_path / "copy/results/metrics/first/mine.json"
+    record = json.loads(path.read_text())
+    del record["scores"]["means"]["ndcg@10"]
+    path.write_text(json.dumps(record))
+    _export(tmp_path / "copy", "mteb", tmp_path / "out", status=1)
+    assert "mine.json has no ndcg@10, the main score of retrieval tasks" in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""Runs that other software made: how they are fetched, and what the configuration says of their files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers import ROOT, write_collection
+
+from beirgrid import config
+from beirgrid.__main__ import main
+from beirgrid.core.errors import ConfigError
+from beirgrid.data import runs
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.records import Records
+
+QUERIES = ("q1", "q2", "d3")
+RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 3 t\nq1 Q0 d3 3 9 t\nd3 Q0 d3 1 8 t\nd3 Q0 d2 2 7 t\nd3 Q0 d1 3 6 t\n"
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with queries.parquet and corpus.parquet of three documents; the query d3 is a document."""
+    folder = tmp_path_factory.mktemp("collection")
+    documents = [{"_id": f"d{i}", "title": "", "text": f"text {i}"} for i in (1, 2, 3)]
+    queries = [{"_id": query, "text": "text 3"} for query in (*QUERIES, "unjudged")]
+    qrels = [(query, "d1", 1) for query in QUERIES]
+    entry = json.dumps({"source": "local", "path": str(write_collection(folder, documents, queries, {"test": qrels}))})
+    names = {name: str(folder / name) for name in ("corpus.parquet", "queries.parquet", "qrels.tsv")}
+    corpus = ["--output", names["corpus.parquet"], "--record", str(folder / "corpus.json")]
+    assert main(["fetch", "corpus", "--name", "c", "--entry", entry, *corpus]) == 0
+    dataset = [
+        "--name",
+        "c",
+        "--entry",
+        '{"corpus": "c"}',
+        "--corpus-entry",
+        entry,
+        "--corpus",
+        names["corpus.parquet"],
+    ]
+    written = ["--queries", names["queries.parquet"], "--qrels", names["qrels.tsv"]]
+    assert main(["fetch", "dataset", *dataset, *written, "--record", str(folder / "dataset.json")]) == 0
+    return folder
+
+
+@pytest.fixture
+def fetch(collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return a function that fetches a run with a content and returns what it prints."""
+
+    def call(content: str | bytes, *options: str, name: str = "a.trec", status: int = 0) -> str:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        files = ["--queries", str(collection / "queries.parquet"), "--corpus", str(collection / "corpus.parquet")]
+        written = ["--output", str(tmp_path / "x.run.gz"), "--record", str(tmp_path / "x.json")]
+        found = main(["fetch", "run", "--system", "s", "--run", str(tmp_path / name), *files, *written, *options])
+        assert found == status
+        return capsys.readouterr().err
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["a.trec", "a.trec.gz"])
+def test_a_run_is_sorted_and_loses_what_is_not_ranked(fetch, tmp_path, name):
+    content = RUN.replace("\n", "\r\n").encode()
+    fetch(gzip.compress(content) if name.endswith(".gz") else content, "--depth", "2", name=name)
+    run = runs.read(tmp_path / "x.run.gz")
+    # d3 is dropped for the query d3 before the cut; of equal scores the larger id comes first.
+    assert {query: ranking.ids for query, ranking in run.items()} == {"q1": ["d3", "d2"], "d3": ["d2", "d1"]}
+    record = json.loads((tmp_path / "x.json").read_text())
+    assert record["stage"] == "fetch_run"
+    assert record["settings"] == {"depth": 2}
+    counts = ("queries", "queries_without_documents", "queries_without_qrels", "excluded_documents")
+    assert [record["facts"][name] for name in counts] == [3, 1, 0, 1]
+    assert record["facts"]["source"] == str(tmp_path / name)
+
+
+def test_queries_without_qrels_are_left_out_and_missing_ones_are_told(fetch, tmp_path):
+    said = fetch(RUN + "unjudged Q0 d1 1 1 t\nelsewhere Q0 d1 1 1 t\n")
+    assert "warning: 2 queries of the run have no qrels; they are left out" in said
+    assert "warning: the run has no documents for 1 of 3 queries that have qrels; they count 0" in said
+    assert list(runs.read(tmp_path / "x.run.gz")) == ["q1", "d3"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (RUN + "q2 Q0 d9 1 1 t\n", "a.trec:7: the corpus has no document 'd9'. It lacks 1 of the run's 4 documents."),
+        ("x Q0 d1 1 1 t\n", "a.trec has none of the 3 queries of the dataset that have qrels ('q1', say). It has 'x'."),
+        ("# ir_metadata.start\n# tag: x\n# ir_metadata.end\n", "It has nothing. Is it the run of another dataset?"),
+        (RUN + "q2 Q0 d1\n", "a.trec:7: not a TREC run line"),
+        (RUN + "q2 Q0 d1 1 nan t\n", "a.trec:7: the score nan is not a number"),
+        (RUN + "q1 Q0 d1 1 1 t\n", "a.trec:7: document 'd1' is ranked twice for query 'q1'"),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused_in_one_message(fetch, tmp_path, content, message):
+    said = fetch(content, status=1)
+    assert message in said
+    assert said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a.trec"]
+
+
+def test_a_header_of_ir_metadata_is_no_line(fetch, tmp_path):
+    fetch("# ir_metadata.start\n# tag: a\n# method:\n#   name: a b c\n# ir_metadata.end\n" + RUN)
+    assert len(runs.read(tmp_path / "x.run.gz")["q1"].ids) == 3
+
+
+# The configuration
+
+
+@pytest.fixture
+def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The tracked configuration with an external system, in a working directory with its run of SciFact."""
+    merged: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config"):
+        merged.update(yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))
+    merged["systems"]["mine"] = {"run": "runs/{dataset}.trec"}
+    merged["systems"]["bm25+mine"] = {"fusion": "rrf", "of": ["bm25", "mine"]}
+    merged["grid"] = {"systems": ["bm25+mine"], "datasets": ["scifact", "bioasq"]}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/scifact.trec").write_text(RUN)
+    return merged
+
+
+def test_a_run_is_needed_for_each_dataset_that_is_supplied(raw, tmp_path):
+    grid = Grid(config.load(raw))
+    inputs = Inputs(grid)
+    assert inputs.run_files("mine", "scifact") == [str(tmp_path / "runs/scifact.trec")]
+    assert Records(grid, inputs).of_cell("mine", "scifact")[-1] == "results/runs/mine/scifact.json"
+    raw["grid"]["datasets"].append("nfcorpus")
+    missing = f"systems.mine.run: there is no file {tmp_path}/runs/nfcorpus.trec, which should hold the run of dataset"
+    with pytest.raises(ConfigError, match=missing):
+        config.load(raw)
+    raw["grid"]["systems"] = ["bm25"]
+    config.load(raw)
+
+
+def test_one_file_is_not_the_run_of_two_datasets(raw, tmp_path):
+    raw["systems"]["mine"]["run"] = str(tmp_path / "runs/scifact.trec")
+    config.load(raw)
+    raw["grid"]["datasets"] = ["scifact", "fiqa"]
+    with pytest.raises(ConfigError, match=r"systems\.mine\.run: .* names one file for 2 datasets; put {dataset} in it"):
+        config.load(raw)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"run": "results/runs/x/{dataset}.trec"}, "results/, whose files the workflow replaces; move it out of there"),
+        ({"run": "runs/{dataset}.trec", "k1": 1.2}, "systems.mine: the key 'k1' does not go with external systems"),
+        ({"run": 3}, "systems.mine.run: 3 should be of type string, not int"),
+        ({"run": "x" * 300 + "{dataset}"}, "systems.mine.run: there is no file"),
+    ],
+)
+def test_a_wrong_entry_is_named(raw, tmp_path, entry, message):
+    (tmp_path / "results/runs/x").mkdir(parents=True)
+    (tmp_path / "results/runs/x/scifact.trec").write_text(RUN)
+    raw["systems"]["mine"] = entry
+    with pytest.raises(ConfigError) as caught:
+        config.load(raw)
+    assert message in str(caught.value)

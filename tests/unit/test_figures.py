@@ -1,0 +1,143 @@
+"""What figures draw is what their tables say; files and captions."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from beirgrid.analysis import figures, lengths
+from beirgrid.analysis.efficiency import EFFICIENCY_COLUMNS, trade_offs
+from beirgrid.analysis.holes import HOLE_COLUMNS
+
+AGAINST = pd.DataFrame(
+    [
+        ("ndcg@10", "zero-shot", 18, "bm25", 0.42, "bm25", 0.0, 0, 18, 0),
+        ("ndcg@10", "zero-shot", 18, "ce", 0.48, "bm25", 0.12, 16, 0, 2),
+        ("ndcg@10", "zero-shot", 18, "dpr", 0.2, "bm25", -0.44, 1, 1, 16),
+        ("mrr@10", "all", 19, "ce", 0.1, "bm25", 0.1, 7, 0, 12),
+    ],
+    columns=["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"],
+)
+HOLES = pd.DataFrame(
+    [("one", "a", 10, 0.3, 0.1, 0.4, 0.6, 9), ("one", "b", 10, 0.2, 0.1, 0.5, 0.7, 9), ("two", "b", 10, 0, 0, 1, 1, 9)],
+    columns=HOLE_COLUMNS,
+)
+
+
+@pytest.fixture(autouse=True)
+def style():
+    with figures.style():
+        yield
+
+
+def test_wins():
+    drawn = figures.wins(AGAINST, "ndcg@10")
+    (axis,) = drawn.figure.axes
+    better, worse = axis.containers
+    assert [bar.get_width() for bar in better] == [1, 16]
+    assert [bar.get_width() for bar in worse] == [-16, -2]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["dpr", "ce"]
+    assert "zero-shot, 18 datasets" in drawn.caption
+
+
+def test_a_trade_off_joins_its_front():
+    costs = {"bm25": (10, 1), "ce": (1000, 2), "dpr": (500, 3)}
+    rows = [(system, d, size, 1, 1, ms, 1, 1, "cpu") for system, (size, ms) in costs.items() for d in ("x", "y")]
+    points = trade_offs(pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS), AGAINST, "ndcg@10")
+    assert points.set_index("system")["index_bytes"].to_dict() == {"bm25": 20, "ce": 2000, "dpr": 1000}
+    assert points.set_index("system")["query_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
+    (axis,) = figures.trade_off(points, "query_ms", "search time, ms", "ndcg@10").figure.axes
+    front, others = axis.lines
+    assert front.get_xydata().tolist() == [[1, 0.42], [2, 0.48]]
+    assert others.get_xydata().tolist() == [[3, 0.2]]
+
+
+def test_depth_curves():
+    rows = [("ce", d, "bm25", "ndcg@10", k, k / 100 + (d == "b"), 5) for d in "ab" for k in (0, 5, 50)]
+    names = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
+    one, two = figures.depth_curves(pd.DataFrame(rows, columns=names)).figure.axes
+    assert [one.get_title(), two.get_title()] == ["a", "b"]
+    assert two.lines[0].get_xydata().tolist() == [[0, 1], [5, 1.05], [50, 1.5]]
+
+
+def test_holes_by_dataset():
+    one, two = figures.hole_rates(HOLES).figure.axes
+    assert [bar.get_width() for bar in one.containers[0]] == [0.3, 0.2]
+    assert [bar.get_width() for bar in one.containers[1]] == [0.1, 0.1]
+    assert len(two.containers[0]) == 1
+    assert [label.get_text() for label in one.get_yticklabels()] == ["b", "a"]
+    assert two.containers[0][0].get_y() < 0.5  # in the line of b
+    one, _ = figures.judged_only(HOLES).figure.axes
+    assert [line.get_xdata().tolist() for line in one.lines] == [[0.4, 0.5], [0.6, 0.7]]
+
+
+def measured() -> lengths.Lengths:
+    words = {f"d{i}": i for i in range(40)}
+    top = {"short": {"q": ["d1", "d2", "d3"]}, "long": {"q": ["d30", "d31", "d39"]}}
+    found = lengths.of_dataset("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words)
+    return found._replace(summary=found.summary.assign(similarity=["cosine", "dot", "", ""]))
+
+
+def test_lengths_are_drawn_where_they_are():
+    (axis,) = figures.retrieved_lengths(*measured()).figure.axes
+    short, long = (collection.get_paths()[0].vertices[:, 0] for collection in axis.collections)
+    assert 10 ** short.min() - 1 == pytest.approx(1)
+    assert 10 ** short.max() - 1 == pytest.approx(4)  # 3 is in the bin from 3 to 4
+    assert 10 ** long.min() - 1 == pytest.approx(25)
+    assert 10 ** long.max() - 1 == pytest.approx(40)
+    assert [10 ** line.get_xdata()[0] - 1 for line in axis.lines] == pytest.approx([2, 31])
+    (axis,) = figures.judged_lengths(*measured()).figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["grade 2", "grade 0"]
+
+
+def test_a_density_is_the_share_by_the_width_of_its_bin():
+    bins = pd.DataFrame({"low": [1, 2, 50], "high": [2, 3, 63], "documents": [10, 30, 60]})
+    places, density = figures._density(bins)
+    assert (np.diff(places) >= 0).all()
+    between = (places > math.log10(4)) & (places < math.log10(51))
+    assert density[between].sum() == 0
+    expected = [10 / math.log10(3 / 2), 30 / math.log10(4 / 3), 60 / math.log10(64 / 51)]
+    assert density[density > 0].tolist() == pytest.approx(expected)
+
+
+def test_cosine_against_dot_product_needs_both():
+    summary, histogram = measured()
+    drawn = figures.similarity_lengths(summary, histogram)
+    assert drawn is not None
+    labels = [label.get_text() for label in drawn.figure.axes[0].get_yticklabels()]
+    assert labels == ["long (dot)", "short (cosine)"]
+    assert figures.similarity_lengths(summary[summary["similarity"] != "dot"], histogram) is None
+
+
+def test_the_overlap_of_datasets():
+    overlap = pd.DataFrame(
+        [("a", "b", 0.5), ("a", "c", 0.25), ("b", "c", 0.125)], columns=["dataset", "other", "similarity"]
+    )
+    axis = figures.overlap_heatmap(overlap).figure.axes[0]
+    shown = axis.images[0].get_array()
+    expected = [[0, 0.5, 0.25], [0.5, 0, 0.125], [0.25, 0.125, 0]]
+    assert shown.filled(0).tolist() == expected
+    places = pd.DataFrame({"dataset": list("abc"), "x": [0, 1, 2.0], "y": [5, 6, 7.0]})
+    axis = figures.overlap_map(places, {"a": "news", "c": "news"}).figure.axes[0]
+    by_domain = {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
+    assert by_domain == {"news": [[0, 5], [2, 7]], "no domain given": [[1, 6]]}
+
+
+def test_files_and_captions(tmp_path):
+    drawn = {"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}
+    figures.write(drawn, tmp_path)
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert sorted(found) == ["captions.json", "wins.pdf", "wins.png", "wins.svg"]
+    assert found["wins.pdf"].startswith(b"%PDF")
+    assert found["wins.png"].startswith(b"\x89PNG")
+    text = re.sub("<[^>]*>", "", found["wins.svg"].decode())
+    assert "$x^2$_&amp;&lt;b&gt;" in text  # as it stands, not as a formula or as markup
+    captions = json.loads(found["captions.json"])
+    assert captions == {"wins": f"Wins against bm25. {drawn['wins'].caption} Numbers: against_baseline.csv."}
+    figures.write({"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found

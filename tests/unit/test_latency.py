@@ -1,0 +1,65 @@
+"""The command latency: what it refuses, and how measurements join a table. tests/workflow measures a grid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from beirgrid.__main__ import main
+from beirgrid.analysis.efficiency import LATENCY_COLUMNS, read_latency
+from beirgrid.core import paths
+from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.tools import latency
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    record = paths.RUN_RECORD.format(system="bm25", dataset="d")
+    cell = Cell(system="bm25", dataset="d", scores="s", per_query="p", records=(record,))
+    summary = GridSummary(
+        systems=("bm25",), rows=("d",), datasets={"d": DatasetSummary()}, metrics=("ndcg@10",), cells=(cell,)
+    )
+    Path("grid.json").write_text(summary.model_dump_json(exclude_defaults=True))
+    Path(record).parent.mkdir(parents=True)
+    command = "python -m beirgrid --settings 1 retrieve lexical --system bm25 --made x"
+    found = {"stage": "retrieve", "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1, "command": command}
+    Path(record).write_text(json.dumps(found))
+    return Path("grid.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dataset", "e"], "the grid has no dataset 'e' (it has: d)"),
+        (["--dataset", "d", "--systems", "tas-b"], "the grid has no system 'tas-b' on 'd' (it has: bm25)"),
+        (["--dataset", "d"], "results/runs/bm25/d.json: it records a command of another version of beirgrid"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(grid, capsys, options, message):
+    assert main(["latency", "--grid", str(grid), "--output", "latency.csv", *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not Path("latency.csv").exists()
+
+
+def test_measurements_join_those_of_other_hardware(tmp_path):
+    def measured(hardware: str, p50: float, **others: object) -> pd.DataFrame:
+        row = {"system": "s", "dataset": "d", "step": "retrieve", "depth": 9, "hardware": hardware, "cpus": 2}
+        numbers = dict.fromkeys(("documents", "queries", "p95_ms", "p99_ms", "mean_ms"), 1.0)
+        texts = {"device": "cpu", "precision": "", "as_run": True}
+        return pd.DataFrame([{**row, **numbers, **texts, "p50_ms": p50, **others}]).reindex(columns=LATENCY_COLUMNS)
+
+    path = tmp_path / "latency.csv"
+    for table in (measured("a", 1), measured("b", 2), measured("a", 3), measured("a", 4, depth=8)):
+        latency.write(table, path)
+    found = read_latency(path)[["hardware", "depth", "p50_ms"]].to_numpy().tolist()
+    assert sorted(found) == [["a", 8, 4], ["a", 9, 3], ["b", 9, 2]]
+
+
+def test_percentiles_are_in_milliseconds():
+    seconds = np.arange(1, 102) / 1000
+    assert latency._statistics(seconds) == pytest.approx({"p50_ms": 51, "p95_ms": 96, "p99_ms": 100, "mean_ms": 51})

@@ -1,0 +1,94 @@
+"""No retriever ranks a document that its dataset excludes for a query, so no fusion and no reranking reads one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import write_collection
+
+from beirgrid.config.collections import Dataset, LocalCorpus
+from beirgrid.config.models import CrossEncoder
+from beirgrid.core.compute import Compute
+from beirgrid.data import collection, runs
+from beirgrid.data.entries import encoding_model
+from beirgrid.stages import encode, fetch, fuse, index, rerank, retrieve, score
+
+ON_CPU = Compute(device="cpu", precision="float32")
+OWN = [f"d{number}" for number in range(4)]
+# What retrieves: BM25, or a family, its checkpoint and the candidates of its search.
+RETRIEVERS: dict[str, dict[str, Any]] = {
+    "lexical": {},
+    "dense": {"model": {"family": "dense", "similarity": "cosine"}, "checkpoint": "dense"},
+    "sparse": {"model": {"family": "sparse"}, "checkpoint": "splade"},
+    "candidates": {"model": {"family": "late-interaction"}, "checkpoint": "late-interaction", "candidates": 500},
+    "exhaustive": {"model": {"family": "late-interaction"}, "checkpoint": "late-interaction"},
+}
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory) -> Path:
+    """A corpus, the queries of a dataset whose queries are documents, and the same queries with nothing excluded."""
+    folder = tmp_path_factory.mktemp("own")
+    rows = [
+        {"_id": f"d{number}", "text": f"stone {chr(97 + number) * 3} {chr(98 + number) * 4}"} for number in range(9)
+    ]
+    data = write_collection(folder / "data", rows, rows[: len(OWN)], {"test": [(own, "d8", 1) for own in OWN]})
+    entry, corpus = LocalCorpus(source="local", path=str(data)), folder / "corpus.parquet"
+    files = {"queries": folder / "queries.parquet", "qrels": folder / "qrels.tsv", "record": folder / "dataset.json"}
+    fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=folder / "corpus.json")
+    fetch.fetch_dataset(name="d", entry=Dataset(corpus="c"), corpus_entry=entry, corpus=corpus, **files)
+    assert collection.read_excluded(files["queries"]) == {own: {own} for own in OWN}
+    pq.write_table(pq.read_table(files["queries"]).drop_columns(["excluded"]), folder / "free.parquet")
+    return folder
+
+
+def _indexed(retriever: str, folder: Path, corpus: Path, models: dict[str, Path]) -> dict[str, Any]:
+    """Index a corpus and return what the search of a retriever takes beside the queries."""
+    settings, vectors, built = RETRIEVERS[retriever], folder / "0.vectors", folder / "0.index"
+    record = {"record": folder / "index.json"}
+    if retriever == "lexical":
+        index.index_lexical(corpus=corpus, fields="flat", output=built, **record)
+        return {"index": built, "fields": "flat"}
+    search = {"model": encoding_model(settings["model"]), "checkpoint": models[settings["checkpoint"]]}
+    search |= {"corpus": corpus, "compute": ON_CPU}
+    encode.encode(**search, shard_size=100, output=vectors, **record)
+    getattr(index, f"index_{_kind(retriever)}")(vectors=vectors, output=built, **record)
+    if retriever == "exhaustive":
+        return {**search, "tokens": [vectors]}
+    late = {"tokens": [vectors], "candidates": settings["candidates"]} if retriever == "candidates" else {}
+    return {**search, **late, "indexes": [built]}
+
+
+def _kind(retriever: str) -> str:
+    return "late_interaction" if retriever in ("candidates", "exhaustive") else retriever
+
+
+@pytest.mark.parametrize("retriever", RETRIEVERS)
+def test_a_querys_own_document_is_in_no_run(fetched, tiny_models, tmp_path, retriever):
+    search = _indexed(retriever, tmp_path, fetched / "corpus.parquet", tiny_models)
+    found = {}
+    for queries, depth in (("free", 9), ("queries", 3)):
+        files = {"queries": fetched / f"{queries}.parquet", "output": tmp_path / f"{queries}.run.gz"}
+        retrieve_ = getattr(retrieve, f"retrieve_{_kind(retriever)}")
+        retrieve_(system="s", depth=depth, **files, record=tmp_path / f"{queries}.json", **search)
+        found[queries] = {query: ranking.ids for query, ranking in runs.read(files["output"]).items()}
+    assert all(own in found["free"][own] for own in OWN)
+    # Documents go before the cut: three others are left.
+    assert found["queries"] == {own: [other for other in found["free"][own] if other != own][:3] for own in OWN}
+
+
+def test_fusion_and_reranking_keep_to_the_documents_of_their_runs(fetched, tiny_models, tmp_path):
+    first = {own: runs.canonical(own, [f"d{n}" for n in range(9)], list(range(9)), excluded={own}) for own in OWN}
+    runs.write(tmp_path / "first.run.gz", first, "s")
+    known = {"run": tmp_path / "first.run.gz", "corpus": fetched / "corpus.parquet", "compute": ON_CPU}
+    known |= {"checkpoint": tiny_models["cross-encoder"], "queries": fetched / "queries.parquet", "depth": 3}
+    manifest, written = tmp_path / "scores.json", {"system": "s", "record": tmp_path / "combined.json"}
+    score.score(model=CrossEncoder(family="cross-encoder"), pairs=tmp_path / "pairs", record=manifest, **known)
+    rerank.rerank(first_stage=known["run"], scores=manifest, depth=3, output=tmp_path / "r.run.gz", **written)
+    fuse.fuse(runs=[known["run"], tmp_path / "r.run.gz"], method="rrf", output=tmp_path / "f.run.gz", **written)
+    for name in ("r", "f"):
+        combined = runs.read(tmp_path / f"{name}.run.gz")
+        assert {own: set(combined[own].ids) for own in combined} == {own: set(first[own].ids) for own in OWN}

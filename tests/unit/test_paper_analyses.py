@@ -1,0 +1,396 @@
+"""The analyses of the BEIR paper on small data, each against a computation of another kind."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import statistics
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytrec_eval
+
+from beirgrid.analysis import contrasts, depth, efficiency, holes, lengths, standings
+from beirgrid.config.metrics import parse_metric
+from beirgrid.core.errors import DataError
+from beirgrid.data import answers, runs
+from beirgrid.data.cells import Step
+from beirgrid.data.collection import Document
+
+Scores = dict[str, dict[str, float]]
+DOCUMENTS = [f"d{i}" for i in range(60)]
+
+
+def random_run(seed: int, retrieved: int = 40) -> Scores:
+    choose = random.Random(seed)
+    return {f"q{i}": {d: choose.uniform(0, 9) for d in choose.sample(DOCUMENTS, retrieved)} for i in range(6)}
+
+
+def random_qrels(seed: int) -> dict[str, dict[str, int]]:
+    """Of 60 documents some are judged for each query, some for none; one query has no relevant one."""
+    choose = random.Random(seed)
+    qrels = {f"q{i}": {d: choose.choice((0, 1, 2)) for d in choose.sample(DOCUMENTS[:45], 14)} for i in range(6)}
+    return qrels | {"q5": dict.fromkeys(qrels["q5"], 0)}
+
+
+def as_run(scores: Scores) -> runs.Run:
+    return {query: runs.canonical(query, found, list(found.values())) for query, found in scores.items()}
+
+
+def trec(qrels: dict[str, dict[str, int]], run: Scores, measure: str, judged_only: bool = False) -> float:
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels, {measure}, judged_docs_only_flag=judged_only)
+    name = measure.replace(".", "_")
+    return statistics.mean(value[name] for value in evaluator.evaluate(run).values())
+
+
+# Holes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_holes_and_ndcg_of_judged_documents():
+    qrels, run = random_qrels(1), random_run(1)
+    found = holes.of_run(as_run(run), qrels, 10)
+    top = {query: sorted(scores, key=scores.get, reverse=True)[:10] for query, scores in run.items()}
+    judged = {document for grades in qrels.values() for document in grades}
+    assert found == pytest.approx(
+        {
+            "hole": statistics.mean(len(set(top[query]) - set(qrels[query])) / 10 for query in qrels),
+            "hole_corpus": statistics.mean(len(set(top[query]) - judged) / 10 for query in qrels),
+            "ndcg": trec(qrels, run, "ndcg_cut.10"),
+            "ndcg_judged": trec(qrels, run, "ndcg_cut.10", judged_only=True),
+        }
+    )
+    assert found["ndcg_judged"] > found["ndcg"] > 0
+    assert 0 < found["hole_corpus"] < found["hole"]
+
+
+# Depth ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_depth_curve_is_the_metric_of_each_depth():
+    qrels, first = random_qrels(2), random_run(2)
+    choose = random.Random(3)
+    scores = {(query, document): choose.uniform(-5, 5) for query in first for document in first[query]}
+    found = depth.curve(as_run(first), scores, qrels, 25, "ndcg@10")
+    assert list(found) == [0, 1, 2, 3, 5, 10, 20, 25]
+    for count, value in found.items():
+        expected: Scores = {}
+        for query, of_query in first.items():
+            ranked = sorted(of_query, key=of_query.get, reverse=True)
+            head = sorted(ranked[:count], key=lambda document: scores[query, document], reverse=True)
+            order = [*head, *ranked[count:]]
+            expected[query] = {document: float(-place) for place, document in enumerate(order)}
+        assert value == pytest.approx(trec(qrels, expected, "ndcg_cut.10")), count
+    assert len({round(value, 9) for value in found.values()}) > 4
+
+
+@pytest.mark.parametrize("metric", ["recall@20", "ndcg_judged@5", "map@10"])
+def test_a_depth_curve_counts_what_its_metric_reads(metric):
+    qrels, first = random_qrels(4), random_run(4)
+    choose = random.Random(5)
+    scores = {(query, document): choose.uniform(-5, 5) for query in first for document in first[query]}
+    at = 12
+    whole = {query: runs.reordered(query, ranking, scores, at) for query, ranking in as_run(first).items()}
+    ranks = {q: {d: float(-place) for place, d in enumerate(ranking.ids)} for q, ranking in whole.items()}
+    name, k = parse_metric(metric)
+    measure = {"recall": "recall", "ndcg_judged": "ndcg_cut", "map": "map_cut"}[name]
+    expected = trec(qrels, ranks, f"{measure}.{k}", judged_only=name == "ndcg_judged")
+    assert depth.curve(as_run(first), scores, qrels, at, metric)[at] == pytest.approx(expected)
+
+
+def test_a_depth_without_scores_is_refused():
+    first = as_run({"q": {"a": 2.0, "b": 1.0}})
+    with pytest.raises(DataError, match="no score for query 'q' with document 'b'"):
+        depth.curve(first, {("q", "a"): 1.0}, {"q": {"a": 1}}, 2, "ndcg@10")
+
+
+# Lengths --------------------------------------------------------------------------------------------------------------
+
+
+def test_lengths_of_retrieved_and_judged_documents():
+    choose = random.Random(6)
+    words = {document: round(10 ** choose.uniform(0, 3.5)) for document in DOCUMENTS} | {"d0": 0}
+    qrels = random_qrels(6) | {"q5": {"gone": 2, "d0": 0}}
+    top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {}}
+    found = lengths.of_dataset("sets", top, qrels, words)
+    summary = found.summary.set_index(["kind", "system"])
+    expected = {
+        ("retrieved", "bm25", None): [words[d] for ids in top["bm25"].values() for d in ids],
+        **{
+            ("judged", "", grade): [
+                words[d] for grades in qrels.values() for d, g in grades.items() if g == grade and d in words
+            ]
+            for grade in (0, 1, 2)
+        },
+    }
+    assert len(summary) == len(expected) + 1
+    for (kind, system, grade), values in expected.items():
+        rows = summary.loc[[(kind, system)]]
+        row = rows[rows["grade"] == grade].iloc[0] if grade is not None else rows.iloc[0]
+        centiles = statistics.quantiles(values, n=100, method="inclusive")
+        assert row["documents"] == len(values)
+        assert row["unknown"] == (grade == 2)
+        assert row["mean"] == pytest.approx(statistics.mean(values))
+        assert row[["p5", "p25", "median", "p75", "p95"]].tolist() == pytest.approx(
+            [centiles[c - 1] for c in (5, 25, 50, 75, 95)]
+        )
+        bins = found.histogram
+        of_group = bins[(bins["system"] == system) & (bins["kind"] == kind)]
+        of_group = of_group[of_group["grade"] == grade] if grade is not None else of_group
+        assert of_group["documents"].sum() == len(values)
+        for low, high, count in of_group[["low", "high", "documents"]].itertuples(index=False):
+            assert count == sum(low <= value < high for value in values)
+    empty = summary.loc[("retrieved", "none")]
+    assert empty["documents"] == 0
+    assert math.isnan(empty["median"])
+
+
+def test_bins_cover_all_lengths_once():
+    assert lengths.EDGES[0] == 0
+    assert (np.diff(lengths.EDGES) > 0).all()
+
+
+# Contrasts ------------------------------------------------------------------------------------------------------------
+
+QUERY_SCORES = pd.DataFrame(
+    {"a": [0.0, 0.9, 0.5, 1.0, 0.2], "b": [0.0, 0.1, 0.4, 1.0, 0.9], "c": [0.0, 0.2, 0.3, 1.0, 0.1]},
+    index=["none", "one", "two", "all", "three"],
+)
+JUDGED = {"none": {"x": 0}, "one": {"x": 1}, "two": {"x": 1}, "all": {"x": 1}, "three": {"x": 1}}
+
+
+def test_contrasts_have_the_largest_differences():
+    caps = contrasts.Caps(queries=2, contrasts=2)
+    chosen = contrasts.choose(QUERY_SCORES, [("a", "b"), ("c", "b")], JUDGED, caps)
+    assert chosen.contrasts == [
+        ("a", "b", "one", 0.9, 0.1),
+        ("a", "b", "three", 0.2, 0.9),
+        ("c", "b", "three", 0.1, 0.9),
+        ("c", "b", "one", 0.2, 0.1),
+    ]
+    # Their means are 0.4; "none" has no relevant document.
+    assert chosen.hardest == [("a", "b", "one", 0.9, 0.1), ("a", "c", "two", 0.5, 0.3)]
+    assert chosen.easiest == [("a", "c", "all", 1, 1), ("a", "b", "one", 0.9, 0.1)]
+    assert chosen.queries() == ["one", "two", "all", "three"]
+
+
+def test_the_hardest_queries_of_a_metric_of_which_less_is_better():
+    chosen = contrasts.choose(QUERY_SCORES, [], JUDGED, contrasts.Caps(queries=1), lower_is_better=True)
+    assert [contrast.query for of_kind in chosen for contrast in of_kind] == ["all", "one"]
+
+
+def test_equal_systems_have_no_contrast():
+    scores = QUERY_SCORES.assign(d=QUERY_SCORES["a"])
+    assert contrasts.choose(scores, [("a", "d")], JUDGED, contrasts.Caps()).contrasts == []
+
+
+def test_documents_of_a_contrast():
+    caps = contrasts.Caps(documents=2, missed=1)
+    grades = {"c": 1, "m1": 1, "m2": 2, "no": 0}
+    assert contrasts.shown_documents([["a", "b", "x"], ["b", "c", "y"]], grades, caps) == ["a", "b", "c", "m2"]
+    assert contrasts.shown_documents([[], []], {"no": 0}, caps) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "document", "expected"),
+    [
+        ("What is the Speed of Light?", "LIGHT: its speed, and what it is.", ["what", "speed", "light"]),
+        ("naïve Größe größe", "GRÖSSE größe", ["größe"]),
+        ("to be or not to be", "to be or not to be", []),
+        ("rivers", "river", []),
+    ],
+)
+def test_words_that_matched(query, document, expected):
+    assert contrasts.matched_words(query, document) == expected
+
+
+def test_a_text_is_cut_with_a_mark():
+    assert contrasts.cut("abcdefghij", 10) == "abcdefghij"
+    assert contrasts.cut("abcdefghijk", 10) == "abcdefgh …"
+
+
+def test_a_contrast_as_json():
+    contrast = contrasts.Contrast("a", "b", "q", 0.75, 0.25)
+    found = contrasts.as_json(
+        contrasts.Chosen([contrast], [], [contrast]),
+        {contrast: ["d1", "d2", "gone"]},
+        {"a": {"q": ["d1", "d3"]}, "b": {"q": ["d3", "d2", "d1"]}},
+        {"q": "red apples"},
+        {"q": {"d1": 2, "gone": 1}},
+        {"d1": Document("d1", "Apples", "are red " + "x" * 30), "d2": Document("d2", "", "<b>red</b>")},
+        contrasts.Caps(characters=20),
+    )
+    found = json.loads(json.dumps(found))
+    assert found.pop("hardest") == found["contrasts"]
+    assert found == {
+        "easiest": [],
+        "queries": {"q": "red apples"},
+        "documents": {
+            "d1": {"title": "Apples", "text": "are red xxxxxxxxxx …"},
+            "d2": {"title": "", "text": "<b>red</b>"},
+            "gone": {},
+        },
+        "contrasts": [
+            {
+                "query": "q",
+                "system": "a",
+                "other": "b",
+                "values": [0.75, 0.25],
+                "documents": [
+                    {"document": "d1", "grade": 2, "ranks": [1, 3], "matched": ["red", "apples"]},
+                    {"document": "d2", "grade": None, "ranks": [None, 2], "matched": ["red"]},
+                    {"document": "gone", "grade": 1, "ranks": [None, None], "matched": []},
+                ],
+            }
+        ],
+    }
+
+
+# Standings and costs --------------------------------------------------------------------------------------------------
+
+
+def score_table(rows: list[tuple[str, str, str, float, str]]) -> pd.DataFrame:
+    named = pd.DataFrame(rows, columns=["system", "dataset", "metric", "value", "status"])
+    return answers.typed("scores", named)
+
+
+def test_places_on_a_dataset():
+    values = {"a": 0.50001, "b": 0.50004, "c": 0.7, "d": 0.1}
+    rows = [(system, "set", "ndcg@10", value, "done") for system, value in values.items()]
+    rows += [(system, "set", "hole@10", value, "done") for system, value in values.items()]
+    rows += [("e", "set", "ndcg@10", math.nan, "pending"), ("a", "part", "ndcg@10", 0.9, "done")]
+    found = standings.standings(score_table(rows), ["set"], {"c": ["set"], "a": ["other"]})
+    places = found.pivot(index="metric", columns="system", values="place")
+    assert places.loc["ndcg@10"].to_dict() == {"a": 2, "b": 2, "c": 1, "d": 4}
+    assert places.loc["hole@10"].to_dict() == {"a": 2, "b": 2, "c": 4, "d": 1}
+    assert set(found.loc[found["in_domain"], "system"]) == {"c"}
+    assert set(found["dataset"]) == {"set"}
+
+
+def test_the_zero_shot_datasets_count_where_there_are_some():
+    rows = [("ndcg@10", "all", 3, "a"), ("ndcg@10", "zero-shot", 2, "a"), ("mrr@10", "all", 3, "a")]
+    across = answers.typed("across", pd.DataFrame(rows, columns=["metric", "over", "datasets", "system"]))
+    assert standings.against_baseline(across)["datasets"].tolist() == [2, 3]
+
+
+def printed_table() -> standings.Printed:
+    values = {("a_1", "x"): 0.5, ("a_1", "y"): 0.25, ("b", "x"): 0.4, ("b", "y"): 0.75, ("c", "x"): 0.1}
+    rows = [(system, dataset, "", value, "done") for (system, dataset), value in values.items()]
+    scores = score_table([(s, d, "ndcg@10", value, state) for s, d, _, value, state in rows])
+    found = standings.standings(scores, ["x", "y"], {"b": ["y"]})
+    across = pd.DataFrame(
+        [("a_1", 0.375, 0.0, "a_1"), ("b", 0.575, 0.575 / 0.375 - 1, "a_1"), ("c", None, None, "")],
+        columns=["system", "mean", "change", "baseline"],
+    ).assign(metric="ndcg@10", over="all", datasets=2)
+    against = standings.against_baseline(answers.typed("across", across))
+    return standings.printed(found, against, "ndcg@10", ["x", "y"], ["a_1", "b", "c"])
+
+
+def test_the_table_of_the_paper_in_markdown():
+    lines = printed_table().markdown().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert [cells[0], *cells[2:]] == [
+        ["ndcg@10", "a_1", "b", "c"],
+        ["x", "**0.5000**", "_0.4000_", "0.1000"],
+        ["y", "_0.2500_", "**0.7500‡**", ""],
+        ["mean of 2 datasets", "0.3750", "0.5750", ""],
+        ["change against a_1", "+0.0%", "+53.3%", ""],
+    ]
+    assert "‡: the system was trained on the dataset" in lines[-1]
+
+
+def test_the_table_of_the_paper_in_latex():
+    lines = [line for line in printed_table().latex().splitlines() if line.endswith(r"\\")]
+    assert lines == [
+        r"ndcg@10 & a\_1 & b & c \\",
+        r"x & \textbf{0.5000} & \underline{0.4000} & 0.1000 \\",
+        r"y & \underline{0.2500} & \textbf{0.7500$^\ddagger$} &  \\",
+        r"mean of 2 datasets & 0.3750 & 0.5750 &  \\",
+        r"change against a\_1 & +0.0\% & +53.3\% &  \\",
+    ]
+
+
+def step(system: str, stage: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any) -> Step:
+    record = {"stage": stage, "settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
+    return Step(system, "d", f"{stage}.json", record)
+
+
+def test_efficiency_from_records():
+    """200 queries are searched in 10 s; of the 18,000 scored pairs, 90 a query, the system reranks 20 a query."""
+    bm25 = [
+        step("bm25", "index", 2, 90, bytes=300),
+        step("bm25", "retrieve", 2, 250, search_seconds=2.0, queries=200, device="cpu"),
+    ]
+    steps = [
+        step("s", "encode", 100, 900, documents_per_second=50.0, device="cuda"),
+        step("s", "encode", 50, 900, documents_per_second=40.0, device="cuda"),
+        step("s", "index", 3, 100, bytes=1000),
+        step("s", "index", 4, 100, bytes=500),
+        step("s", "retrieve", 9, 700, search_seconds=10.0, queries=200, device="cpu"),
+        step("s", "score", 9, 800, pairs=18_000, pairs_per_second=30.0, device="cuda"),
+        step("s", "rerank", 9, 950, {"depth": 20}, queries=200),
+        *bm25,
+        *(found._replace(system="stored") for found in bm25),
+        step("stored", "score", 9, 800, pairs=18_000, pairs_per_second=0.0, device="cuda"),
+        step("stored", "rerank", 9, 950, {"depth": 20}, queries=200),
+        step("brought", "fetch_run", 9, 950, {"depth": 20}, queries=200),
+    ]
+    found = efficiency.efficiency(steps).set_index("system")
+    assert found.loc["s"].to_dict() == pytest.approx(
+        {
+            "dataset": "d",
+            "index_bytes": 1500,
+            "index_seconds": 157,
+            "documents_per_second": 40,
+            "query_ms": 50 + 1000 * 20 / 30,
+            "pairs_per_second": 30,
+            "peak_memory_mb": 800,
+            "device": "cpu, cuda",
+        }
+    )
+    assert found.loc["bm25", ["index_bytes", "query_ms", "peak_memory_mb"]].tolist() == [300, 10, 250]
+    assert math.isnan(found.loc["bm25", "pairs_per_second"])
+    assert found.loc[["stored", "brought"], "query_ms"].isna().all()
+
+
+def latency_table() -> pd.DataFrame:
+    """A reranked system on two datasets and two kinds of hardware, and BM25 on one."""
+    rows = [
+        ("ce", "x", "retrieve and rerank", 100, True, 500.0, "cpu"),
+        ("ce", "x", "retrieve and rerank", 100, True, 40.0, "H100"),
+        ("ce", "x", "rerank", 100, False, 20.0, "H100"),
+        ("ce", "y", "retrieve and rerank", 100, True, 60.0, "H100"),
+        ("bm25", "x", "retrieve", 1000, True, 9.0, "cpu"),
+    ]
+    names = ["system", "dataset", "step", "depth", "as_run", "p50_ms", "hardware"]
+    return pd.DataFrame(rows, columns=names).reindex(columns=efficiency.LATENCY_COLUMNS)
+
+
+def test_the_latency_of_a_trade_off_is_that_of_the_system_as_it_runs():
+    means = [("ndcg@10", system, value, 2) for system, value in (("bm25", 0.4), ("ce", 0.5), ("dpr", 0.3))]
+    against = pd.DataFrame(means, columns=["metric", "system", "mean", "datasets"])
+    costs = pd.DataFrame(columns=efficiency.EFFICIENCY_COLUMNS).astype({"index_bytes": float, "query_ms": float})
+    found = efficiency.trade_offs(costs, against, "ndcg@10", latency_table()).set_index("system")
+    assert found["latency_ms"].dropna().to_dict() == {"bm25": 9.0, "ce": 50.0}
+    assert found["latency_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
+
+
+def test_a_table_of_latency_is_read_as_it_was_written(tmp_path):
+    table = latency_table().assign(precision="float32", device="cpu").fillna(0)
+    table.to_csv(tmp_path / "latency.csv", index=False)
+    pd.testing.assert_frame_equal(efficiency.read_latency(tmp_path / "latency.csv"), table, check_dtype=False)
+    table.drop(columns="as_run").to_csv(tmp_path / "old.csv", index=False)
+    with pytest.raises(DataError, match=r"old\.csv is damaged \(its columns should be system,dataset"):
+        efficiency.read_latency(tmp_path / "old.csv")
+
+
+def test_the_pareto_front():
+    choose = random.Random(7)
+    points = [(choose.randrange(8), choose.randrange(8)) for _ in range(40)]
+    cost, value = (pd.Series(column, dtype=float) for column in zip(*points, strict=True))
+    expected = [not any(c <= x and v >= y and (c, v) != (x, y) for c, v in points) for x, y in points]
+    assert efficiency.on_front(cost, value).tolist() == expected
+    assert 1 < sum(expected) < 40
+    assert efficiency.on_front(pd.Series([1, math.nan]), pd.Series([math.nan, 1.0])).tolist() == [False, False]

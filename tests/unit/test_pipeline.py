@@ -1,0 +1,104 @@
+"""Work in two threads: order, back-pressure, errors of either side."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from beirgrid.core.pipeline import ahead, behind
+
+
+class Counted:
+    """Numbers from 0, and how many were taken so far."""
+
+    def __init__(self, stop: int, fail_at: int = -1) -> None:
+        self.taken, self.stop, self.fail_at = 0, stop, fail_at
+
+    def __iter__(self) -> Iterator[int]:
+        while self.taken < self.stop:
+            if self.taken == self.fail_at:
+                raise ValueError("unreadable")
+            self.taken += 1
+            yield self.taken - 1
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name in ("ahead", "behind")]
+
+
+def test_items_come_in_order_and_only_so_far_ahead():
+    items = Counted(1000)
+    found = []
+    for item in ahead(items, 3):
+        found.append(item)
+        if item == 10:
+            time.sleep(0.05)
+            assert items.taken <= item + 1 + 3 + 1  # in the queue, and one that waits for a place
+    assert found == list(range(1000))
+    assert not _threads()
+
+
+def test_an_error_ahead_is_raised_where_the_item_is_missing():
+    found = []
+    with pytest.raises(ValueError, match="unreadable"):
+        found.extend(ahead(Counted(9, fail_at=4), 2))
+    assert found == [0, 1, 2, 3]
+    assert not _threads()
+
+
+def test_whoever_stops_asking_ends_the_thread_ahead():
+    items = Counted(10**9)
+    generator = ahead(items, 2)
+    assert [next(generator), next(generator)] == [0, 1]
+    generator.close()
+    taken = items.taken
+    time.sleep(0.05)
+    assert items.taken == taken <= 5
+    assert not _threads()
+
+
+def test_results_behind_are_of_all_items():
+    assert behind(lambda items: sum(items), Counted(1000), 2) == 499500
+    assert not _threads()
+
+
+def test_an_error_behind_ends_the_production():
+    items = Counted(10**9)
+
+    def full(received: Iterator[int]) -> None:
+        for item in received:
+            if item == 5:
+                raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        behind(full, items, 2)
+    assert items.taken <= 5 + 1 + 2 + 1
+    assert not _threads()
+
+
+def test_an_error_of_the_production_is_not_taken_for_the_end():
+    finished = []
+
+    def write(received: Iterator[int]) -> None:
+        for _ in received:
+            pass
+        finished.append(True)
+
+    with pytest.raises(ValueError, match="unreadable"):
+        behind(write, Counted(9, fail_at=4), 2)
+    assert not finished
+    assert not _threads()
+
+
+def test_a_slow_writer_holds_the_production_back():
+    items = Counted(40)
+
+    def write(received: Iterator[int]) -> None:
+        for item in received:
+            time.sleep(0.001)
+            assert items.taken <= item + 1 + 2 + 1
+
+    behind(write, items, 2)

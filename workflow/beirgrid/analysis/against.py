@@ -1,0 +1,106 @@
+"""One cell against another one of the same dataset: a reference and what is held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from . import significance
+from .reproducibility import delta_relative_improvement, effect_ratio, root_mean_square_error
+from .tables import read_dataset
+
+# Columns of the values that both cells have, one row per metric. Differences are the second value minus the first.
+COLUMNS = [
+    *("system", "other", "dataset", "metric", "queries", "first", "second", "difference", "low", "high"),
+    *("p", "p_holm", "rmse", "kendall_tau_union", "rank_biased_overlap", "effect_ratio", "relative_improvement_delta"),
+    "same",
+]
+
+
+class Sides(NamedTuple):
+    """The per-query files of the two cells, or of the baselines on both sides."""
+
+    first: Path
+    second: Path
+
+
+def compare(
+    dataset: str,
+    sides: Sides,
+    metrics: Sequence[str],
+    *,
+    baselines: Sides | None = None,
+    tolerance: float = 0.0,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare two cells, query by query.
+
+    Args:
+        dataset: name of the dataset.
+        sides: per-query files of the reference and of the cell that is held against it.
+        metrics: metrics that both files have.
+        baselines: per-query files of a baseline on both sides, for the effect ratio and the delta relative improvement.
+        tolerance: the largest difference of means that counts as the same.
+        seed: seed of the random numbers.
+
+    Returns:
+        a row per metric with the columns ``metric``, ``queries``, ``first``, ``second``, ``difference`` with its BCa
+        interval ``low`` and ``high``, ``p`` of the paired randomisation test, ``rmse`` and ``same``; with baselines
+        also ``effect_ratio`` and ``relative_improvement_delta``.
+
+    Raises:
+        DataError: a file cannot be read, or the files have different queries.
+    """
+    scores = _read(dataset, sides, metrics)
+    first, second = scores[:, 0], scores[:, 1]
+    low, high, p = _tests(dataset, second - first, seed)
+    difference = (second - first).mean(axis=0)
+    table = pd.DataFrame(
+        {
+            "metric": list(metrics),
+            "queries": len(scores),
+            "first": first.mean(axis=0),
+            "second": second.mean(axis=0),
+            "difference": difference,
+            "low": low,
+            "high": high,
+            "p": p,
+            "rmse": [root_mean_square_error(first[:, i], second[:, i]) for i in range(len(metrics))],
+            "same": np.abs(difference) <= tolerance + significance.ROUNDING,
+        }
+    )
+    if baselines is not None:
+        base = _read(dataset, baselines, metrics)
+        columns = [(first[:, i], base[:, 0, i], second[:, i], base[:, 1, i]) for i in range(len(metrics))]
+        table["effect_ratio"] = [effect_ratio(*of_metric) for of_metric in columns]
+        table["relative_improvement_delta"] = [delta_relative_improvement(*of_metric) for of_metric in columns]
+    return table
+
+
+def _read(dataset: str, sides: Sides, metrics: Sequence[str]) -> np.ndarray:
+    """Return the scores of both sides, float64 [queries, 2, metrics]."""
+    return read_dataset(dataset, {"1": sides.first, "2": sides.second}, metrics).scores
+
+
+def _tests(dataset: str, differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ends of intervals and p values of float64 [queries, metrics]; nothing is drawn where all are 0."""
+    count = differences.shape[1]
+    low, high, p = np.zeros(count), np.zeros(count), np.ones(count)
+    changed = (np.abs(differences) > significance.ROUNDING).any(axis=0)
+    if changed.any():
+        numbers = significance.generator(seed, dataset, "bootstrap")
+        low[changed], high[changed] = significance.mean_intervals(differences[:, changed], numbers)
+    for i in np.flatnonzero(changed):
+        numbers = significance.generator(seed, dataset, "randomisation")
+        both = np.column_stack([differences[:, i], np.zeros(len(differences))])
+        p[i] = significance.randomisation(both, numbers).p[0]
+    return low, high, p
+
+
+def corrected(p: pd.Series, metrics: pd.Series) -> pd.Series:
+    """Return p values with Holm's correction for the cells of each metric."""
+    return p.groupby(metrics).transform(lambda values: significance.holm(values.to_numpy(np.float64)))

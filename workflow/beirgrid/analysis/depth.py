@@ -1,0 +1,56 @@
+"""What a reranker gains from each further document: a metric by the depth to which the first stage is reordered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..config.metrics import parse_metric
+from ..data import metrics, runs
+from ..data.pairs import PairScores
+
+# Depths of a curve, where a system reorders so many documents. Depth 0 is the first stage.
+DEPTHS = (0, 1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
+DEPTH_COLUMNS = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
+
+
+def curve(
+    first: runs.Run,
+    scores: PairScores,
+    qrels: Mapping[str, Mapping[str, int]],
+    depth: int,
+    metric: str,
+    depths: Sequence[int] = DEPTHS,
+) -> dict[int, float]:
+    """Return the mean of a metric by depth, from stored scores: no model runs.
+
+    Args:
+        first: the first stage's run.
+        scores: score of each (query, document) pair down to ``depth``.
+        qrels: query to document id to grade.
+        depth: documents that the system reorders; the curve ends there.
+        metric: name of the metric, name@k.
+        depths: depths of the curve. Those beyond ``depth`` are left out.
+
+    Raises:
+        DataError: a document down to ``depth`` has no score.
+    """
+    name, k = parse_metric(metric)
+    values = {}
+    for count in sorted({*(d for d in depths if d < depth), depth}):
+        # Nothing below rank k counts but what is judged, if that takes the place of what is not.
+        end = None if name == "ndcg_judged" else max(count, k)
+        cut = {query: runs.Ranking(ranking.ids[:end], ranking.scores[:end]) for query, ranking in first.items()}
+        run = {query: runs.reordered(query, ranking, scores, count) for query, ranking in cut.items()}
+        values[count] = float(np.mean(metrics.per_query(run, qrels, [metric])[metric]))
+    return values
+
+
+def table(
+    system: str, dataset: str, first_stage: str, metric: str, queries: int, values: Mapping[int, float]
+) -> pd.DataFrame:
+    """Return a curve as rows."""
+    facts = (system, dataset, first_stage, metric)
+    return pd.DataFrame([(*facts, count, value, queries) for count, value in values.items()], columns=DEPTH_COLUMNS)

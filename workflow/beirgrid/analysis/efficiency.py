@@ -1,0 +1,171 @@
+"""What systems cost: size, memory and speed from the records of a grid, and the best trade-offs (BEIR paper,
+Table 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core import files
+from ..data.cells import Step
+
+EFFICIENCY_COLUMNS = [
+    "system",
+    "dataset",
+    "index_bytes",
+    "index_seconds",
+    "documents_per_second",
+    "query_ms",
+    "pairs_per_second",
+    "peak_memory_mb",
+    "device",
+]
+LATENCY_COLUMNS = [
+    "system",
+    "dataset",
+    "step",
+    "depth",
+    "documents",
+    "as_run",
+    "queries",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+    "mean_ms",
+    "device",
+    "hardware",
+    "cpus",
+    "precision",
+]
+# Costs that a mean is held against, and what they are.
+COSTS = {
+    "index_bytes": "size of the indexes, bytes",
+    "query_ms": "search and reranking of a query in a batch, milliseconds",
+    "latency_ms": "latency of a query, milliseconds",
+}
+# Stages that make the index of a corpus, in which models read its documents or not.
+_INDEXING = ("expand", "encode", "index")
+
+
+def efficiency(steps: Iterable[Step]) -> pd.DataFrame:
+    """Return size and speed of each system on each dataset, from the records of its steps.
+
+    Args:
+        steps: the steps behind each cell, those of a cell in their order.
+
+    Returns:
+        ``index_bytes`` of all shards; ``index_seconds`` of all jobs that encode, expand and index;
+        ``documents_per_second`` that models encode, and ``pairs_per_second`` that rerankers score: the lowest of all
+        jobs; ``query_ms``, the search of all queries together, and the scoring of all pairs, by the number of queries
+        (latency is measured apart); ``peak_memory_mb``, the most that a job for queries took; ``device`` of models.
+        What a system does not do, or what its records do not say, is empty.
+    """
+    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for step in steps:
+        cells.setdefault((step.system, step.dataset), []).append(step.record)
+    rows = [{"system": system, "dataset": dataset, **_of_cell(records)} for (system, dataset), records in cells.items()]
+    return pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS)
+
+
+def _of_cell(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return size and speed from the records of one cell."""
+
+    def facts(name: str, *stages: str) -> list[float]:
+        found = [record["facts"].get(name) for record in records if not stages or record["stage"] in stages]
+        return [value for value in found if value]
+
+    def peaks(*stages: str) -> list[float]:
+        return [record["peak_memory_mb"] for record in records if record["stage"] in stages]
+
+    making = [record["seconds"] for record in records if record["stage"] in _INDEXING]
+    return {
+        "index_bytes": sum(facts("bytes", "index")) or np.nan,
+        "index_seconds": sum(making) if making else np.nan,
+        "documents_per_second": min(facts("documents_per_second"), default=np.nan),
+        "query_ms": _query_ms(records),
+        "pairs_per_second": min(facts("pairs_per_second"), default=np.nan),
+        "peak_memory_mb": max(peaks("retrieve", "score"), default=np.nan),
+        "device": ", ".join(sorted({record["facts"]["device"] for record in records if "device" in record["facts"]})),
+    }
+
+
+def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
+    """Return the time of a query in a batch: searches, and the pairs that each reranking needs.
+
+    The time of a run that was brought is not known.
+    """
+    seconds = np.nan if any(record["stage"] == "fetch_run" for record in records) else 0.0
+    pairs = speed = 0.0
+    for stage, facts, settings in ((record["stage"], record["facts"], record["settings"]) for record in records):
+        if stage == "retrieve":
+            seconds += facts["search_seconds"] / facts["queries"]
+        elif stage == "score":
+            pairs, speed = facts["pairs"], facts["pairs_per_second"]
+        elif stage == "rerank":
+            # Of pairs that were all scored before, by another job, the speed is not known.
+            seconds += min(pairs / facts["queries"], settings["depth"]) / speed if speed else np.nan
+    return 1000 * seconds
+
+
+def trade_offs(
+    efficiency: pd.DataFrame, against: pd.DataFrame, metric: str, latency: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return the mean of a metric beside what it costs, a row per system.
+
+    Args:
+        efficiency: what ``efficiency`` returns.
+        against: means over the datasets, as ``standings.against_baseline`` returns them.
+        metric: name of the metric.
+        latency: what the command ``latency`` measured, if it was run.
+
+    Returns:
+        columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together; ``query_ms``
+        and ``latency_ms``, the median on the fastest hardware that was measured, on average over the datasets; and for
+        each of them, whether the system is on the Pareto front.
+    """
+    costs = efficiency.groupby("system", sort=False).agg(
+        index_bytes=("index_bytes", lambda sizes: sizes.sum(min_count=1)), query_ms=("query_ms", "mean")
+    )
+    means = against.loc[against["metric"] == metric, ["system", "metric", "mean", "datasets"]]
+    table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
+    table["latency_ms"] = np.nan if latency is None else table["system"].map(_fastest(latency))
+    for cost in COSTS:
+        table[f"{cost}_front"] = on_front(table[cost], table["mean"])
+    return table
+
+
+def read_latency(path: Path) -> pd.DataFrame:
+    """Read the table that the command ``latency`` wrote.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
+    with files.reading(path):
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False)
+        if list(table.columns) != LATENCY_COLUMNS:
+            raise ValueError(f"its columns should be {','.join(LATENCY_COLUMNS)}")
+    return table
+
+
+def _fastest(latency: pd.DataFrame) -> pd.Series:
+    """Return the median latency of each system as it runs in the grid, on the fastest hardware that was measured."""
+    fastest = latency[latency["as_run"]].groupby(["system", "dataset"])["p50_ms"].min()
+    return fastest.groupby("system").mean()
+
+
+def on_front(cost: pd.Series, value: pd.Series) -> pd.Series:
+    """Tell which systems are on the Pareto front: no other is as cheap and as good, and cheaper or better.
+
+    A system without cost or value is not on the front.
+    """
+    costs, values = cost.to_numpy(np.float64), value.to_numpy(np.float64)
+    as_good = (costs[None] <= costs[:, None]) & (values[None] >= values[:, None])
+    better = (costs[None] < costs[:, None]) | (values[None] > values[:, None])
+    beaten = (as_good & better).any(axis=1)
+    return pd.Series(~beaten & ~np.isnan(costs) & ~np.isnan(values), cost.index)

@@ -1,0 +1,370 @@
+"""Figures of a grid's analyses, in one style. Each function draws one figure from the tables of the other modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..core import files
+from .efficiency import on_front
+from .lengths import JUDGED, RETRIEVED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "pdf", "png")
+_STYLE: dict[str, Any] = {
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 150,
+    "font.family": "sans-serif",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "text.parse_math": False,  # a $ in a name is a $
+    "image.cmap": "cividis",
+    "svg.fonttype": "none",  # letters stay letters: they can be searched and read aloud
+    "svg.hashsalt": "beirgrid",  # the same figure has the same bytes
+}
+# Dates would make each run's files differ.
+_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+_MARKERS = "osD^vP*X<>"
+_COLUMNS = 3
+_WIDTH = 7.2
+
+
+class Drawn(NamedTuple):
+    """A figure with what is said below it, and the table that has its numbers."""
+
+    figure: Figure
+    title: str
+    caption: str
+    table: str
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Have the figures that are made in the block look alike, in colours that colour-blind readers tell apart."""
+    import matplotlib
+    from matplotlib import style as styles
+
+    with matplotlib.rc_context(), styles.context(["petroff10", _STYLE]):
+        yield
+
+
+def write(drawn: Mapping[str, Drawn], folder: Path) -> None:
+    """Write figures as SVG, PDF and PNG, and ``captions.json``, by name the text below each: title, caption and table.
+
+    The folder is replaced, so it has no figure of an earlier grid.
+    """
+    captions = {name: f"{found.title}. {found.caption} Numbers: {found.table}." for name, found in drawn.items()}
+    with style(), files.atomic(folder, directory=True) as temporary:
+        for name, (figure, *_) in drawn.items():
+            for suffix in FORMATS:
+                figure.savefig(temporary / f"{name}.{suffix}", metadata=_METADATA[suffix])
+        files.write_json(temporary / "captions.json", captions)
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
+def _panels(names: Sequence[str], height: float) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure with a panel for each name; panels of a row and of a column share their axes."""
+    columns = min(_COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = _figure(_WIDTH if columns > 1 else _WIDTH / 1.6, rows * height + 0.4)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axis, name in zip(axes, names, strict=False):
+        axis.set_title(name)
+    for place, unused in enumerate(axes[len(names) :], len(names)):
+        axes[place - columns].tick_params(labelbottom=True)  # it is the last of its column now
+        unused.remove()
+    return figure, dict(zip(names, axes, strict=False))
+
+
+def _names(column: pd.Series) -> list[str]:
+    return list(dict.fromkeys(column.astype(str)))
+
+
+# Who wins -------------------------------------------------------------------------------------------------------------
+
+
+def wins(against: pd.DataFrame, metric: str) -> Drawn:
+    """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
+    rows = rows.sort_values(["wins", "mean"])
+    figure = _figure(_WIDTH / 1.6, 0.22 * len(rows) + 0.9)
+    axis = figure.subplots()
+    better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
+    above = axis.barh(rows["system"], better, label="better")
+    below = axis.barh(rows["system"], -worse, label="worse", hatch="///", edgecolor="white")
+    for bars, counts in ((above, better), (below, worse)):
+        axis.bar_label(bars, [f"{count:.0f}" if count else "" for count in counts], padding=2)
+    axis.axvline(0, color="0.3", linewidth=0.8)
+    axis.margins(x=0.12)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    axis.set_xlabel(f"datasets on which {metric} is better or worse")
+    axis.grid(visible=False, axis="y")
+    figure.legend(loc="outside upper right", ncols=2)
+    baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
+    text = f"Number of datasets on which the mean {metric} of a system is above and below that of {baseline}"
+    return Drawn(figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv")
+
+
+def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn:
+    """Draw the mean of a metric against a cost on a logarithmic axis, and join the Pareto front.
+
+    Args:
+        points: a row per system with ``system``, ``mean`` and the column ``cost``.
+        cost: name of the column.
+        label: what the cost is, with its unit.
+        metric: name of the metric.
+    """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)
+    front = on_front(points[cost], points["mean"])
+    figure = _figure(_WIDTH / 1.4, 3.4)
+    axis = figure.subplots()
+    axis.plot(points.loc[front, cost], points.loc[front, "mean"], "o-", label="Pareto front")
+    axis.plot(points.loc[~front, cost], points.loc[~front, "mean"], "s", color="0.55", label="others")
+    for system, x, y in points[["system", cost, "mean"]].itertuples(index=False):
+        axis.annotate(system, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.margins(x=0.15, y=0.1)
+    axis.set_xlabel(label)
+    axis.set_ylabel(f"mean {metric}")
+    figure.legend(loc="outside upper right", ncols=2)
+    caption = (
+        f"Mean {metric} against {label}. Of a system on the front, no other is as good for less, or better for as much."
+    )
+    return Drawn(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+def depth_curves(depth: pd.DataFrame) -> Drawn:
+    """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
+    datasets, systems = _names(depth["dataset"]), _names(depth["system"])
+    figure, panels = _panels(datasets, 1.7)
+    for dataset, axis in panels.items():
+        for place, system in enumerate(systems):
+            rows = depth[(depth["dataset"] == dataset) & (depth["system"] == system)]
+            if len(rows):
+                marker = _MARKERS[place % len(_MARKERS)]
+                axis.plot(rows["depth"], rows["value"], marker=marker, markersize=3, color=f"C{place}", label=system)
+        axis.set_xscale("symlog", linthresh=1)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    metric = str(depth["metric"].iloc[0])
+    figure.supxlabel("documents reranked")
+    figure.supylabel(metric)
+    _legend(figure, panels)
+    caption = f"{metric} by the number of documents that are reranked. At 0 it is the first stage's."
+    return Drawn(figure, "Rerank depth", caption, "depth.csv")
+
+
+def _legend(figure: Figure, panels: Mapping[str, Axes]) -> None:
+    """Add one legend for all panels."""
+    entries = {
+        label: handle
+        for axis in panels.values()
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=min(4, len(entries)))
+
+
+def hole_rates(holes: pd.DataFrame) -> Drawn:
+    """Draw both shares of documents that nobody judged, a panel for each dataset."""
+    k = int(holes["k"].iloc[0])
+    figure, panels = _by_system(holes, lambda axis, rows, at: _draw_holes(axis, rows, at, k))
+    figure.supxlabel(f"share of the top {k} that is not judged")
+    _legend(figure, panels)
+    caption = (
+        f"Share of the top {k} documents that is not judged for the query, and share that is judged for no query of "
+        "the dataset, as in Table 4 of the BEIR paper."
+    )
+    return Drawn(figure, "Holes", caption, "holes.csv")
+
+
+def _draw_holes(axis: Axes, rows: pd.DataFrame, at: np.ndarray, k: int) -> None:
+    axis.barh(at + 0.2, rows["hole"], 0.38, color="C0", label=f"hole@{k}: for the query")
+    axis.barh(at - 0.2, rows["hole_corpus"], 0.38, color="C1", label=f"hole_corpus@{k}: for no query")
+
+
+def judged_only(holes: pd.DataFrame) -> Drawn:
+    """Draw nDCG of all documents and of the judged ones alone, a panel for each dataset."""
+    k = int(holes["k"].iloc[0])
+    figure, panels = _by_system(holes, _draw_judged)
+    figure.supxlabel(f"nDCG@{k}")
+    _legend(figure, panels)
+    caption = (
+        f"nDCG@{k} of all documents that were retrieved, which takes what is not judged for irrelevant, and of the "
+        "judged documents alone."
+    )
+    return Drawn(figure, "nDCG of judged documents", caption, "holes.csv")
+
+
+def _draw_judged(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
+    axis.hlines(at, rows["ndcg"], rows["ndcg_judged"], color="0.6")
+    axis.plot(rows["ndcg"], at, "o", color="C0", markersize=4, label="all documents")
+    axis.plot(rows["ndcg_judged"], at, "D", color="C1", markersize=4, label="judged documents alone")
+
+
+def _by_system(
+    table: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, np.ndarray], None]
+) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure with a panel for each dataset and a line for each system, the first on top."""
+    systems = _names(table["system"])
+    figure, panels = _panels(_names(table["dataset"]), 0.2 * len(systems) + 0.5)
+    for dataset, axis in panels.items():
+        rows = table[table["dataset"] == dataset]
+        draw(axis, rows, len(systems) - 1 - np.array([systems.index(system) for system in rows["system"]]))
+        axis.set_yticks(range(len(systems)), systems[::-1])
+        axis.grid(visible=False, axis="y")
+    return figure, panels
+
+
+# Lengths --------------------------------------------------------------------------------------------------------------
+
+
+def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn:
+    """Draw how long the top documents of each system are, a panel for each dataset (the paper's Figure 4)."""
+    figure = _violins(summary[summary["kind"] == RETRIEVED], histogram, "system", lambda row: "C0")
+    caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
+    return Drawn(figure, "Lengths of retrieved documents", caption, "lengths.csv")
+
+
+def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn | None:
+    """Draw the same of dense systems by their similarity (the paper's Table 10), if a grid has both kinds."""
+    rows = summary[(summary["kind"] == RETRIEVED) & summary["similarity"].isin(["cosine", "dot"])]
+    if rows["similarity"].nunique() < 2:
+        return None
+    rows = rows.sort_values("similarity", kind="stable")
+    rows = rows.assign(label=rows["system"] + " (" + rows["similarity"] + ")")
+    figure = _violins(rows, histogram, "label", lambda row: "C0" if row["similarity"] == "cosine" else "C1")
+    caption = (
+        "Lengths in words of the top 10 documents of dense models, by the similarity of their vectors: cosine (blue) "
+        "and dot product (orange). The mark is the median."
+    )
+    return Drawn(figure, "Cosine against dot product", caption, "lengths.csv")
+
+
+def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn:
+    """Draw how long judged documents are by their grade, a panel for each dataset (the paper's Figure 5)."""
+    rows = summary[summary["kind"] == JUDGED].sort_values("grade", kind="stable")
+    rows = rows.assign(label="grade " + rows["grade"].astype(str))
+    figure = _violins(rows, histogram, "label", lambda row: "C0" if row["grade"] > 0 else "0.6")
+    caption = "Lengths in words of judged documents, by their grade. Above 0 is relevant. The mark is the median."
+    return Drawn(figure, "Lengths of judged documents", caption, "lengths.csv")
+
+
+def _violins(summary: pd.DataFrame, histogram: pd.DataFrame, label: str, colour: Callable[[pd.Series], str]) -> Figure:
+    """Return a figure of distributions from their histograms: a panel for each dataset, a line for each row of it."""
+    summary = summary[summary["documents"] > 0]
+    labels = _names(summary[label])
+    figure, panels = _panels(_names(summary["dataset"]), 0.22 * len(labels) + 0.5)
+    for dataset, axis in panels.items():
+        for _, row in summary[summary["dataset"] == dataset].iterrows():
+            at = len(labels) - 1 - labels.index(row[label])
+            same = (histogram["dataset"] == dataset) & (histogram["kind"] == row["kind"])
+            of_row = "grade" if row["kind"] == JUDGED else "system"
+            places, density = _density(histogram[same & (histogram[of_row] == row[of_row])])
+            height = 0.42 * density / density.max()
+            axis.fill_between(places, at - height, at + height, color=colour(row), alpha=0.75, linewidth=0)
+            axis.plot(np.log10(1 + row["median"]), at, "|", color="black", markersize=7)
+        axis.set_yticks(range(len(labels)), labels[::-1])
+        ticks = [0, 10, 100, 1000, 10_000, 100_000]
+        longest = summary["p95"].max() * 3
+        axis.set_xticks(np.log10([1 + t for t in ticks if t <= longest]), [f"{t:,}" for t in ticks if t <= longest])
+        axis.set_xlim(0, np.log10(1 + longest))
+        axis.grid(visible=False, axis="y")
+    figure.supxlabel("words (logarithmic)")
+    return figure
+
+
+def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return the outline of a histogram over log10(1 + words): the middles of its bins, and their densities.
+
+    Outside the bins the density is 0, and so it is in the gaps between them.
+    """
+    bins = bins.sort_values("low")
+    low, high = (np.log10(1 + bins[end].to_numpy(np.float64)) for end in ("low", "high"))
+    density = bins["documents"].to_numpy(np.float64) / (high - low)
+    gaps = np.flatnonzero(low[1:] > high[:-1])
+    ends = np.concatenate([low[:1], high[gaps], low[gaps + 1], high[-1:]])
+    places = np.concatenate([(low + high) / 2, ends])
+    order = np.argsort(places)
+    return places[order], np.concatenate([density, np.zeros(len(ends))])[order]
+
+
+# Vocabularies ---------------------------------------------------------------------------------------------------------
+
+
+def overlap_heatmap(overlap: pd.DataFrame) -> Drawn:
+    """Draw the similarity of each pair of datasets (the paper's Figure 2, left)."""
+    datasets = _names(pd.concat([overlap["dataset"], overlap["other"]]))
+    values = np.ones((len(datasets), len(datasets)))
+    for dataset, other, similarity in overlap[["dataset", "other", "similarity"]].itertuples(index=False):
+        i, j = datasets.index(dataset), datasets.index(other)
+        values[i, j] = values[j, i] = similarity
+    side = min(_WIDTH, 0.36 * len(datasets) + 2)
+    figure = _figure(side, 0.85 * side)
+    axis = figure.subplots()
+    shown = np.ma.masked_where(np.eye(len(datasets), dtype=bool), values)
+    image = axis.imshow(shown, vmin=0, vmax=float(shown.max()))
+    for (i, j), value in np.ndenumerate(values):
+        if i != j:
+            dark = value < shown.max() / 2
+            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color="white" if dark else "black")
+    axis.set_xticks(range(len(datasets)), datasets, rotation=90)
+    axis.set_yticks(range(len(datasets)), datasets)
+    axis.grid(visible=False)
+    figure.colorbar(image, shrink=0.6, label="weighted Jaccard similarity")
+    caption = (
+        "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a run of "
+        "letters and digits, in lower case."
+    )
+    return Drawn(figure, "Overlap of vocabularies", caption, "overlap.csv")
+
+
+def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> Drawn:
+    """Draw the datasets in the plane, those with like vocabularies side by side (the paper's Figure 2, right)."""
+    figure = _figure(_WIDTH / 1.4, 4.2)
+    axis = figure.subplots()
+    known = places["dataset"].map(domains).fillna("").replace("", "no domain given")
+    for place, domain in enumerate(_names(known)):
+        rows = places[known == domain]
+        axis.plot(rows["x"], rows["y"], _MARKERS[place % len(_MARKERS)], color=f"C{place}", label=domain)
+    for dataset, x, y in places[["dataset", "x", "y"]].itertuples(index=False):
+        axis.annotate(dataset, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+    axis.set_axis_off()
+    axis.margins(0.15)
+    figure.legend(loc="outside upper center", ncols=4)
+    caption = (
+        "Datasets whose corpora share more words are closer: a force-directed placement of networkx. Only distances "
+        "mean something."
+    )
+    return Drawn(figure, "Map of vocabularies", caption, "map.csv")

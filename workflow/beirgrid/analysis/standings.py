@@ -1,0 +1,122 @@
+"""Who wins: the best and the second best of each dataset, and each system against the baseline (BEIR paper, Tables 2
+and 9, Figure 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from ..config.metrics import LOWER_IS_BETTER, parse_metric
+from ..data.answers import DONE
+from .tables import ALL, ZERO_SHOT
+
+STANDING_COLUMNS = ["metric", "dataset", "system", "value", "place", "in_domain"]
+AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
+# Values that tables show as equal share a place.
+_DECIMALS = 4
+_IN_DOMAIN = "‡"
+_LEGEND = (
+    f"Bold: the best of the dataset; {{second}}: the second best; {_IN_DOMAIN}: the system was trained on the dataset."
+)
+
+
+def standings(
+    scores: pd.DataFrame, rows: Sequence[str], trained_on: Mapping[str, Collection[str]] | None = None
+) -> pd.DataFrame:
+    """Return the place of each system on each dataset: 1 is the best, 2 the second best.
+
+    Values that are equal to four decimals share a place.
+
+    Args:
+        scores: the table ``scores`` of a grid. Cells that are not done have no place.
+        rows: the datasets of the grid.
+        trained_on: system to the datasets that it was trained on: there, it is ``in_domain``.
+    """
+    done = scores[(scores["status"] == DONE) & scores["dataset"].isin(list(rows))]
+    table = done[["metric", "dataset", "system", "value"]].copy()
+    lower = table["metric"].map(lambda metric: parse_metric(metric).name in LOWER_IS_BETTER).astype(bool)
+    shown = table["value"].round(_DECIMALS).where(lower, -table["value"].round(_DECIMALS))
+    table["place"] = shown.groupby([table["metric"], table["dataset"]]).rank(method="min").astype("int64")
+    known = {(system, dataset) for system, datasets in (trained_on or {}).items() for dataset in datasets}
+    table["in_domain"] = [pair in known for pair in zip(table["system"], table["dataset"], strict=True)]
+    return table.reset_index(drop=True)[STANDING_COLUMNS]
+
+
+def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
+    """Return each system's mean over the datasets, its change against the baseline, and on how many datasets it wins.
+
+    Over the zero-shot datasets where the table ``across`` has them, as in the paper, and over all datasets otherwise.
+    """
+    zero_shot = set(across.loc[across["over"] == ZERO_SHOT, "metric"])
+    over = across["metric"].map(lambda metric: ZERO_SHOT if metric in zero_shot else ALL)
+    return across.loc[across["over"] == over, AGAINST_COLUMNS].reset_index(drop=True)
+
+
+class Printed(NamedTuple):
+    """A table as the paper prints it, datasets × systems: ``cells`` as text, and ``places``, 0 below the second.
+
+    Below several datasets stand the mean over them and, if there is a baseline, its change against the baseline.
+    """
+
+    cells: pd.DataFrame
+    places: pd.DataFrame
+
+    def markdown(self) -> str:
+        """Return the table in Markdown: the best of each row bold, the second best in italics."""
+        marks = {1: "**{}**", 2: "_{}_"}
+        cells = self._marked(lambda text, place: marks.get(place, "{}").format(text))
+        align = ["left", *["right"] * len(cells.columns)]
+        return f"{cells.to_markdown(colalign=align, disable_numparse=True)}\n\n{_LEGEND.format(second='italics')}\n"
+
+    def latex(self) -> str:
+        """Return the table in LaTeX, for the package booktabs: the best of each row bold, the second underlined."""
+        marks = {1: "textbf:--rwrap", 2: "underline:--rwrap"}
+        metric = str(self.cells.index.name).replace("_", r"\_")
+        styled = self.cells.rename_axis(index=None, columns=metric).style.format(escape="latex")
+        styled = styled.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
+        styles = self.places.map(lambda place: marks.get(place, ""))
+        text = styled.apply(lambda _: styles, axis=None).to_latex(
+            hrules=True, column_format="l" + "r" * len(styles.columns)
+        )
+        return text.replace(_IN_DOMAIN, r"$^\ddagger$") + "% " + _LEGEND.format(second="underlined") + "\n"
+
+    def _marked(self, mark: Callable[[str, int], str]) -> pd.DataFrame:
+        rows = [
+            [mark(text, place) for text, place in zip(texts, places, strict=True)]
+            for texts, places in zip(self.cells.to_numpy(), self.places.to_numpy(), strict=True)
+        ]
+        return pd.DataFrame(rows, self.cells.index, self.cells.columns)
+
+
+def printed(
+    standings: pd.DataFrame, against: pd.DataFrame, metric: str, rows: Sequence[str], systems: Sequence[str]
+) -> Printed:
+    """Return a metric's table as the paper prints Tables 2 and 9.
+
+    Args:
+        standings: what ``standings`` returns.
+        against: what ``against_baseline`` returns.
+        metric: name of the metric.
+        rows: datasets, in order.
+        systems: systems, in order.
+    """
+    found = standings[standings["metric"] == metric]
+    values, places, known = (
+        found.pivot(index="dataset", columns="system", values=column).reindex(index=list(rows), columns=list(systems))
+        for column in ("value", "place", "in_domain")
+    )
+    cells = values.map(lambda value: "" if pd.isna(value) else f"{value:.{_DECIMALS}f}")
+    cells = cells.where(known.ne(True), cells + _IN_DOMAIN)
+    of_metric = against[against["metric"] == metric].set_index("system").reindex(list(systems))
+    if len(stated := of_metric[(of_metric["datasets"] > 1) & of_metric["mean"].notna()]):
+        over = f"{stated['datasets'].iloc[0]} {'zero-shot ' if stated['over'].iloc[0] == ZERO_SHOT else ''}datasets"
+        cells.loc[f"mean of {over}"] = ["" if pd.isna(mean) else f"{mean:.{_DECIMALS}f}" for mean in of_metric["mean"]]
+        if baseline := next((name for name in stated["baseline"] if isinstance(name, str) and name), ""):
+            changes = ["" if pd.isna(change) else f"{change:+.1%}" for change in of_metric["change"]]
+            cells.loc[f"change against {baseline}"] = changes
+    cells.index.name, cells.columns.name = metric, None
+    places = places.where(places <= 2, 0).fillna(0).astype("int64").reindex(cells.index, fill_value=0)
+    return Printed(cells, places)

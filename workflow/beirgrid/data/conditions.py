@@ -1,0 +1,66 @@
+"""The conditions under which results were computed, from their records: settings, versions, precision, device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core import provenance
+from ..core.errors import DataError
+
+# Facts of a record that are conditions; the others are outcomes.
+_FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
+# Settings that say where a file is. What it holds is compared by its hash.
+_PLACES = ("path",)
+
+# Step and condition, and the values that the condition had in this step: shards and parts of a system may differ.
+Conditions = dict[tuple[str, str], frozenset[str]]
+
+
+def read(records: Iterable[Path]) -> Conditions:
+    """Return the conditions that the records of one cell tell; a record that cannot be read is a condition, too."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for path in records:
+        try:
+            record = provenance.read_record(path)
+        except DataError:
+            state = "cannot be read" if path.is_file() else "missing"
+            found.setdefault(("record", f"{path.parent.name}/{path.name}"), set()).add(state)
+            continue
+        step = _step(path, record["stage"])
+        for name, value in _conditions(record):
+            found.setdefault((step, name), set()).add(value)
+    return {key: frozenset(values) for key, values in found.items()}
+
+
+def _step(path: Path, stage: str) -> str:
+    """Return the name of a step; fetch leaves several kinds of records."""
+    return f"{stage} {path.stem}" if stage == "fetch" else stage
+
+
+def _conditions(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "stage version", str(record.get("stage_version", ""))
+    yield from _flat("settings", record["settings"])
+    yield from _flat("", record.get("packages", {}))
+    yield from _flat("", {name: record["facts"][name] for name in _FACTS if name in record["facts"]})
+    yield "CPU cores", str(record.get("cpus", ""))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the values under a key, those of nested mappings with their keys joined by dots."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key not in _PLACES:
+                yield from _flat(f"{name}.{key}" if name else str(key), inner)
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def differences(first: Conditions, second: Conditions) -> Iterator[tuple[str, str, str, str]]:
+    """Yield step, condition and its values on both sides, where these differ; a side may have none."""
+    for step, name in sorted({*first, *second}):
+        one, other = (", ".join(sorted(side.get((step, name), ()))) for side in (first, second))
+        if one != other:
+            yield step, name, one, other

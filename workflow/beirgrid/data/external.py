@@ -1,0 +1,79 @@
+"""Runs that other software made, checked against the collection and brought into the form of the grid's own runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..core.errors import DataError, quoted
+from . import collection, runs
+
+
+class External(NamedTuple):
+    """A run, with counts for its record and what a reader of the log should know."""
+
+    run: runs.Run
+    facts: dict[str, Any]
+    warnings: list[str]
+
+
+def read(
+    path: Path, queries: Mapping[str, str], excluded: Mapping[str, set[str]], corpus: Path, depth: int
+) -> External:
+    """Read a run, and treat it as the searches of the workflow treat theirs.
+
+    Queries without qrels are left out. Documents that are not ranked for a query are dropped before the cut. A query
+    of which the run has no documents keeps none: it counts 0 in each mean.
+
+    Args:
+        path: TREC run, plain or gzipped.
+        queries: query id to text, of the queries that have qrels.
+        excluded: query id to the documents that are not ranked for the query.
+        corpus: corpus.parquet.
+        depth: documents per query to keep.
+
+    Raises:
+        DataError: a line cannot be read, a document is not in the corpus, or no query has qrels.
+    """
+    found = runs.read(path)
+    known = [query for query in queries if query in found]
+    if not known:
+        examples = ", ".join(quoted(query) for query in list(found)[:3]) or "nothing"
+        raise DataError(
+            f"{path} has none of the {len(queries):,} queries of the dataset that have qrels "
+            f"({quoted(next(iter(queries)))}, say). It has {examples}. Is it the run of another dataset?"
+        )
+    _check_documents(path, found, corpus)
+    kept = {
+        query: runs.canonical(query, *found[query], depth, excluded.get(query, ())) if query in found else runs.EMPTY
+        for query in queries
+    }
+    facts = {
+        "queries": len(queries),
+        "queries_without_documents": sum(not ranking.ids for ranking in kept.values()),
+        "queries_without_qrels": len(found) - len(known),
+        "excluded_documents": sum(len(excluded.get(query, set()).intersection(found[query].ids)) for query in known),
+    }
+    return External(kept, facts, _warnings(facts))
+
+
+def _check_documents(path: Path, found: runs.Run, corpus: Path) -> None:
+    """Raise DataError, naming the line, if the run ranks a document that the corpus lacks."""
+    ranked = {document for ranking in found.values() for document in ranking.ids}
+    if unknown := ranked - collection.known_ids(corpus, ranked):
+        line = next(line for line in runs.lines(path) if line.document in unknown)
+        raise DataError(
+            f"{path}:{line.number}: the corpus has no document {quoted(line.document)}. It lacks {len(unknown):,} of "
+            f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
+        )
+
+
+def _warnings(facts: Mapping[str, int]) -> list[str]:
+    warnings = []
+    if facts["queries_without_qrels"]:
+        warnings.append(f"{facts['queries_without_qrels']:,} queries of the run have no qrels; they are left out")
+    if facts["queries_without_documents"]:
+        count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
+        warnings.append(f"the run has no documents for {count} queries that have qrels; they count 0")
+    return warnings

@@ -1,0 +1,131 @@
+"""Results on disk: the cells of a results folder, or of one of its grids, and the files behind each of them.
+
+A results folder may have any name and any place, and another version of beirgrid may have written it: a reader of these
+files asks for no more keys than it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core import files, paths, provenance
+from ..core.errors import DataError
+
+# The summary of a grid, in its folder under the results.
+SUMMARY = Path(paths.GRID_SUMMARY).name
+_GRIDS = paths.GRID_SUMMARY.format(grid="*").removeprefix("results/")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The files of one system on one dataset.
+
+    Attributes:
+        system: the system.
+        dataset: the dataset.
+        scores: means of the metrics, the record of the evaluation.
+        per_query: values per query.
+        run: the ranked documents.
+        records: records of the steps before the evaluation. Without a grid's summary these are only those of corpus,
+            dataset and run.
+        language: language of the corpus, an ISO 639-1 code; empty without a grid's summary.
+    """
+
+    system: str
+    dataset: str
+    scores: Path
+    per_query: Path
+    run: Path
+    records: tuple[Path, ...]
+    language: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder, or one of its grids.
+
+    Attributes:
+        folder: the results folder.
+        summary: the grid's summary file, if one grid was asked for.
+        cells: the cells by system and dataset: those of the grid, finished or not, or all that have scores.
+    """
+
+    folder: Path
+    summary: Path | None
+    cells: dict[tuple[str, str], Result]
+
+
+def find(place: str | Path, grid: str = "") -> Results:
+    """Find the results at a place.
+
+    Args:
+        place: the folder in which grids ran, its results folder, the folder of one grid (``results/grids/{name}``), or
+            that grid's ``grid.json``.
+        grid: name of the grid to find in the folder; empty for all that the folder has.
+
+    Raises:
+        DataError: there are no results, or the summary of a grid is missing or damaged.
+    """
+    place = Path(place)
+    if grid:
+        place = _grid(place, grid)
+    summary = place if place.name == SUMMARY else place / SUMMARY
+    if summary.is_file():
+        folder = summary.parent.parent.parent
+        return Results(folder, summary, {(cell.system, cell.dataset): cell for cell in _cells(summary, folder)})
+    folder = place / "results" if (place / "results/metrics").is_dir() else place
+    if not (folder / "metrics").is_dir():
+        raise DataError(f"{place} has no results: there is no {place / 'results' / 'metrics'} and no {summary}")
+    named = [cell for other in sorted(folder.glob(_GRIDS)) for cell in _cells(other, folder)]
+    known = {(cell.system, cell.dataset): cell for cell in named}
+    keys = [(path.parent.name, path.name.removesuffix(".json")) for path in sorted(folder.glob("metrics/*/*.json"))]
+    if not keys:
+        raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
+    return Results(folder, None, {key: known.get(key) or _result(folder, *key) for key in keys})
+
+
+def _grid(place: Path, name: str) -> Path:
+    """Return the summary of a grid."""
+    summaries = [*place.glob(f"results/{_GRIDS}"), *place.glob(_GRIDS)]
+    found = {path.parent.name: path for path in sorted(summaries)}
+    if name not in found:
+        raise DataError(f"{place} has no grid {name!r} (it has {', '.join(found) or 'none'})")
+    return found[name]
+
+
+def _cells(summary: Path, folder: Path) -> Iterator[Result]:
+    """Yield the cells of a summary."""
+    with files.reading(summary):
+        content = files.read_json(summary)
+        for cell in content.get("cells", ()):
+            language = content.get("datasets", {}).get(cell["dataset"], {}).get("language", "en")
+            yield _result(folder, cell["system"], cell["dataset"], cell.get("records", ()), language)
+
+
+def _result(
+    folder: Path, system: str, dataset: str, records: Sequence[str] | None = None, language: str = ""
+) -> Result:
+    """Return the files of a cell; records are named as in the working directory of their grid."""
+
+    def place(pattern: str, **names: str) -> Path:
+        return folder / Path(pattern.format(**names)).relative_to("results")
+
+    cell = {"system": system, "dataset": dataset}
+    if records is None:
+        found = [place(paths.DATASET_RECORD, **cell), place(paths.RUN_RECORD, **cell)]
+        if corpus := _corpus(found[0]):
+            found.insert(0, place(paths.CORPUS_RECORD, corpus=corpus))
+    else:
+        found = [folder / Path(record).relative_to("results") for record in records]
+    scores, per_query, run = (place(pattern, **cell) for pattern in (paths.METRICS, paths.PER_QUERY, paths.RUN))
+    return Result(system, dataset, scores, per_query, run, tuple(found), language)
+
+
+def _corpus(record: Path) -> str:
+    """Return the corpus that a dataset's record names, or an empty string where it cannot be read."""
+    try:
+        return str(provenance.read_record(record)["settings"].get("corpus", ""))
+    except DataError:
+        return ""

@@ -1,0 +1,270 @@
+"""The decoder's side of generation: rows of word pieces that are sampled at once from a sequence-to-sequence model.
+
+A row is one query of one document. Rows of a document share its encoder states, and the keys and values that
+cross-attention makes of them. This module imports torch and transformers: import it where a model is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import torch
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from ..core.errors import DataError
+from .vocabulary import Head, Likeliest, take_head
+
+NAME = "rows_of_documents"
+# Steps for which the cache has room when it is allocated, and that are added when it is full.
+STEPS = 16
+# Steps between two looks at which rows have ended (each makes the processor wait for the GPU), and the share of rows
+# that must have ended for the others to be copied together.
+LOOK, ENDED = 4, 0.125
+
+
+class Places(NamedTuple):
+    """Where rows stand in a grid of documents x copies: ``cells`` int64 [rows], ascending."""
+
+    cells: torch.Tensor
+    copies: int
+
+
+class Drawn(NamedTuple):
+    """What was sampled.
+
+    Attributes:
+        pieces: int64 [rows, steps], padded where a row has ended.
+        finite: bool [rows], whether all logits that were drawn from are finite.
+        certain: bool [rows], whether all of them are the best ones (``vocabulary.Likeliest``).
+    """
+
+    pieces: torch.Tensor
+    finite: torch.Tensor
+    certain: torch.Tensor
+
+
+def share_documents(model: Any) -> bool:
+    """Let rows of a document attend to one copy of it; return whether the model's architecture lets us choose that.
+
+    Another architecture (LongT5, LED, …) gets a copy of a document's states for each row.
+    """
+    if model.config._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
+        return False
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
+    return True
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    places: Places | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend as PyTorch's kernel does; rows of a document are the queries of one product with its keys.
+
+    Args:
+        query: [rows, heads, 1, width]; anything that the kernel takes if there are as many keys as queries
+        key, value: [documents, heads, tokens, width]
+        attention_mask: bool [documents, 1, 1, tokens]
+        places: where the rows stand.
+    """
+    kernel: Callable[..., tuple[torch.Tensor, None]] = sdpa_attention_forward
+    rows, heads, _, width = query.shape
+    documents = key.shape[0]
+    if places is None or rows == documents:
+        return kernel(module, query, key, value, attention_mask, **options)
+    spread = query[:, :, 0]
+    if ragged := rows != documents * places.copies:
+        spread = query.new_zeros(documents * places.copies, heads, width).index_copy_(0, places.cells, spread)
+    spread = spread.reshape(documents, places.copies, heads, width).transpose(1, 2)
+    result = kernel(module, spread, key, value, attention_mask, **options)[0].flatten(0, 1)
+    return (result[places.cells] if ragged else result).unsqueeze(1), None
+
+
+class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """Keys and values of the word pieces that rows have so far, in tensors with room for more steps."""
+
+    is_sliding = False
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+        self.length = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Allocate room for the first steps."""
+        self.keys, self.values = self._room(key_states), self._room(value_states)
+        self.is_initialized = True
+
+    @staticmethod
+    def _room(states: torch.Tensor) -> torch.Tensor:
+        return states.new_zeros(*states.shape[:2], STEPS, states.shape[3])
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take in the keys and values of one step, [rows, heads, 1, width]; return those of all steps so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        elif self.length == self.keys.shape[2]:
+            self.keys = torch.cat([self.keys, self._room(self.keys)], dim=2)
+            self.values = torch.cat([self.values, self._room(self.values)], dim=2)
+        self.keys[:, :, self.length] = key_states[:, :, 0]
+        self.values[:, :, self.length] = value_states[:, :, 0]
+        self.length += 1
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def get_seq_length(self) -> int:
+        """Return the steps so far."""
+        return self.length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the steps that a mask covers, and where it begins."""
+        return self.length + query_length, 0
+
+    def get_max_length(self) -> int:
+        """Return -1: there is no limit."""
+        return -1
+
+
+class _Rows:
+    """What the decoder needs of the rows that go on."""
+
+    def __init__(self, states: torch.Tensor, mask: torch.Tensor, copies: int, start: int, shared: bool) -> None:
+        """Take encoder states [documents, tokens, width] and their mask, int64 [documents, tokens]."""
+        count = len(states) * copies
+        self.rows = torch.arange(count, device=states.device)  # as the caller numbers them
+        self.copies = copies if shared else 1
+        self.states = states if shared else states.repeat_interleave(copies, dim=0)
+        self.mask = mask[:, None, None, :].bool() if shared else mask.repeat_interleave(copies, dim=0)
+        self.places = self.rows
+        self.last = torch.full((count, 1), start, device=states.device)
+        self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=Preallocated), DynamicCache())
+
+    def advance(self, model: Any) -> torch.Tensor:
+        """Read each row's last word piece; return what the model's head gives, float32 [rows, width]."""
+        places = {"places": Places(self.places, self.copies)} if self.copies > 1 else {}
+        returned: torch.Tensor = model(
+            encoder_outputs=(self.states,),
+            attention_mask=self.mask,
+            decoder_input_ids=self.last,
+            past_key_values=self.cache,
+            use_cache=True,
+            **places,
+        ).logits
+        return returned[:, -1].float()
+
+    def keep(self, kept: torch.Tensor) -> None:
+        """Drop all rows but those at ``kept``, int64, and the documents that have none left."""
+        documents, of_document, counts = torch.unique_consecutive(
+            self.places[kept] // self.copies, return_inverse=True, return_counts=True
+        )
+        rank = torch.arange(len(kept), device=kept.device) - (counts.cumsum(0) - counts)[of_document]
+        self.copies = int(counts.max())
+        self.places = of_document * self.copies + rank
+        self.rows, self.last = self.rows[kept], self.last[kept]
+        self.states, self.mask = self.states[documents], self.mask[documents]
+        self.cache.self_attention_cache.reorder_cache(cast(torch.LongTensor, kept))
+        self.cache.cross_attention_cache.reorder_cache(cast(torch.LongTensor, documents))
+
+
+class Sampler:
+    """Samples word pieces from a sequence-to-sequence model. What the model says about generation (beams, penalties)
+    has no influence, but for the word pieces that begin, end and pad a text.
+    """
+
+    def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool) -> None:
+        """Take a model of transformers, and keep its head.
+
+        Args:
+            model: the model; what it returns as logits is not to be used by others afterwards.
+            top_k: word pieces that may be drawn at a step, the likeliest ones.
+            top_p: probability that those of them reach that may be drawn.
+            shortlist: whether bfloat16 may choose them first (``vocabulary.ShortlistHead``).
+
+        Raises:
+            DataError: the model does not say which word pieces begin and end a text.
+        """
+        self.model, self.top_k, self.top_p = model, top_k, top_p
+        own = model.generation_config
+        self.start = own.bos_token_id if own.decoder_start_token_id is None else own.decoder_start_token_id
+        self.ends = own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id]
+        if self.start is None or None in self.ends:
+            raise DataError("the checkpoint does not say which word pieces begin and end what its decoder writes")
+        self.padding = self.ends[0] if own.pad_token_id is None else own.pad_token_id
+        self.shared = share_documents(model)
+        self.heads = take_head(model, shortlist)
+
+    def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return what the encoder makes of tokenised documents: [documents, tokens, width]."""
+        states: torch.Tensor = self.model.get_encoder()(**inputs).last_hidden_state
+        return states
+
+    def sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor) -> Drawn:
+        """Sample rows of word pieces for some documents, the rows of each document one after the other.
+
+        Args:
+            states: what ``encode`` returned.
+            mask: int64 [documents, tokens], 0 where a token is padding.
+            numbers: float32 [rows, steps] in [0, 1): what each row draws with.
+        """
+        drawn = self._sample(states, mask, numbers, self.heads[0])
+        if len(self.heads) > 1 and not bool(drawn.certain.all()):
+            # The bound is too wide for the shortlists of this model: do without them from now on.
+            del self.heads[0]
+            return self._sample(states, mask, numbers, self.heads[0])
+        return drawn
+
+    def _sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor, head: Head) -> Drawn:
+        count, steps = numbers.shape
+        pieces = torch.full((count, steps), self.padding, device=states.device)
+        finite, certain, ended = torch.tensor([[True], [True], [False]], device=states.device).repeat(1, count)
+        ends = torch.tensor(self.ends, device=states.device)
+        on = _Rows(states, mask, count // len(states), self.start, self.shared)
+        for step in range(steps):
+            best = head.likeliest(on.advance(self.model), self.top_k)
+            drawn = draw(best, numbers[on.rows, step], self.top_p).where(~ended, self.padding)
+            pieces[on.rows, step] = drawn
+            finite[on.rows] &= best.logits.isfinite().all(dim=-1) | ended
+            certain[on.rows] &= best.certain | ended
+            on.last = drawn[:, None]
+            ended = ended | torch.isin(drawn, ends)
+            if step % LOOK == LOOK - 1 and (gone := int(ended.sum())) >= ENDED * len(ended):
+                if gone == len(ended):
+                    break
+                kept = (~ended).nonzero()[:, 0]
+                on.keep(kept)
+                ended = ended[kept]
+        return Drawn(pieces, finite, certain)
+
+
+def draw(best: Likeliest, numbers: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Draw a word piece per row, as transformers samples: from the nucleus of the likeliest ones.
+
+    transformers takes its random numbers for a whole batch, so that a row would depend on what else is in it.
+
+    Args:
+        best: the pieces that may be drawn (top_k).
+        numbers: float32 [rows] in [0, 1). Pieces are laid side by side, the likeliest first, each as wide as it is
+            likely; a number is a place among them.
+        top_p: probability that the nucleus reaches.
+
+    Returns:
+        int64 [rows].
+    """
+    chances = best.logits.softmax(dim=-1)
+    reached = chances.cumsum(dim=-1)
+    # The nucleus: pieces before which less than top_p is reached. The number is scaled to its mass.
+    mass = (chances * (reached - chances < top_p)).sum(dim=-1, keepdim=True)
+    place = (reached <= numbers[:, None] * mass).sum(dim=-1, keepdim=True)
+    return best.pieces.gather(-1, place.clamp(max=best.pieces.shape[-1] - 1))[:, 0]

@@ -1,0 +1,288 @@
+"""No padding: the sequences of a batch one after another, each attending to itself alone.
+
+``Packing`` stands around the forward pass of a transformers model. It takes padded inputs, lets the model compute
+on their tokens alone, as one sequence with the positions of each text, and gives padded outputs. What lies above the
+transformer (poolings, heads) sees no difference.
+
+On a GPU, attention is PyTorch's own kernel for sequences of different lengths. Elsewhere, texts of one length are
+multiplied together: sorted batches have few different lengths, and attention needs no mask.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "packed"
+# How far a packed model may be from the padded one, relative to the largest number.
+TOLERANCE = 1e-4
+
+
+class Layout(NamedTuple):
+    """Where the tokens of a packed batch lie.
+
+    Attributes:
+        lengths: tokens of each text.
+        starts: int32 [texts + 1], the sums of the lengths.
+        places: int64 [tokens], where each token stands in the padded batch, row after row.
+        positions: int64 [tokens], the number of each token within its text, from 0.
+    """
+
+    lengths: list[int]
+    starts: torch.Tensor
+    places: torch.Tensor
+    positions: torch.Tensor
+
+    @classmethod
+    def of(cls, attention_mask: torch.Tensor, device: Any) -> Layout:
+        """Return the layout of a padded batch on a device; computed where the mask is, so that no GPU is awaited."""
+        import torch
+
+        mask = attention_mask.bool()
+        lengths = mask.sum(1)
+        tensors = (
+            torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+            mask.flatten().nonzero().flatten(),
+            mask.cumsum(1)[mask] - 1,
+        )
+        return cls(lengths.tolist(), *(tensor.to(device, non_blocking=True) for tensor in tensors))
+
+
+class _Thread(threading.local):
+    """What a thread computes: each one has a batch of its own."""
+
+    planned: Layout | None = None  # the layout of the batch that is computed next
+    layout: Layout | None = None  # that of the packed batch that is computed now
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def planned(attention_mask: torch.Tensor | None, device: Any) -> Iterator[None]:
+    """Plan the layout of the batch that this thread computes within the context, from its mask on the host."""
+    _thread.planned = None if attention_mask is None else Layout.of(attention_mask, device)
+    try:
+        yield
+    finally:
+        _thread.planned = None
+
+
+class Packing:
+    """Around a transformer's forward pass: computes without padding where the model can.
+
+    Attributes:
+        used: whether the model computes without padding.
+        active: whether the next batches do; a query's expansion has tokens that no other token attends to.
+    """
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+        self.used = self.active = False
+        if not _may_pack(transformer):
+            return
+        _register()
+        self.offset = _first_position(transformer)
+        self.plain, self.implementation = transformer.forward, transformer.config._attn_implementation
+        transformer.forward = self._forward
+        transformer.set_attn_implementation(NAME)
+        self.used = self.active = True
+        if not self._equals_plain():
+            self.used = self.active = False
+            transformer.forward = self.plain
+            transformer.set_attn_implementation(self.implementation)
+
+    def _equals_plain(self) -> bool:
+        """Whether three short texts give the same numbers packed and padded: relative position biases do not."""
+        import torch
+
+        device = next(self.transformer.parameters()).device
+        lengths = torch.tensor([9, 5, 5], device=device)
+        mask = (torch.arange(9, device=device) < lengths[:, None]).long()
+        low = self.transformer.config.vocab_size // 2
+        ids = (low + torch.arange(27, device=device).reshape(3, 9)) % self.transformer.config.vocab_size
+        with torch.inference_mode():
+            packed = self._forward(input_ids=ids, attention_mask=mask)[0]
+            plain = self.plain(input_ids=ids, attention_mask=mask)[0]
+        apart = ((packed - plain) * mask[:, :, None]).abs().max()
+        return bool(apart <= TOLERANCE * plain.abs().max())
+
+    def _forward(
+        self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, **inputs: Any
+    ) -> Any:
+        """Compute as the model does: [texts, longest] to [texts, longest, hidden], zero where padding is."""
+        given = input_ids is not None and attention_mask is not None and attention_mask.ndim == 2
+        if not (self.active and given and position_ids is None):
+            return self.plain(
+                input_ids=input_ids, attention_mask=attention_mask, **_present(position_ids=position_ids), **inputs
+            )
+        layout = _thread.planned or Layout.of(attention_mask, input_ids.device)
+        inputs = {name: value for name, value in inputs.items() if name != "token_type_ids"} | {
+            name: value.flatten()[layout.places][None]
+            for name, value in _present(input_ids=input_ids, token_type_ids=inputs.get("token_type_ids")).items()
+        }
+        _thread.layout = layout
+        try:
+            output = self.plain(position_ids=layout.positions[None] + self.offset, **inputs)
+        finally:
+            _thread.layout = None
+        tokens = output.last_hidden_state[0]
+        hidden = tokens.new_zeros(attention_mask.numel(), tokens.shape[1]).index_copy_(0, layout.places, tokens)
+        output.last_hidden_state = hidden.view(*attention_mask.shape, -1)
+        if getattr(self.transformer, "pooler", None) is not None:  # it reads the first token of each text
+            output.pooler_output = self.transformer.pooler(output.last_hidden_state)
+        return output
+
+
+def _present(**inputs: Any) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if value is not None}
+
+
+def _may_pack(transformer: Any) -> bool:
+    """Whether a model takes positions and lets us choose its attention, and would attend by PyTorch's kernel.
+
+    A model that attends otherwise needs what that kernel does not compute (Gemma 2 caps its logits).
+    """
+    return (
+        getattr(transformer, "_supports_attention_backend", False)
+        and transformer.config._attn_implementation == "sdpa"
+        and not transformer.config.is_encoder_decoder
+        and "position_ids" in inspect.signature(transformer.forward).parameters
+    )
+
+
+def _first_position(transformer: Any) -> int:
+    """Return the number of a text's first position: RoBERTa and its kin count from behind the padding token's."""
+    import torch
+
+    for module in transformer.modules():
+        table = getattr(module, "position_embeddings", None)
+        if isinstance(getattr(module, "padding_idx", None), int) and isinstance(table, torch.nn.Embedding):
+            return int(module.padding_idx) + 1
+    return 0
+
+
+def _register() -> None:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    def mask(*arguments: Any, **options: Any) -> Any:
+        return None if _thread.layout else sdpa_mask(*arguments, **options)
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, mask)
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Return softmax(query · key · scaling) · value, within each text: [1, tokens, heads, width].
+
+    Args:
+        module: the attention layer; ``is_causal`` is its own unless given.
+        query, key, value: [1, heads, tokens, width], those of all texts one after another. Heads of keys may be fewer.
+        attention_mask: that of a padded batch; packed ones have none.
+        scaling: 1 / √width unless given.
+        sliding_window: a token attends to so many tokens before it, itself included, and after it unless causal.
+        is_causal: whether tokens attend to no later ones.
+        options: of transformers, for padded batches.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if (layout := _thread.layout) is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **options
+        )
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    compute = _by_kernel if query.is_cuda and query.element_size() == 2 else _by_length
+    return compute(query, key, value, layout, scaling, sliding_window, causal), None
+
+
+def _by_kernel(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: Layout,
+    scaling: float | None,
+    window: int | None,
+    causal: bool,
+) -> torch.Tensor:
+    """Attend by PyTorch's kernel for packed sequences (FlashAttention)."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    reach = -1 if window is None else window - 1
+    longest = max(layout.lengths)
+    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    found = varlen_attn(
+        query,
+        key,
+        value,
+        layout.starts,
+        layout.starts,
+        longest,
+        longest,
+        scale=scaling,
+        window_size=(reach, 0 if causal else reach),
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    assert isinstance(found, type(query))
+    return found[None]
+
+
+def _by_length(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: Layout,
+    scaling: float | None,
+    window: int | None,
+    causal: bool,
+) -> torch.Tensor:
+    """Attend for all neighbouring texts of one length together."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    found = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
+    start = 0
+    for length, texts in groupby(layout.lengths):
+        stop = start + length * len(list(texts))
+        queries, keys, values = (
+            part[0, :, start:stop].view(part.shape[1], -1, length, part.shape[3]).transpose(0, 1)
+            for part in (query, key, value)
+        )
+        mask = _within(window, length, causal, query.device) if window is not None and window < length else None
+        output = scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=causal and mask is None,
+            scale=scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        found[start:stop] = output.transpose(1, 2).flatten(0, 1)
+        start = stop
+    return found[None]
+
+
+def _within(window: int, length: int, causal: bool, device: Any) -> torch.Tensor:
+    """Return which tokens (columns) each token (rows) attends to in a window: bool [length, length]."""
+    import torch
+
+    places = torch.arange(length, device=device)
+    apart = places[:, None] - places
+    return (apart.abs() < window) & ((apart >= 0) if causal else True)

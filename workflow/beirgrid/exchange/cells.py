@@ -1,0 +1,126 @@
+"""The finished cells of a grid, as exports read them, and the folder that an export writes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from ..core import files, provenance
+from ..core.errors import DataError
+from ..core.version import __version__
+from ..data import results, scores
+from ..data.cells import READING_STAGES
+from ..data.results import Result, Results
+
+Output = Annotated[Path, "folder to write; it must be new or empty"]
+Directory = Annotated[Path, "folder in which the grid ran, or its results folder"]
+GridName = Annotated[str, "name of the grid; all finished cells of the folder unless given"]
+# How every export names the software.
+SOFTWARE = f"beirgrid {__version__}"
+
+
+class Step(NamedTuple):
+    """A step before the evaluation of a cell: where its record stands, and what it holds."""
+
+    path: Path
+    record: dict[str, Any]
+
+    @property
+    def stage(self) -> str:
+        """The stage."""
+        return str(self.record["stage"])
+
+    @property
+    def system(self) -> str:
+        """The system whose run the step made."""
+        return self.path.parent.name
+
+    def option(self, name: str) -> list[str]:
+        """Return the words of an option of the step's command."""
+        words = shlex.split(self.record.get("command", ""))
+        found: list[str] = []
+        for word in words[words.index(name) + 1 :] if name in words else ():
+            if word.startswith("--"):
+                break
+            found.append(word)
+        return found
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A finished cell: one system on one dataset."""
+
+    result: Result
+
+    @cached_property
+    def scores(self) -> scores.Scores:
+        """Means of the metrics."""
+        return scores.read(self.result.scores)
+
+    @cached_property
+    def evaluation(self) -> dict[str, Any]:
+        """The record of the evaluation."""
+        return provenance.read_record(self.result.scores)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The steps before the evaluation, in their order."""
+        return [Step(path, provenance.read_record(path)) for path in self.result.records]
+
+    def steps_of(self, *stages: str) -> list[Step]:
+        """Return the steps of some stages."""
+        return [step for step in self.steps if step.stage in stages]
+
+    @property
+    def dataset_record(self) -> dict[str, Any]:
+        """The record of queries and qrels."""
+        return self.steps_of("fetch_dataset")[0].record
+
+    @property
+    def qrels(self) -> Path:
+        """The qrels, BEIR's layout."""
+        return self.steps_of("fetch_dataset")[0].path.with_name("qrels.tsv")
+
+    @property
+    def precisions(self) -> str:
+        """The precisions in which models read texts; empty where no model did."""
+        reading = self.steps_of(*READING_STAGES)
+        found = {step.record["facts"]["precision"] for step in reading if "precision" in step.record["facts"]}
+        return ", ".join(sorted(found))
+
+
+def finished(directory: Path, grid: str) -> tuple[Results, list[Cell]]:
+    """Return the results and their finished cells, after comparing runs and scores with their records.
+
+    Raises:
+        DataError: there are none, or a file is damaged.
+    """
+    found = results.find(directory, grid)
+    cells = [Cell(result) for result in found.cells.values() if result.scores.is_file()]
+    if not cells:
+        raise DataError(f"{found.summary or found.folder} has no finished cell")
+    if waiting := len(found.cells) - len(cells):
+        print(f"warning: {waiting:,} cells are not finished; they are left out", file=sys.stderr)
+    for cell in cells:
+        provenance.artifact(cell.result.per_query)
+        provenance.artifact(cell.result.run)
+    return found, cells
+
+
+@contextmanager
+def new_folder(output: Path) -> Iterator[Path]:
+    """Yield a folder that gets the name ``output`` once it is whole.
+
+    Raises:
+        DataError: something is there.
+    """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise DataError(f"--output: {output} is not an empty folder; name a new one")
+    with files.atomic(output, directory=True) as temporary:
+        yield temporary

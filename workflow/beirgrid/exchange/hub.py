@@ -1,0 +1,77 @@
+"""Scores as evaluation results of the Hugging Face hub: a YAML file for a model's repository."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+
+from ..core import files
+from ..core.errors import DataError
+from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished, new_folder
+from .mteb import MAIN, main_score, task_of, tasks
+
+_NOTE = f"{MAIN} × 100, computed by {SOFTWARE}, not by mteb"
+
+
+def export_huggingface(
+    *,
+    output: Output,
+    directory: Directory = Path(),
+    grid: GridName = "",
+    hub_datasets: Annotated[tuple[str, ...], "datasets on the hub, DATASET=ORGANISATION/NAME"] = (),
+) -> None:
+    """Write scores as the hub's YAML of evaluation results, a file per system and dataset.
+
+    Args:
+        output: folder to write ``{system}/.eval_results/{dataset}.yaml`` to; new or empty.
+        directory: folder in which the grid ran, or its results folder.
+        grid: name of the grid; all finished cells of the folder unless given.
+        hub_datasets: datasets on the hub that hold the scores' datasets. Those of mteb are known.
+
+    Raises:
+        DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, no dataset is known on the
+            hub, or the output is not empty.
+    """
+    known = {dataset: task.hub for dataset, task in tasks().items()} | dict(map(_named, hub_datasets))
+    _, cells = finished(directory, grid)
+    unknown = sorted({cell.result.dataset for cell in cells} - set(known))
+    if unknown:
+        print(f"warning: left out, as the hub's datasets are not known: {', '.join(unknown)}", file=sys.stderr)
+    exported = [cell for cell in cells if cell.result.dataset in known]
+    if not exported:
+        raise DataError(f"no dataset is known on the hub: name one with --hub-datasets {unknown[0]}=ORGANISATION/NAME")
+    with new_folder(output) as folder:
+        for cell in exported:
+            path = folder / cell.result.system / ".eval_results" / f"{cell.result.dataset}.yaml"
+            text = yaml.safe_dump(eval_results([cell], known), sort_keys=False, allow_unicode=True)
+            with files.atomic(path) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+
+
+def _named(text: str) -> tuple[str, str]:
+    dataset, _, hub = text.partition("=")
+    if not dataset or hub.count("/") != 1:
+        raise DataError(f"--hub-datasets: {text!r} is not of the form DATASET=ORGANISATION/NAME")
+    return dataset, hub
+
+
+def eval_results(cells: Iterable[Cell], hub_datasets: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the evaluation results of cells as the hub's YAML holds them; values are percentages, as mteb's are."""
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    return eval_result_entries_to_yaml(
+        [
+            EvalResultEntry(
+                dataset_id=hub_datasets[cell.result.dataset],
+                task_id=task_of(cell),
+                value=round(100 * main_score(cell), 5),
+                date=cell.evaluation["finished"],
+                notes=", ".join(filter(None, (_NOTE, cell.precisions))),
+            )
+            for cell in cells
+        ]
+    )

@@ -1,0 +1,151 @@
+"""Scores in the form of MTEB's result files, labelled as computed by other software."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..config.metrics import parse_metric
+from ..core import files
+from ..core.errors import DataError
+from ..core.version import __version__
+from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished, new_folder
+
+# mteb's main score of retrieval tasks.
+MAIN = "ndcg@10"
+# mteb's names of our metrics, where they differ.
+_METRICS = {"p": "precision", "success": "hit_rate"}
+_LANGUAGES = dict(
+    pair.split("=")
+    for pair in [
+        "ar=ara-Arab",
+        "bn=ben-Beng",
+        "da=dan-Latn",
+        "de=deu-Latn",
+        "en=eng-Latn",
+        "es=spa-Latn",
+        "fa=fas-Arab",
+        "fi=fin-Latn",
+        "fr=fra-Latn",
+        "hi=hin-Deva",
+        "hu=hun-Latn",
+        "id=ind-Latn",
+        "it=ita-Latn",
+        "ja=jpn-Jpan",
+        "ko=kor-Kore",
+        "nl=nld-Latn",
+        "no=nob-Latn",
+        "pl=pol-Latn",
+        "pt=por-Latn",
+        "ru=rus-Cyrl",
+        "sv=swe-Latn",
+        "sw=swa-Latn",
+        "te=tel-Telu",
+        "th=tha-Thai",
+        "tr=tur-Latn",
+        "uk=ukr-Cyrl",
+        "yo=yor-Latn",
+        "zh=zho-Hans",
+    ]
+)
+_NOT_MTEB = f"computed by {SOFTWARE}, not by mteb"
+# The tasks of mteb 2.26.24, and the hub's datasets that they read, by our names of the datasets.
+_TASKS = Path(__file__).with_name("mteb_tasks.csv")
+
+
+class Task(NamedTuple):
+    """A task of mteb, and the dataset on the hub that it reads."""
+
+    name: str
+    hub: str
+
+
+@cache
+def tasks() -> dict[str, Task]:
+    """Return the tasks of mteb by our names of the datasets."""
+    with _TASKS.open(encoding="utf-8", newline="") as stream:
+        return {row["dataset"]: Task(row["task"], row["hub"]) for row in csv.DictReader(stream)}
+
+
+def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:
+    """Write scores as JSON in the form of MTEB's results, a file per system and dataset.
+
+    Args:
+        output: folder to write ``beirgrid__{system}/{version}/{task}.json`` to; new or empty.
+        directory: folder in which the grid ran, or its results folder.
+        grid: name of the grid; all finished cells of the folder unless given.
+
+    Raises:
+        DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, or the output is not empty.
+    """
+    _, cells = finished(directory, grid)
+    with new_folder(output) as folder:
+        for cell in cells:
+            place = folder / f"beirgrid__{cell.result.system}" / __version__
+            files.write_json(place / f"{task_of(cell)}.json", task_result(cell))
+            files.write_json(place / "model_meta.json", _model(cell))
+
+
+def task_of(cell: Cell) -> str:
+    """Return mteb's name of the task, or the dataset's own name."""
+    task = tasks().get(cell.result.dataset)
+    return task.name if task else cell.result.dataset
+
+
+def _model(cell: Cell) -> dict[str, Any]:
+    return {"name": f"beirgrid/{cell.result.system}", "revision": __version__, "note": _NOT_MTEB}
+
+
+def task_result(cell: Cell) -> dict[str, Any]:
+    """Return the scores of a cell as mteb's TaskResult; ``mteb_version`` is null, and ``note`` says why."""
+    record = cell.dataset_record
+    settings, source = record["settings"], record["settings"].get("source", {})
+    revision = settings.get("revision") or source.get("revision") or f"sha256:{record['facts']['sha256']['qrels.tsv']}"
+    scores = {_metric(metric): value for metric, value in cell.scores.means.items()}
+    about = {"main_score": main_score(cell), "hf_subset": "default", "languages": [_language(cell)]}
+    return {
+        "dataset_revision": revision,
+        "task_name": task_of(cell),
+        "mteb_version": None,
+        "note": _NOT_MTEB,
+        "precision": cell.precisions,
+        "date": cell.evaluation["finished"],
+        "evaluation_time": _seconds([*(step.record for step in cell.steps), cell.evaluation]),
+        "kg_co2_emissions": None,
+        "scores": {_split(settings): [{**scores, **about}]},
+    }
+
+
+def main_score(cell: Cell) -> float:
+    """Return nDCG@10.
+
+    Raises:
+        DataError: it was not computed.
+    """
+    if MAIN not in cell.scores.means:
+        raise DataError(f"{cell.result.scores} has no {MAIN}, the main score of retrieval tasks: add it to metrics")
+    return cell.scores.means[MAIN]
+
+
+def _metric(name: str) -> str:
+    metric = parse_metric(name)
+    return f"{_METRICS.get(metric.name, metric.name)}_at_{metric.k}"
+
+
+def _split(settings: dict[str, Any]) -> str:
+    """Return the split: the entry's, or the last part of an id of ir_datasets that names one."""
+    last = str(settings.get("id", "")).rpartition("/")[2]
+    return str(settings.get("split") or (last if last in ("dev", "test", "train") else "test"))
+
+
+def _language(cell: Cell) -> str:
+    """Return the language as mteb writes it, ISO 639-3 and script; ``und-Zyyy`` stands for an unknown one."""
+    return _LANGUAGES.get(cell.result.language, "und-Zyyy")
+
+
+def _seconds(records: Iterable[dict[str, Any]]) -> float:
+    """Return the seconds of all steps, those that cells share included."""
+    return float(round(sum(record["seconds"] for record in records), 3))

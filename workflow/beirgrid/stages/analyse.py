@@ -1,0 +1,282 @@
+"""Stage analyse: the analyses of the BEIR paper, from the runs of a grid."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import pandas as pd
+
+from ..analysis import contrasts, depth, efficiency, figures, holes, lengths, standings, vocabulary
+from ..config.metrics import LOWER_IS_BETTER, parse_metric
+from ..core import files, paths, provenance
+from ..core.progress import Progress
+from ..data import collection, pairs, runs
+from ..data import qrels as judgements
+from ..data.answers import read_answers
+from ..data.cells import Cells, find, steps_of
+from ..data.summary import Cell, GridSummary
+
+# Ranks whose documents are measured, and the cut-off of holes.
+TOP = 10
+CAPS = contrasts.Caps()
+# The tables that are written, {name}.csv.
+TABLES = (
+    "standings",
+    "against_baseline",
+    "efficiency",
+    "trade_offs",
+    "holes",
+    "depth",
+    "lengths",
+    "length_histogram",
+    "overlap",
+    "vocabulary",
+    "map",
+    "queries",
+)
+CONTRASTS = "contrasts.json"
+# A table that the command ``latency`` writes, if a person runs it.
+LATENCY = "latency.csv"
+
+
+def read_summary(path: str) -> GridSummary:
+    """Read the summary of a grid that a run of the workflow left.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    with files.reading(path):
+        return GridSummary.model_validate_json(Path(path).read_bytes())
+
+
+def analyse(
+    *,
+    grid: Annotated[GridSummary, read_summary, "summary of the grid, grid.json"],
+    output: Annotated[Path, "folder of the grid, which has its tables"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Make the analyses of the BEIR paper from the runs of a grid.
+
+    A cell that is not done is left out, with a warning.
+
+    Args:
+        grid: summary of the grid, which names the files to read.
+        output: folder of the grid. Its tables (scores.csv and so on) are read. More tables are written beside them, and
+            figures to ``figures``.
+        record: record to write.
+
+    Raises:
+        DataError: an input is missing or damaged.
+    """
+    folder = output / "tables"
+    names = [*(f"{name}.csv" for name in TABLES), "standings.md", "standings.tex", CONTRASTS]
+    outputs = [*(folder / name for name in names), output / "figures"]
+    with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
+        answers = read_answers(folder)
+        cells = find(grid)
+        done = dict(_done(grid, cells))
+        found = _of_datasets(grid, done)
+        vocabularies = _vocabularies(grid)
+        overlap = vocabulary.overlaps(vocabularies)
+        latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
+        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells.values()))
+        tables = {
+            **found.tables,
+            "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
+            "against_baseline": against,
+            "efficiency": costs,
+            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency),
+            "overlap": overlap,
+            "vocabulary": vocabulary.described(vocabularies),
+            "map": vocabulary.places(overlap, grid.seed),
+        }
+        for name in TABLES:
+            files.write_text(folder / f"{name}.csv", tables[name].to_csv(index=False, lineterminator="\n"))
+        printed = [
+            standings.printed(tables["standings"], against, metric, grid.rows, grid.systems) for metric in grid.metrics
+        ]
+        files.write_text(folder / "standings.md", "\n".join(table.markdown() for table in printed))
+        files.write_text(folder / "standings.tex", "\n".join(table.latex() for table in printed))
+        files.write_json(folder / CONTRASTS, found.contrasts)
+        drawn = draw(grid, tables)
+        figures.write(drawn, output / "figures")
+        facts.update(cells=len(done), figures=list(drawn))
+
+
+def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
+    """Return the figures of a grid by their names: those for which it has data."""
+    metric = grid.metrics[0]
+    against, holes, measured = tables["against_baseline"], tables["holes"], tables["lengths"]
+    histogram, costs = tables["length_histogram"], tables["trade_offs"]
+    with figures.style():
+        drawn: dict[str, figures.Drawn | None] = {}
+        if against["wins"].notna().any():
+            drawn["wins"] = figures.wins(against, metric)
+        for cost, label in efficiency.COSTS.items():
+            if (costs[cost] > 0).any():
+                drawn[f"mean_against_{cost}"] = figures.trade_off(costs, cost, label, metric)
+        if len(tables["depth"]):
+            drawn["depth"] = figures.depth_curves(tables["depth"])
+        if len(holes):
+            drawn |= {"holes": figures.hole_rates(holes), "ndcg_judged": figures.judged_only(holes)}
+            drawn["lengths_retrieved"] = figures.retrieved_lengths(measured, histogram)
+            drawn["lengths_similarity"] = figures.similarity_lengths(measured, histogram)
+            drawn["lengths_judged"] = figures.judged_lengths(measured, histogram)
+        if len(tables["overlap"]):
+            drawn["overlap"] = figures.overlap_heatmap(tables["overlap"])
+            domains = {name: entry.domain for name, entry in grid.datasets.items()}
+            drawn["overlap_map"] = figures.overlap_map(tables["map"], domains)
+    return {name: found for name, found in drawn.items() if found}
+
+
+class Found(NamedTuple):
+    """What runs and judgements show: tables by name, and the contrasts as JSON."""
+
+    tables: dict[str, pd.DataFrame]
+    contrasts: dict[str, Any]
+
+
+def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
+    """Yield the cells that are done, with their values per query."""
+    for cell in grid.cells:
+        status, detail, _, per_query, _ = found[cell.system, cell.dataset]
+        if per_query is None:
+            why = f"{status} ({detail})" if detail else status
+            print(f"warning: {cell.system} on {cell.dataset} is left out: it is {why}", file=sys.stderr)
+        else:
+            yield cell, per_query
+
+
+def _run(system: str, dataset: str) -> Path:
+    """Return the path of a run after comparing the run with its record."""
+    return provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
+
+
+def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> Found:
+    """Analyse the datasets one after the other."""
+    by_dataset: dict[str, dict[Cell, pd.DataFrame]] = {}
+    for cell, per_query in done.items():
+        by_dataset.setdefault(cell.dataset, {})[cell] = per_query
+    progress = Progress("analyse", len(done), "runs")
+    found = {dataset: _of_dataset(grid, dataset, cells, progress) for dataset, cells in by_dataset.items()}
+    names = ("holes", "depth", "lengths", "length_histogram", "queries")
+    columns = (
+        holes.HOLE_COLUMNS,
+        depth.DEPTH_COLUMNS,
+        [*lengths.LENGTH_COLUMNS, "similarity"],
+        lengths.HISTOGRAM_COLUMNS,
+        contrasts.QUERY_COLUMNS,
+    )
+    tables = {
+        name: pd.concat([pd.DataFrame(columns=header), *(of.tables[name] for of in found.values())], ignore_index=True)
+        for name, header in zip(names, columns, strict=True)
+    }
+    about = {"metric": grid.metrics[0], "caps": CAPS._asdict()}
+    return Found(tables, {**about, "datasets": {dataset: of.contrasts for dataset, of in found.items()}})
+
+
+def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Found:
+    """Read the runs of a dataset, one at a time, and its judgements and documents."""
+    metric = grid.metrics[0]
+    qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
+    texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
+    scores = pd.DataFrame({cell.system: per_query[metric] for cell, per_query in cells.items()})
+    lower = parse_metric(metric).name in LOWER_IS_BETTER
+    chosen = contrasts.choose(scores, _pairs(grid, scores), qrels, CAPS, lower_is_better=lower)
+    top: dict[str, dict[str, list[str]]] = {}
+    rankings: dict[str, dict[str, list[str]]] = {}
+    of_holes, curves, similarities = {}, [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], {}
+    for cell in cells:
+        run = runs.read(_run(cell.system, dataset))
+        top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
+        rankings[cell.system] = {query: run[query].ids for query in chosen.queries() if query in run}
+        of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)
+        settings = _settings(cell)
+        similarities[cell.system] = settings.get("similarity", "")
+        if "first_stage" in settings:
+            curves.append(_depth_curve(cell, settings, qrels, metric))
+        progress.add(1)
+    shown = contrasts.shown_by_contrast(chosen, rankings, qrels, CAPS)
+    words, documents = _read_documents(grid.datasets[dataset].corpus, top, qrels, shown)
+    measured = lengths.of_dataset(dataset, top, qrels, words)
+    tables = {
+        "holes": holes.table(of_holes, {dataset: len(qrels)}, TOP),
+        "depth": pd.concat(curves, ignore_index=True),
+        "lengths": measured.summary.assign(similarity=measured.summary["system"].map(similarities).fillna("")),
+        "length_histogram": measured.histogram,
+        "queries": contrasts.query_rows(dataset, scores, chosen, texts, qrels, CAPS),
+    }
+    return Found(tables, contrasts.as_json(chosen, shown, rankings, texts, qrels, documents, CAPS))
+
+
+def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return each system with the baseline; without a baseline, with the system that has the best mean."""
+    lower = parse_metric(grid.metrics[0]).name in LOWER_IS_BETTER
+    means = scores.mean()
+    best = str(means.idxmin() if lower else means.idxmax())
+    other = grid.baseline if grid.baseline in scores else best
+    return [(str(system), other) for system in scores if system != other]
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    """Return the settings of a run; of one that a reranker reordered, with the first stage and its pair scores too."""
+    record = Path(paths.RUN_RECORD.format(system=cell.system, dataset=cell.dataset))
+    if not record.is_file():  # a run of one's own
+        return {}
+    found = provenance.read_record(record)
+    settings = dict(found["settings"])
+    if found["stage"] == "rerank":
+        # The records of a cell's steps are in their order: the last of pair scores belongs to the system itself.
+        place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))
+        settings |= {"first_stage": place.stem, "scores": place}
+    return settings
+
+
+def _depth_curve(
+    cell: Cell, settings: Mapping[str, Any], qrels: Mapping[str, Mapping[str, int]], metric: str
+) -> pd.DataFrame:
+    """Return the depth curve of a system that reranks."""
+    first = runs.read(_run(settings["first_stage"], cell.dataset))
+    manifest = pairs.read_manifest(settings["scores"])
+    needed = {(query, document) for query, found in first.items() for document in found.ids[: settings["depth"]]}
+    scores = pairs.read_parts(pairs.parts_of(settings["scores"], manifest), needed)
+    values = depth.curve(first, scores, qrels, settings["depth"], metric)
+    return depth.table(cell.system, cell.dataset, settings["first_stage"], metric, len(qrels), values)
+
+
+def _read_documents(
+    corpus: str,
+    top: Mapping[str, Mapping[str, Sequence[str]]],
+    qrels: Mapping[str, Mapping[str, int]],
+    shown: Mapping[contrasts.Contrast, Sequence[str]],
+) -> tuple[dict[str, int], dict[str, collection.Document]]:
+    """Return the words of each document that was retrieved or judged, and the documents that are shown."""
+    asked = {document for of_query in top.values() for ids in of_query.values() for document in ids}
+    asked |= {document for grades in qrels.values() for document in grades}
+    kept = {document for ids in shown.values() for document in ids}
+    words, documents = {}, {}
+    path = provenance.artifact(paths.CORPUS.format(corpus=corpus))
+    for document in collection.pick_documents(path, asked | kept):
+        words[document.id] = len(document.joined.split())
+        if document.id in kept:
+            documents[document.id] = document
+    return words, documents
+
+
+def _vocabularies(grid: GridSummary) -> dict[str, vocabulary.Vocabulary]:
+    """Return the vocabulary of each row of the grid whose corpus is there; a corpus that rows share is counted once."""
+    counted: dict[tuple[str, ...], vocabulary.Vocabulary] = {}
+    found = {}
+    for row in grid.rows:
+        parts = grid.datasets[row].mean_of or (row,)
+        corpora = tuple(paths.CORPUS.format(corpus=grid.datasets[part].corpus) for part in parts)
+        if all(Path(corpus).is_file() for corpus in corpora):
+            if corpora not in counted:
+                counted[corpora] = vocabulary.count_words([provenance.artifact(corpus) for corpus in corpora])
+            found[row] = counted[corpora]
+        else:
+            print(f"warning: the vocabulary of {row} is left out: there is no {corpora[0]}", file=sys.stderr)
+    return found

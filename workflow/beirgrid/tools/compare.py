@@ -1,0 +1,291 @@
+"""Two systems, two grids or two results folders, cell by cell: what differs, how sure that is, and what may be why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core import files, provenance
+from ..core.errors import BeirgridError, DataError
+from ..data import conditions, results, runs
+from ..data.results import Result, Results
+from .text import columned
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAME, DIFFERENT = 0, 1
+_PLACES = """\
+A and B are PLACE, PLACE:SYSTEM or :SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
+grid (results/grids/NAME), or the grid.json of that grid. Without PLACE, it is the working directory. If only A or B
+names a system, the other side has the same system. If neither names one, all systems that both have are compared.
+
+exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B only;
+2 something cannot be compared."""
+# The longest value that is printed of what differs in how cells were computed.
+_LONGEST = 48
+
+
+class NotComparableError(BeirgridError):
+    """A and B cannot be compared."""
+
+    exit_status = 2
+
+
+class Side(NamedTuple):
+    """One of the two that are compared: its results, and a system if one is named."""
+
+    text: str
+    found: Results
+    system: str
+
+    def cells(self, other: Side, datasets: Iterable[str] | None) -> dict[tuple[str, str], Result]:
+        """Return the cells to compare, by the system and dataset that they are compared as."""
+        chosen = {key: cell for key, cell in self.found.cells.items() if not datasets or key[1] in datasets}
+        name = self.system or other.system
+        if not name:
+            return chosen
+        return {("", dataset): cell for (system, dataset), cell in chosen.items() if system == name}
+
+
+class Pair(NamedTuple):
+    """A cell of A and the cell of B that it is compared with."""
+
+    first: Result
+    second: Result
+
+    @property
+    def name(self) -> str:
+        """What messages call the pair."""
+        systems = dict.fromkeys((self.first.system, self.second.system))
+        return f"{' and '.join(systems)} on {self.first.dataset}"
+
+
+class Report(NamedTuple):
+    """What was found: values, cells that only one side has, cells that cannot be compared, other conditions."""
+
+    values: pd.DataFrame
+    only: list[tuple[str, str, str]]
+    refused: list[str]
+    conditions: list[tuple[str, str, str, str, int]]
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of the command."""
+        if self.refused:
+            return NotComparableError.exit_status
+        return DIFFERENT if self.only or not self.values["same"].all() else SAME
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``python -m beirgrid compare``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _PLACES
+    parser.add_argument("a", metavar="A", help="the reference")
+    parser.add_argument("b", metavar="B", help="what is compared with A")
+    parser.add_argument("--metrics", nargs="+", default=[], help="metrics, name@k (default: all that both have)")
+    parser.add_argument("--datasets", nargs="+", default=[], help="datasets (default: all)")
+    parser.add_argument("--baseline", default="", help="system in A and in B for effect ratios")
+    parser.add_argument("--tolerance", type=_tolerance, default=0.0, help="largest difference that counts as the same")
+    parser.add_argument("--seed", type=int, default=0, help="seed of intervals and tests (default: 0)")
+    parser.add_argument("--output", type=Path, help="file to write with every value, .csv or .json")
+    parser.set_defaults(run=run)
+
+
+def _tolerance(text: str) -> float:
+    if not 0 <= (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not 0 or a number above 0")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, print, and return the exit status."""
+    if args.output and args.output.suffix not in (".csv", ".json"):
+        raise NotComparableError(f"--output: {args.output} should end in .csv or .json")
+    try:
+        first, second = _side(args.a, args.baseline), _side(args.b, args.baseline)
+        report = compare(first, second, args)
+    except BeirgridError as error:
+        raise NotComparableError(str(error)) from None
+    if args.output:
+        _write(report, args)
+    print("\n".join(_lines(report, args)))
+    for refused in report.refused:
+        print(f"cannot be compared: {refused}", file=sys.stderr)
+    return report.exit_status
+
+
+def _side(text: str, baseline: str) -> Side:
+    """Return what A or B stands for; it must have the baseline, if one is named."""
+    place, system = text, ""
+    if not Path(text).exists() and ":" in text:
+        place, _, system = text.rpartition(":")
+    found = results.find(place or ".")
+    known = list(dict.fromkeys(name for name, _ in found.cells))
+    for name in filter(None, (system, baseline)):
+        if name not in known:
+            raise NotComparableError(f"{text}: {found.folder} has no system {name!r} (it has {', '.join(known)})")
+    return Side(text, found, system)
+
+
+def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
+    """Compare two sides.
+
+    Raises:
+        NotComparableError: they have no cell in common.
+    """
+    import pandas as pd
+
+    from ..analysis import against
+
+    of_first, of_second = first.cells(second, args.datasets), second.cells(first, args.datasets)
+    pairs = [Pair(cell, of_second[key]) for key, cell in of_first.items() if key in of_second]
+    if not pairs:
+        raise NotComparableError(f"{first.text} and {second.text} have no cell in common: {_have(first, second)}")
+    only = [("A", cell.system, cell.dataset) for key, cell in of_first.items() if key not in of_second]
+    only += [("B", cell.system, cell.dataset) for key, cell in of_second.items() if key not in of_first]
+    tables, refused, found = [], [], Counter[tuple[str, str, str, str]]()
+    for pair in pairs:
+        try:
+            tables.append(_compared(pair, first, second, args))
+        except DataError as error:
+            refused.append(f"{pair.name}: {error}")
+            continue
+        both = [conditions.read([*cell.records, cell.scores]) for cell in pair]
+        found.update(conditions.differences(*both))
+    values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=against.COLUMNS)
+    values["p_holm"] = against.corrected(values["p"], values["metric"])
+    values = values.reindex(columns=against.COLUMNS)
+    return Report(values, only, refused, [(*key, count) for key, count in found.items()])
+
+
+def _have(*sides: Side) -> str:
+    return "; ".join(
+        f"{side.text} has {', '.join(dict.fromkeys(f'{system} on {dataset}' for system, dataset in side.found.cells))}"
+        for side in sides
+    )
+
+
+def _compared(pair: Pair, first: Side, second: Side, args: argparse.Namespace) -> pd.DataFrame:
+    """Return a row per metric of one pair.
+
+    Raises:
+        DataError: a file is missing or damaged, lacks a metric, or has other queries.
+    """
+    from ..analysis import against
+    from ..analysis.reproducibility import compare_rankings
+
+    dataset = pair.first.dataset
+    sides = against.Sides(*(provenance.artifact(cell.per_query) for cell in pair))
+    shared = _metrics(sides.first), _metrics(sides.second)
+    metrics = args.metrics or [metric for metric in shared[0] if metric in shared[1]]
+    if not metrics:
+        raise DataError(f"{sides.first} and {sides.second} have no metric in common")
+    bases = [side.found.cells.get((args.baseline, dataset)) for side in (first, second)]
+    files_of_bases = [provenance.artifact(cell.per_query) for cell in bases if cell]
+    baselines = against.Sides(*files_of_bases) if len(files_of_bases) == 2 else None
+    table = against.compare(
+        dataset, sides, metrics, baselines=baselines, tolerance=args.tolerance, seed=args.seed
+    ).assign(system=pair.first.system, other=pair.second.system, dataset=dataset)
+    if all(cell.run.is_file() for cell in pair):
+        found = compare_rankings(_ranked(pair.first), _ranked(pair.second))
+        table["kendall_tau_union"], table["rank_biased_overlap"] = found.kendall_tau_union, found.rank_biased_overlap
+    return table
+
+
+def _ranked(cell: Result) -> dict[str, list[str]]:
+    """Return the documents of each query, best first."""
+    return {query: ranking.ids for query, ranking in runs.read(provenance.artifact(cell.run)).items()}
+
+
+def _metrics(path: Path) -> list[str]:
+    """Return the metrics of a per-query file."""
+    import pyarrow.parquet as pq
+
+    with files.reading(path):
+        return [name for name in pq.read_schema(path).names if name != "query"]
+
+
+def _write(report: Report, args: argparse.Namespace) -> None:
+    """Write every value, and to JSON all else that was found too."""
+    with files.atomic(args.output) as temporary:
+        if args.output.suffix == ".csv":
+            report.values.to_csv(temporary, index=False)
+            return
+        content = {
+            "a": args.a,
+            "b": args.b,
+            "tolerance": args.tolerance,
+            "values": json.loads(report.values.to_json(orient="records", double_precision=15)),
+            "only": [dict(zip(("side", "system", "dataset"), cell, strict=True)) for cell in report.only],
+            "cannot_be_compared": report.refused,
+            "conditions": [
+                dict(zip(("step", "condition", "a", "b", "cells"), row, strict=True)) for row in report.conditions
+            ],
+            "exit_status": report.exit_status,
+        }
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _lines(report: Report, args: argparse.Namespace) -> Iterator[str]:
+    """Yield what is printed: the values that differ, cells of one side, and what differs in how they were computed."""
+    differing = report.values[~report.values["same"].astype(bool)]
+    yield f"A: {args.a}"
+    yield f"B: {args.b}"
+    if len(differing):
+        yield ""
+        yield from columned(*_table(differing))
+        yield "interval: 95 %, BCa bootstrap over queries. p: paired randomisation test, Holm's correction over the"
+        yield "cells of a metric. tau, RBO: Kendall's tau union and rank-biased overlap of the runs."
+    yield ""
+    same = len(report.values) - len(differing)
+    cells = len(report.values.groupby(["system", "other", "dataset"]))
+    yield f"Cells compared: {cells:,}"
+    yield f"Values that are the same within {args.tolerance:g}: {same:,} of {len(report.values):,}"
+    for side, system, dataset in report.only:
+        yield f"only in {side}: {system} on {dataset}"
+    if report.conditions:
+        yield ""
+        yield "What differs in how these cells were computed:"
+        rows = [[step, name, _short(a), _short(b), str(count)] for step, name, a, b, count in report.conditions]
+        yield from columned(["step", "condition", "A", "B", "cells"], rows)
+
+
+def _table(values: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of the printed table."""
+    ratios = values["effect_ratio"].notna().any()
+    columns = ["dataset", "system", "metric", "A", "B", "B - A", "interval", "p", "RMSE", "tau", "RBO"]
+    columns += ["effect ratio", "delta RI"] if ratios else []
+    rows = []
+    for row in values.to_dict("records"):
+        system = row["system"] if row["system"] == row["other"] else f"{row['system']} / {row['other']}"
+        more = [_number(row["effect_ratio"]), _number(row["relative_improvement_delta"])] if ratios else []
+        rows.append(
+            [
+                *(row["dataset"], system, row["metric"], _number(row["first"]), _number(row["second"])),
+                f"{row['difference']:+.4f}",
+                f"[{row['low']:+.4f}, {row['high']:+.4f}]" if not math.isnan(row["low"]) else "",
+                _probability(row["p_holm"]),
+                *(_number(row[name]) for name in ("rmse", "kendall_tau_union", "rank_biased_overlap")),
+                *more,
+            ]
+        )
+    return columns, rows
+
+
+def _number(value: Any) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.4f}"
+
+
+def _probability(value: float) -> str:
+    return "<0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

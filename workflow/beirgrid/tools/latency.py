@@ -1,0 +1,321 @@
+"""How long a system takes for one query on the hardware at hand (BEIR paper, Table 3): batch 1, warm."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
+from ..config.models import CrossEncoder, Seq2SeqReranker
+from ..core import cli, files, paths, provenance
+from ..core.compute import Compute, Runtime
+from ..core.errors import BeirgridError, DataError
+from ..data import collection, runs
+from ..data.summary import Cell, GridSummary
+from ..encoders import open_encoder, open_scorer
+from ..search import flat, impact, maxsim
+from ..stages import analyse, retrieve, score
+
+# Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
+DEPTHS = (10, 50, 100, 200)
+RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
+_KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
+
+
+class Search(NamedTuple):
+    """A system that is open. ``find`` is what is timed; ``names`` gives the document ids of what it found."""
+
+    find: Callable[[str], Any]
+    names: Callable[[Any], list[str]]
+    hardware: str
+    precision: str = ""
+
+
+def latency(
+    *,
+    grid: Annotated[GridSummary, analyse.read_summary, "summary of the grid, grid.json"],
+    dataset: Annotated[str, "dataset whose queries are searched"],
+    systems: Annotated[tuple[str, ...], "systems to measure; without it, all of the grid"] = (),
+    queries: Annotated[int, "queries to measure"] = 100,
+    warm_up: Annotated[int, "queries to run first, which are not counted"] = 20,
+    device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
+    output: Annotated[Path, "table to write, latency.csv; values of other hardware, datasets and systems stay"],
+) -> None:
+    """Measure how long systems take for one query at a time, on the hardware at hand.
+
+    A system is opened as the record of its run says, so its index must still be there. Reading the document ids of
+    what a search found, and the texts of the documents to rerank, is not counted.
+
+    Args:
+        grid: summary of the grid.
+        dataset: dataset whose queries are searched.
+        systems: systems to measure; all of the grid, if none is named. Fused systems are left out.
+        queries: queries to measure, the first of the dataset.
+        warm_up: queries to run first, which are not counted.
+        device: where models run.
+        output: table to write. It has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top
+            10, 50, 100 and 200. ``documents`` is the mean number of documents that a query found, or had reranked;
+            ``as_run`` marks what the system does as a whole, in the grid.
+
+    Raises:
+        BeirgridError: the grid has no such system or dataset.
+        DataError: a record, an index or a model is missing or damaged.
+    """
+    cells = {cell.system: cell for cell in grid.cells if cell.dataset == dataset}
+    if unknown := [name for name in systems if name not in cells]:
+        raise BeirgridError(f"the grid has no system {unknown[0]!r} on {dataset!r} (it has: {', '.join(cells)})")
+    if not cells:
+        raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(grid.datasets)})")
+    tables = [_measure(cells[name], queries, warm_up, device) for name in systems or cells]
+    if not (measured := [table for table in tables if len(table)]):
+        raise BeirgridError("none of these systems can be measured")
+    write(pd.concat(measured, ignore_index=True), output)
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Write measurements into a table; those of the same system, step and hardware are replaced."""
+    if path.is_file():
+        table = pd.concat([read_latency(path), table])
+    table = table.drop_duplicates(_KEY, keep="last")
+    files.write_text(path, table.to_csv(index=False, lineterminator="\n", columns=LATENCY_COLUMNS))
+
+
+def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
+    """Return the rows of one system."""
+    steps = [_step(path) for path in cell.records]
+    own = steps[-1]
+    texts = list(collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).values())[:queries]
+    about = {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": _cpus()}
+    with ExitStack() as stack:
+        if own.stage == "retrieve":
+            search = _open_search(own, device, stack)
+            seconds, found = _time_searches(search, texts, warm_up)
+            return _rows(about, search, [_Timing(RETRIEVE, own.values["depth"], seconds, found, as_run=True)])
+        first, scoring = _reranked(steps)
+        if own.stage != "rerank" or first is None or scoring is None:
+            print(f"warning: {cell.system} is left out: only retrieval and reranking are measured", file=sys.stderr)
+            return pd.DataFrame(columns=LATENCY_COLUMNS)
+        search = _open_search(first, device, stack)
+        seconds, found = _time_searches(search, texts, warm_up)
+        reranked = _time_reranking(scoring, texts, found, {*DEPTHS, own.depth}, min(warm_up, len(texts)), device, stack)
+        timings = []
+        for depth, of_depth in reranked.seconds.items():
+            timings.append(_Timing(RERANK, depth, of_depth, found))
+            timings.append(_Timing(BOTH, depth, seconds + of_depth, found, as_run=depth == own.depth))
+        return _rows(about, search._replace(hardware=reranked.hardware, precision=reranked.precision), timings)
+
+
+class _Timing(NamedTuple):
+    """A step that was timed: seconds of each query, float64 [queries], and the documents that the query found."""
+
+    step: str
+    depth: int
+    seconds: np.ndarray
+    found: Sequence[Sequence[str]]
+    as_run: bool = False
+
+
+class _Step(NamedTuple):
+    """A step of a system: its stage, and the values of its command's options."""
+
+    stage: str
+    kind: str
+    values: dict[str, Any]
+    depth: int
+
+
+def _step(path: str) -> _Step:
+    """Return a step as its record says that it ran."""
+    record = provenance.read_record(path)
+    stage = str(record["stage"])
+    if stage not in ("retrieve", "score"):
+        return _Step(stage, "", {}, record["settings"].get("depth", 0))
+    words = shlex.split(record["command"])
+    words = words[words.index(stage) + 1 :]
+    kind = words.pop(0) if stage == "retrieve" else ""
+    function = getattr(retrieve, f"retrieve_{kind.replace('-', '_')}") if kind else score.score
+    try:
+        values = _options(function, words)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    return _Step(stage, kind, values, values["depth"])
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser of recorded commands, which a person does not see."""
+
+    def error(self, message: str) -> NoReturn:
+        raise DataError(f"it records a command of another version of beirgrid ({message}). {files.REMEDY}")
+
+
+def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any]:
+    """Return the values that the options of a command give to its function."""
+
+    @functools.wraps(function)
+    def keep(**values: Any) -> dict[str, Any]:
+        return values
+
+    parser = _Parser()
+    cli.add_options(parser, keep)
+    arguments = parser.parse_args(list(words))
+    values: dict[str, Any] = getattr(arguments, cli.CALL)(arguments)
+    return values
+
+
+def _reranked(steps: Sequence[_Step]) -> tuple[_Step | None, _Step | None]:
+    """Return the retrieval and the scoring behind a reranked system; None where another system comes between."""
+    scoring = next((step for step in reversed(steps) if step.stage == "score"), None)
+    run = str(scoring.values["run"]) if scoring else ""
+    first = next((step for step in steps if step.stage == "retrieve" and str(step.values["output"]) == run), None)
+    return first, scoring
+
+
+def _start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
+    """Return the runtime of a command, on another device than the command's own if one is asked for."""
+    compute: Compute = dataclasses.replace(values["compute"], device=device)
+    return stack.enter_context(compute.start())
+
+
+def _open_search(step: _Step, device: str, stack: ExitStack) -> Search:
+    """Open the index, and the model if there is one, that a retrieval used."""
+    values = step.values
+    depth = values["depth"]
+    if step.kind == "lexical":
+        from ..search.lucene_live import LiveLucene
+
+        options = {name: values[name] for name in ("fields", "language", "k1", "b")}
+        lucene = LiveLucene(values["index"], **options, memory_mb=values["memory"])
+        return Search(lambda text: lucene.search(text, depth), lambda found: runs.canonical("", *found).ids, cpu_name())
+    runtime = _start(values, device, stack)
+    encoder = open_encoder(values["checkpoint"], values["model"], runtime)
+    searches: dict[str, Callable[[Any], Any]] = {
+        "dense": lambda vectors: flat.search_shards(values["indexes"], vectors, depth),
+        "sparse": lambda vectors: impact.search_shards(values["indexes"], vectors, depth),
+        "late-interaction": lambda vectors: _search_tokens(values, vectors, depth),
+    }
+
+    def names(found: Any) -> list[str]:
+        scores, rows = (np.asarray(of_queries[0]) for of_queries in found)
+        scores, rows = scores[rows >= 0], rows[rows >= 0]
+        ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
+        return runs.canonical("", ids, scores, depth).ids
+
+    search = searches[step.kind]
+    return Search(lambda text: search(encoder.encode_queries([text])), names, _hardware(runtime), encoder.precision)
+
+
+def _search_tokens(values: Mapping[str, Any], vectors: maxsim.TokenVectors, depth: int) -> Any:
+    if values["candidates"] is None:
+        return maxsim.search_exhaustively(values["tokens"], vectors, depth)
+    return maxsim.search(values["tokens"], values["indexes"], vectors, values["candidates"])
+
+
+def _time_searches(search: Search, texts: Sequence[str], warm_up: int) -> tuple[np.ndarray, list[list[str]]]:
+    """Return the seconds of each query, float64 [queries], and the ids of the documents to rerank."""
+    for text in texts[:warm_up]:
+        search.find(text)
+    timed = [_timed(search.find, text) for text in texts]
+    return np.array([seconds for seconds, _ in timed]), [search.names(found) for _, found in timed]
+
+
+class _Reranking(NamedTuple):
+    """Seconds of each query by depth, float64 [queries], and what they were measured on."""
+
+    seconds: dict[int, np.ndarray]
+    hardware: str
+    precision: str
+
+
+def _time_reranking(
+    step: _Step,
+    texts: Sequence[str],
+    found: Sequence[Sequence[str]],
+    depths: set[int],
+    warm_up: int,
+    device: str,
+    stack: ExitStack,
+) -> _Reranking:
+    """Time the scoring of the top documents of each query. A query that found fewer has those scored that it found."""
+    model: CrossEncoder | Seq2SeqReranker = step.values["model"]
+    runtime = _start(step.values, device, stack)
+    scorer = open_scorer(step.values["checkpoint"], model, runtime)
+    wanted = {document for ids in found for document in ids[: max(depths)]}
+    documents = {d.id: d.joined for d in collection.pick_documents(step.values["corpus"], wanted)}
+
+    def rerank(depth: int, query: int) -> None:
+        top = [documents[document] for document in found[query][:depth]]
+        if top:
+            scorer.score([texts[query]] * len(top), top)
+
+    for query in range(warm_up):
+        rerank(min(DEPTHS), query)
+    seconds = {
+        depth: np.array([_timed(functools.partial(rerank, depth), query)[0] for query in range(len(texts))])
+        for depth in sorted(depths)
+    }
+    return _Reranking(seconds, _hardware(runtime), scorer.precision)
+
+
+def _timed(function: Callable[[Any], Any], argument: Any) -> tuple[float, Any]:
+    started = time.perf_counter()
+    found = function(argument)
+    return time.perf_counter() - started, found
+
+
+def _rows(about: Mapping[str, Any], search: Search, timings: Sequence[_Timing]) -> pd.DataFrame:
+    device = "cpu" if search.hardware == cpu_name() else "cuda"
+    measured = {"device": device, "hardware": search.hardware, "precision": search.precision}
+    rows = [
+        {
+            **about,
+            **measured,
+            "step": step,
+            "depth": depth,
+            "documents": np.mean([min(len(ids), depth) for ids in found]),
+            "as_run": as_run,
+            **_statistics(seconds),
+        }
+        for step, depth, seconds, found, as_run in timings
+    ]
+    return pd.DataFrame(rows, columns=LATENCY_COLUMNS)
+
+
+def _statistics(seconds: np.ndarray) -> dict[str, float]:
+    """Return percentiles and mean in milliseconds."""
+    p50, p95, p99 = np.percentile(seconds * 1000, [50, 95, 99])
+    return {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "mean_ms": float(seconds.mean() * 1000)}
+
+
+def _hardware(runtime: Runtime) -> str:
+    return runtime.hardware if runtime.kind == "cuda" else cpu_name()
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def cpu_name() -> str:
+    """Return the name of the processor, as Linux has it."""
+    return next(_model_names(), platform.processor() or platform.machine())
+
+
+def _model_names() -> Iterator[str]:
+    information = Path("/proc/cpuinfo")
+    for line in information.read_text(encoding="utf-8").splitlines() if information.is_file() else ():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            yield value.strip()

@@ -1,0 +1,14 @@
+"""Tables on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def columned(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
+    """Yield the lines of a table: columns of words flush left, columns with numbers flush right."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    words = [not any(cell.lstrip("+-")[:1].isdigit() for cell in column) for column in zip(*rows, strict=True)]
+    for row in (columns, ["-" * width for width in widths], *rows):
+        cells = zip(row, widths, words, strict=True)
+        yield "  ".join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in cells).rstrip()

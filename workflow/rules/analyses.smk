@@ -1,0 +1,32 @@
+# Not among what a run makes by default: snakemake analyses
+rule analyses:
+    message:
+        "Making the paper's analyses out of the grid's runs"
+    input:
+        scores=metric_files(grid),
+        records=records.everything(),
+        tables=rules.aggregate.output,
+    output:
+        figures=report(
+            directory(grid.own(paths.FIGURES)),
+            patterns=["{figure}.svg"],
+            caption="../report/figure.rst",
+            category="Figures",
+        ),
+        record=grid.own(paths.ANALYSES_RECORD),
+    params:
+        **settings("analyses", "analyse", grid=lambda w: in_file(summary.as_json(cell_settings()))),
+        summary=lambda w, output: in_file(summary.as_json(cell_settings())).removeprefix("@"),
+        folder=lambda w, output: Path(output.record).parent,
+    log:
+        grid.own("logs/analyses/{grid}.log"),
+    benchmark:
+        grid.own("results/benchmarks/analyses/{grid}.tsv")
+    conda:
+        EVALUATE
+    threads: 1
+    resources:
+        **needs("analyses"),
+    shell:
+        "{params.beirgrid} analyse --grid {params.summary:q} --output {params.folder:q}"
+        " --record {output.record:q} > {log:q} 2>&1"
