@@ -22,7 +22,7 @@ from beirgrid.data.answers import Answers, read_answers, typed, write_answers
 from beirgrid.data.scores import Scores, load_scores
 from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages.aggregate import aggregate
-from beirgrid.tools import outline, refresh
+from beirgrid.tools import console, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
@@ -364,3 +364,29 @@ def test_a_run_ends_in_25_lines(systems, datasets, width):
     assert all(len(line) <= 2 * width for line in lines)
     assert sum("system-" in line for line in lines) >= min(systems, 2) - 1
     assert any(line.startswith("Failed: ") for line in lines)
+
+
+def test_snakemakes_lists_are_cut_for_the_screen_alone():
+    whole, printed = [], []
+    logger = logging.Logger("snakemake")
+    logger.addFilter(lambda record: whole.append(list(record.output)) or True)
+    console.shorten(logger)
+    logger.addHandler(handler := logging.Handler())
+    handler.emit = printed.append
+    many = [f"results/{i}" for i in range(300)]
+    reason = f"Missing output files: {', '.join(many)}; Params have changed since last execution"
+    logger.info("job", extra={"event": "job_info", "input": many, "output": many, "reason": reason})
+    assert whole == [many]
+    assert printed[0].output == printed[0].input == ["results/0", "results/1", "results/2", "and 297 more"]
+    cut = (
+        "Missing output files: results/0, results/1, results/2, and 297 more; Params have changed since last execution"
+    )
+    assert printed[0].reason == cut
+    logger.warning(
+        "Warning: the following output files of rule aggregate were not present:\n results/grids/a/b.csv",
+        extra={"output": []},
+    )
+    logger.warning(
+        "Warning: the following output files of rule fuse were not present:\n results/x", extra={"output": []}
+    )
+    assert len(printed) == 2
