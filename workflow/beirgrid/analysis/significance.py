@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.environment import prepare_libraries
+from .permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
-PERMUTATIONS = 100_000
 CONFIDENCE = 0.95
 ALPHA = 0.05
 # Sums of the same values in another order differ by less than this.
@@ -35,8 +35,6 @@ ROUNDING = 1e-12
 BLOCK = 4_000_000
 # Sign patterns at once: their sums stay in the processor's cache.
 AT_ONCE = 512
-# Shuffles of the scores of a query in a Tukey HSD test, each of which takes about 0.1 µs for 17 systems.
-SHUFFLES = 20_000_000
 # Queries up to which the squares of resamples are added up in float64.
 EXACT_SQUARES = 1000
 # Exact tests: differences whose signs are enumerated, and the work of a convolution (queries × points).
@@ -411,11 +409,6 @@ def tukey(
     extreme = [permutations - np.searchsorted(of, wanted) for of, wanted in zip(ranges.T, least.T, strict=True)]
     p: np.ndarray = (np.stack(extreme, axis=1) + 1) / (permutations + 1)
     return p
-
-
-def permutations_of(queries: int) -> int:
-    """Return how many permutations the Tukey HSD test draws: 100,000, and fewer of many queries, but 10,000."""
-    return max(10_000, min(PERMUTATIONS, SHUFFLES // queries))
 
 
 def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False, alpha: float = ALPHA) -> np.ndarray:
