@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..analysis.permutations import permutations_of
 from ..config.entries import (
     Config,
     CrossEncoderTraining,
@@ -205,7 +206,19 @@ class Units:
         return {"queries": self.sizes.queries(dataset), "hits": self._hits(dataset)}
 
     def aggregate(self) -> Amounts:
-        return {}
+        systems, metrics = len(self.config.grid.systems), len(self.config.metrics)
+        rows = [sum(map(self._supplied_queries, self.grid.parts(row))) for row in self.config.grid.datasets]
+        pairs = metrics * systems * (systems - 1) // 2
+        return {
+            "compared_scores": systems * metrics * sum(rows),
+            "compared_pairs": pairs * sum(rows),
+            "shuffled_scores": systems * sum(queries * permutations_of(int(queries)) for queries in rows if queries),
+            "pairs_at_once": pairs,
+            "paired_queries": pairs * max(rows, default=0),
+        }
+
+    def _supplied_queries(self, dataset: str) -> float:
+        return 0 if dataset in self.grid.not_supplied else self.sizes.queries(dataset)
 
     def report(self) -> Amounts:
         return {}

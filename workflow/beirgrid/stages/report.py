@@ -33,5 +33,7 @@ def page(
         DataError: a table is missing or damaged.
     """
     with provenance.record("report", record, {}, [output]) as facts:
-        files.replace_text(output, render(grid, read_answers(tables)))
+        for name in Answers._fields:
+            provenance.artifact(tables / f"{name}.csv")
+        files.write_text(output, render(grid, read_answers(tables)))
         facts["bytes"] = files.size(output)
