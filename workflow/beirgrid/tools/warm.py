@@ -1,6 +1,6 @@
 """Compile what numba compiles once, at set-up, so that no job spends half a minute on it.
 
-ranx's functions and the search of impact postings are compiled on first use and kept beside their files.
+ranx's fusions and the search of impact postings are compiled on first use and kept beside their files.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from ..config.metrics import NAMES, Metric
 from ..data.fusion import fuse
-from ..data.metrics import evaluate
 from ..data.runs import Ranking
 from ..search import impact
 
@@ -21,7 +19,6 @@ from ..search import impact
 def main() -> None:
     """Use every compiled function that the stages use, on a few documents."""
     ranking = Ranking(["a", "b"], np.array([2, 1], np.float32))
-    evaluate([Metric(name, 1) for name in NAMES], [{"a": 1}] * 10, [["a", "b"]] * 10)
     fuse([{"q": ranking}, {"q": ranking}], "rrf", 10)
     for norm in ("min-max", "max", "sum", "zmuv", "rank", "borda"):
         fuse([{"q": ranking}, {"q": ranking}], "wsum", 10, norm=norm, weights=[0.5, 0.5])
