@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..core import files, provenance
-from ..data.answers import read_answers
+from ..data.answers import Answers, read_answers
 from ..data.entries import from_json
 from ..data.summary import GridSummary
 from ..page.render import render
