@@ -29,6 +29,7 @@ from .models import (
 )
 from .systems import (
     Bm25,
+    DenseRetriever,
     Fused,
     LateInteractionRetriever,
     Reranked,
@@ -151,6 +152,7 @@ __all__ = [
     "Dataset",
     "DatasetPrompts",
     "DenseModel",
+    "DenseRetriever",
     "Device",
     "EncodeSettings",
     "Entry",

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from . import entries
 from .entries import Config, Entry
+from .indexes import AnyIndex
 from .places import CHECKOUT, SCHEMA
 
 PAGE = CHECKOUT / "docs" / "configuration.md"
@@ -34,6 +35,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.brackets`": (entries.Brackets,),
     "`models.{name}.size`": (entries.ModelSize,),
     "`systems.{name}`": get_args(entries.System),
+    "`systems.{name}.index`": get_args(get_args(AnyIndex)[0]),
 }
 
 
@@ -71,7 +73,7 @@ def _section(name: str, kinds: tuple[type[Entry], ...]) -> Iterator[str]:
 
 
 def _heading(kind: type[Entry]) -> str:
-    for key in ("source", "family", "recipe", "fusion"):
+    for key in ("source", "family", "recipe", "fusion", "kind"):
         field = kind.model_fields.get(key)
         if field and get_origin(field.annotation) is Literal:
             return f"`{key}: {get_args(field.annotation)[0]}`"
@@ -83,7 +85,8 @@ def _heading(kind: type[Entry]) -> str:
         entries.BatchTokens: "`batch_tokens`",
         entries.DatasetPrompts: "`datasets.{dataset}`",
         entries.Bm25: "`retriever: bm25`",
-        entries.Retriever: "`retriever` of a dense or sparse model",
+        entries.DenseRetriever: "`retriever` of a dense model",
+        entries.Retriever: "`retriever` of a sparse model",
         entries.LateInteractionRetriever: "`retriever` of a late-interaction model",
         entries.Reranked: "`first_stage` and `reranker`",
     }
@@ -109,7 +112,7 @@ def _type(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (Union, UnionType):
-        return " or ".join(_type(argument) for argument in arguments if argument is not NoneType)
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments if argument is not NoneType))
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
     if origin is dict:

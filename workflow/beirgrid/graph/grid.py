@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import is_folder, resolve_path, with_parts
-from ..config.entries import Config, LocalCorpus, ModelEntry, Reranked, Retriever, SystemEntry, Training
+from ..config.entries import Config, DenseRetriever, LocalCorpus, ModelEntry, Reranked, Retriever, SystemEntry, Training
 from ..core import paths
 from ..core.errors import ConfigError
 
@@ -119,6 +119,12 @@ class Grid:
         if not depths:
             raise ConfigError(f"no system of the grid reranks {first!r} with {reranker!r}: add one to grid.systems")
         return max(depths)
+
+    @cached_property
+    def variants(self) -> dict[str, DenseRetriever]:
+        """By the name of an index that is built from the exact one: a registered system that searches such an index."""
+        dense = [entry for entry in self.config.systems.values() if isinstance(entry, DenseRetriever)]
+        return {entry.variant: entry for entry in dense if entry.variant}
 
     # Shards
 
