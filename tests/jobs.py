@@ -15,6 +15,7 @@ CORPUS_JOBS = {
     "encode_late_interaction": {"model": "colbert", "corpus": "scifact", "shard": "0"},
     "expand": {"model": "doct5query", "corpus": "scifact", "shard": "0"},
     "index_dense": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
+    "index_approximate": {"model": "tas-b", "corpus": "scifact", "variant": "int8", "shard": "0"},
     "index_sparse": {"model": "sparta", "corpus": "scifact", "shard": "0"},
     "index_late_interaction": {"model": "colbert", "corpus": "scifact", "shard": "0"},
     "retrieve_lexical": {"system": "bm25", "dataset": "scifact"},

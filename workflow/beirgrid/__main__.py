@@ -34,10 +34,11 @@ _COMMANDS = {
     "expand": ("stages.expand:expand", "expand the documents of one shard of a corpus for BM25"),
     "index lexical": ("stages.index:index_lexical", "index a corpus for BM25"),
     "index dense": ("stages.index:index_dense", "index the vectors of one shard exactly"),
+    "index approximate": ("stages.index:index_approximate", "build a smaller or faster index from an exact one"),
     "index sparse": ("stages.index:index_sparse", "turn the sparse vectors of one shard into postings"),
     "index late-interaction": ("stages.index:index_late_interaction", "index the token vectors of one shard"),
     "retrieve lexical": ("stages.retrieve:retrieve_lexical", "search a corpus with BM25"),
-    "retrieve dense": ("stages.retrieve:retrieve_dense", "search a corpus exactly with a dense model"),
+    "retrieve dense": ("stages.retrieve:retrieve_dense", "search a corpus with a dense model"),
     "retrieve sparse": ("stages.retrieve:retrieve_sparse", "search a corpus exactly with a sparse model"),
     "retrieve late-interaction": (
         "stages.retrieve:retrieve_late_interaction",

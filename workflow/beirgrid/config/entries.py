@@ -31,6 +31,7 @@ from .models import (
 )
 from .systems import (
     Bm25,
+    DenseRetriever,
     External,
     Fused,
     LateInteractionRetriever,
@@ -176,6 +177,7 @@ __all__ = [
     "Dataset",
     "DatasetPrompts",
     "DenseModel",
+    "DenseRetriever",
     "Device",
     "EncodeSettings",
     "Entry",

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from . import entries
 from .entries import Config, Entry
+from .indexes import AnyIndex
 from .places import CHECKOUT, SCHEMA
 
 PAGE = CHECKOUT / "docs" / "configuration.md"
@@ -36,6 +37,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.trained_on`": (entries.TrainedOn,),
     "`systems.{name}`": get_args(entries.System),
     "`systems.{name}.expansion`": (entries.PublishedExpansion, *get_args(get_args(entries.Published)[0])),
+    "`systems.{name}.index`": get_args(get_args(AnyIndex)[0]),
 }
 
 
@@ -73,7 +75,7 @@ def _section(name: str, kinds: tuple[type[Entry], ...]) -> Iterator[str]:
 
 
 def _heading(kind: type[Entry]) -> str:
-    for key in ("source", "family", "recipe", "fusion"):
+    for key in ("source", "family", "recipe", "fusion", "kind"):
         field = kind.model_fields.get(key)
         if field and get_origin(field.annotation) is Literal:
             return f"`{key}: {get_args(field.annotation)[0]}`"
@@ -86,7 +88,8 @@ def _heading(kind: type[Entry]) -> str:
         entries.BatchTokens: "`batch_tokens`",
         entries.DatasetPrompts: "`datasets.{dataset}`",
         entries.Bm25: "`retriever: bm25`",
-        entries.Retriever: "`retriever` of a dense or sparse model",
+        entries.DenseRetriever: "`retriever` of a dense model",
+        entries.Retriever: "`retriever` of a sparse model",
         entries.LateInteractionRetriever: "`retriever` of a late-interaction model",
         entries.External: "`run`",
         entries.Reranked: "`first_stage` and `reranker`",

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import Field
 
 from .expansions import Expansion
+from .indexes import AnyIndex, Flat
 from .values import LIST, Entry, Norm, NotNegative, PathName, Size
 
 
@@ -47,6 +48,23 @@ class Retriever(SystemEntry):
 
     kind: ClassVar[str] = "neural"
     retriever: str = Field(description="Dense, sparse or late-interaction model.")
+
+
+class DenseRetriever(Retriever):
+    """A dense model: searched exactly, or in a smaller or faster index that is built from the exact one."""
+
+    kind: ClassVar[str] = "dense"
+    dimensions: Size | None = Field(
+        None, description="First dimensions of the vectors that are kept (Matryoshka). All unless given."
+    )
+    index: AnyIndex = Field(Flat(), description="Index that is searched.")
+
+    @property
+    def variant(self) -> str:
+        """The name of the index that is built from the exact one, with its parameters; empty for the exact one."""
+        if self.dimensions is None and isinstance(self.index, Flat):
+            return ""
+        return self.index.name + (f"-d{self.dimensions}" if self.dimensions else "")
 
 
 class LateInteractionRetriever(Retriever):
@@ -119,5 +137,5 @@ def retriever_of(family: str) -> type[Retriever]:
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
-System = Bm25 | LateInteractionRetriever | Retriever | External | Reranked | Rrf | WeightedSum
+System = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | External | Reranked | Rrf | WeightedSum
 _SYSTEMS = get_args(System)

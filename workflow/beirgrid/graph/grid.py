@@ -16,6 +16,7 @@ from ..config import absent_folder, layers, with_parts
 from ..config.entries import (
     Bm25,
     Config,
+    DenseRetriever,
     HubExpansion,
     LocalExpansion,
     ModelEntry,
@@ -157,6 +158,12 @@ class Grid:
         if not depths:
             raise ConfigError(f"no system of the grid reranks {first!r} with {reranker!r}: add one to grid.systems")
         return max(depths)
+
+    @cached_property
+    def variants(self) -> dict[str, DenseRetriever]:
+        """By the name of an index that is built from the exact one: a registered system that searches such an index."""
+        dense = [entry for entry in self.config.systems.values() if isinstance(entry, DenseRetriever)]
+        return {entry.variant: entry for entry in dense if entry.variant}
 
     # Shards
 

@@ -13,6 +13,7 @@ from ..config.entries import (
     ADAPTATIONS,
     Bm25,
     CrossEncoderTraining,
+    DenseRetriever,
     External,
     Gpl,
     LateInteractionRetriever,
@@ -94,17 +95,24 @@ class Inputs:
         entry = self.grid.system(system)
         if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
             return []
-        return self.index_shards(self.grid.retriever(system), self.grid.corpus(dataset))
+        model, corpus = self.grid.retriever(system), self.grid.corpus(dataset)
+        if isinstance(entry, DenseRetriever) and entry.variant:
+            return self._shards(paths.VARIANTS.replace("{variant}", entry.variant), "", model, corpus)
+        return self.index_shards(model, corpus)
 
     def index_shards(self, model: str, corpus: str) -> list[str]:
         """Return the shards of the index of a model's vectors."""
         return self._shards(paths.INDEXES, FAMILIES[self.grid.model(model).family].index, model, corpus)
 
     def vectors(self, system: str, dataset: str) -> list[str]:
-        """Return the shards of vectors that a retriever reads beside its index (late interaction)."""
-        model = self.grid.retriever(system)
+        """Return the shards of vectors that a retriever reads beside its index.
+
+        Late interaction scores candidates by them. What another index of dense vectors finds is held against them.
+        """
+        entry, model, corpus = self.grid.system(system), self.grid.retriever(system), self.grid.corpus(dataset)
+        if isinstance(entry, DenseRetriever):
+            return self.index_shards(model, corpus) if entry.variant else []
         family = FAMILIES[self.grid.model(model).family]
-        corpus = self.grid.corpus(dataset)
         return self._shards(paths.EMBEDDINGS, family.embeddings, model, corpus) if family.folder else []
 
     def _shards(self, pattern: str, suffix: str, model: str, corpus: str) -> list[str]:

@@ -15,6 +15,7 @@ from ..config import resolve_path
 from ..config.entries import (
     Bm25,
     CrossEncoderTraining,
+    DenseRetriever,
     Gpl,
     LateInteractionModel,
     LateInteractionRetriever,
@@ -163,10 +164,18 @@ class Params:
     def search(self, system: str, dataset: str) -> list[str]:
         """Return the indexes that a neural retriever searches, and the options that its search has beside them."""
         entry, indexes = self.grid.system(system), self.inputs.indexes(system, dataset)
+        if isinstance(entry, DenseRetriever) and entry.variant:
+            searched = ["--index", _json(entry.index.model_dump(mode="json")), *_dimensions(entry)]
+            return [*indexes, *searched, "--exact", *self.inputs.vectors(system, dataset)]
         if not isinstance(entry, LateInteractionRetriever):
             return indexes
         candidates = [] if entry.exhaustive else ["--candidates", str(entry.candidates)]
         return [*indexes, *candidates, "--tokens", *self.inputs.vectors(system, dataset)]
+
+    def variant(self, model: str, variant: str) -> list[str]:
+        """Return the options that build an index from the exact one of a dense model."""
+        entry, similarity = self.grid.variants[variant], self.grid.model(model).given("similarity")["similarity"]
+        return ["--index", _json(entry.index.built()), *_dimensions(entry), "--similarity", similarity]
 
     def fusion(self, system: str) -> list[str]:
         """Return the options of the fuse command."""
@@ -181,6 +190,10 @@ class Params:
         """Return the function of the wildcards that names the file with one training step's recipe."""
         entry = self.training if stage == "train" else partial(self.recipe, stage=stage)
         return lambda wildcards: in_file(entry(wildcards.model))
+
+
+def _dimensions(entry: DenseRetriever) -> list[str]:
+    return ["--dimensions", str(entry.dimensions)] if entry.dimensions else []
 
 
 def _run(model: ModelEntry) -> dict[str, Any]:

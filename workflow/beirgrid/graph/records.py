@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..config import with_parts
 from ..config.entries import (
     Bm25,
+    DenseRetriever,
     GenQ,
     Gpl,
     LateInteractionRetriever,
@@ -69,6 +70,8 @@ class Records:
     def _retriever(self, name: str, system: Retriever) -> list[str]:
         indexed = not (isinstance(system, LateInteractionRetriever) and system.exhaustive)
         steps = [paths.MODEL_RECORD, paths.EMBEDDINGS_RECORD, *([paths.SHARD_RECORD] if indexed else [])]
+        if isinstance(system, DenseRetriever) and system.variant:
+            steps.append(fill(paths.VARIANT_RECORD, variant=system.variant))
         return [
             *self._training(system.retriever),
             *(fill(step, model=self.grid.artifacts_of(system.retriever)) for step in steps),

@@ -141,6 +141,9 @@ class Units:
     def index_dense(self, model: str, corpus: str, shard: str) -> Amounts:
         return {"vectors_mb": self._vectors_mb(model, corpus, shard)}
 
+    def index_approximate(self, model: str, corpus: str, variant: str, shard: str) -> Amounts:
+        return {"vectors_mb": self._vectors_mb(model, corpus, shard)}
+
     def index_sparse(self, model: str, corpus: str, shard: str) -> Amounts:
         return {"postings_mb": self._postings_mb(model, corpus, shard)}
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from ..config.indexes import AnyIndex, Flat
 from ..config.models import DenseModel, LateInteractionModel, SparseModel
 from ..core import provenance
 from ..core.compute import Compute
@@ -19,7 +20,7 @@ from ..core.provenance import Artifact
 from ..data import collection, runs
 from ..data.entries import from_json
 from ..encoders import Variety, check_finite, open_encoder
-from ..search import flat, impact, lucene, maxsim
+from ..search import approximate, flat, impact, lucene, maxsim
 
 System = Annotated[str, "name of the system, the tag of the run"]
 Checkpoint = Annotated[Artifact, "folder of the model's checkpoint"]
@@ -99,20 +100,27 @@ def retrieve_dense(
     checkpoint: Checkpoint,
     corpus: Corpus,
     indexes: Indexes,
+    index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes if not flat, JSON"] = None,
+    dimensions: Annotated[int | None, "first dimensions that the indexes keep"] = None,
+    exact: Annotated[tuple[Artifact, ...], "exact indexes of the shards, to compare with"] = (),
     queries: Queries,
     depth: Depth = 1000,
     compute: Compute,
     output: Output,
     record: Record,
 ) -> None:
-    """Encode the queries with a dense model and search all shards exactly.
+    """Encode the queries with a dense model and search all shards, exactly unless the indexes are of another kind.
 
     Args:
         system: name of the system, the tag of the run.
         model: registry entry of the model that encodes the queries.
         checkpoint: folder of the model's checkpoint.
         corpus: corpus.parquet, for the document ids.
-        indexes: indexes of the shards, in row order (``index_dense``).
+        indexes: indexes of the shards, in row order (``index_dense`` or ``index_approximate``).
+        index: kind of the indexes and how they are searched; flat unless given.
+        dimensions: first dimensions that the indexes keep; all unless given.
+        exact: exact indexes of the shards. With them, the record has the share of the exact best documents that the
+            search found, by depth.
         queries: queries.parquet.
         depth: documents per query.
         compute: where and how the model runs.
@@ -123,13 +131,24 @@ def retrieve_dense(
         DataError: an input is damaged, or an index has another dimension than the queries' vectors.
     """
     settings = {**model.given(), "depth": depth}
+    if index:
+        settings |= {"index": index.model_dump(mode="json"), "dimensions": dimensions}
+    asked, found = [], []
 
     def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        cut = approximate.truncate(vectors, dimensions, model.similarity)
         with compute.start() as runtime:
-            return flat.search_shards(indexes, vectors, depth, runtime.device)
+            scores, rows = approximate.search_shards(indexes, cut, depth, index or Flat(), runtime.device)
+        asked.append(vectors)
+        found.append(rows)
+        return scores, rows
 
     with provenance.record("retrieve", record, settings, [output]) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
+        if exact:
+            with compute.start() as runtime:
+                _, best = flat.search_shards(exact, asked[0], found[0].shape[1], runtime.device)
+            facts["recall_of_exact"] = approximate.recalls(found[0], best[:, :depth], (10, 100, depth))
 
 
 def retrieve_sparse(
