@@ -38,7 +38,7 @@ rule index_approximate:
         "Building the index {wildcards.variant} of shard {wildcards.shard} of {wildcards.corpus}"
         " as {wildcards.model} encodes it"
     input:
-        exact=paths.INDEXES + ".faiss",
+        exact=f"{paths.INDEXES}.faiss",
     output:
         index=paths.VARIANTS,
         record=paths.VARIANT_RECORD,
