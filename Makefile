@@ -45,7 +45,7 @@ test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each 
 	HYPOTHESIS_PROFILE=all $(RUN) pytest $(WORKERS) -m "not environments" --ignore tests/slurm
 
 test-page: .venv/ready-dev ## open the page of a grid in Chromium, and use it (Debian: apt install chromium; CHROMIUM=...)
-	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs tests/browser
+	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs -m "not slow" tests/browser
 
 test-environments: .venv/ready-dev ## install the pip section of each conda environment afresh, and use it
 	$(RUN) pytest -m environments tests/environments
