@@ -139,6 +139,21 @@ def test_equal_vectors_have_equal_scores_wherever_they_are(compute):
     np.testing.assert_allclose(scores[:, 0], queries.double() @ documents[0].double(), rtol=1e-13)
 
 
+@pytest.mark.parametrize("queries", [1, 2, 11])
+def test_threads_divide_the_queries_and_pytorch_keeps_its_own(queries):
+    before = torch.get_num_threads()
+    documents, asked = _integers(450, 1), _integers(queries, 2)
+    torch.set_num_threads(3)
+    try:
+        scores, rows = flat.search_exact(documents, asked, 20)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    best, order = _expected(documents, asked, 20)
+    assert (rows == order).all()
+    assert (scores == best.astype(np.float32)).all()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_vector_that_is_not_finite_is_refused(value):
     documents = _integers(300, 1)

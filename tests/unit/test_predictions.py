@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import model_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.data import collection, predictions
@@ -139,20 +142,32 @@ def test_queries_that_cannot_be_read_are_refused(corpus, capsys):
     assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
 
 
-def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path, monkeypatch, capsys):
+def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
     rows = [{"id": name, "predicted_queries": QUERIES[name]} for name in random.Random(0).sample(IDS, 8)]
+    output = tmp_path / "out" / "corpus.parquet"
+
+    def fetch(hub: model_hub.ModelHub, revision: str, pattern: str) -> subprocess.CompletedProcess[str]:
+        """Run the command in a process of its own: the hub's client reads its address once."""
+        entry = {"source": "huggingface", "id": "somebody/queries", "revision": revision, "files": [pattern]}
+        command = [sys.executable, "-m", "beirgrid", "fetch", "expansion", "--name", "theirs", "--entry"]
+        command += [json.dumps(entry), "--corpus", str(corpus), "--output", str(output)]
+        command += ["--record", str(output.with_suffix(".json"))]
+        environment = hub.environment(tmp_path / "home") | {"PYTHONPATH": str(ROOT / "workflow")}
+        return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+
     with model_hub.serve() as hub:
         files = {"d2q/a.jsonl": _lines(rows[:4]).encode(), "d2q/b.jsonl": _lines(rows[4:]).encode(), "run.py": b"1/0"}
         commit = hub.commit("datasets/somebody/queries", files)
         hub.commit("datasets/somebody/queries", {})
-        for name, value in hub.environment(tmp_path / "home").items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        entry = {"source": "huggingface", "id": "somebody/queries", "revision": commit}
-        assert _fetch(corpus, **entry, files=["d2q/*.jsonl"]) == EXPECTED
+        done = fetch(hub, commit, "d2q/*.jsonl")
+        assert done.returncode == 0, done.stderr
+        assert pq.read_table(output)["queries"].to_pylist() == EXPECTED
         assert not any("run.py" in asked for asked in hub.asked)
-        (tmp_path / "out" / "corpus.parquet").unlink()
-        (tmp_path / "out" / "corpus.json").unlink()
-        assert _wrong(corpus, capsys, **entry, files=["*.csv"]).endswith("has no files *.csv")
-        assert "cannot be fetched" in _wrong(corpus, capsys, **{**entry, "revision": "0" * 40}, files=["d2q/*"])
+        for revision, pattern, message in (
+            (commit, "*.csv", "has no files *.csv"),
+            ("0" * 40, "*", "cannot be fetched"),
+        ):
+            failed = fetch(hub, revision, pattern)
+            assert failed.returncode == 1
+            assert "Traceback" not in failed.stderr
+            assert message in failed.stderr.splitlines()[-1]

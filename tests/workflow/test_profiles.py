@@ -65,7 +65,7 @@ def test_rules_have_all_directives_in_one_order(file):
 
 def test_every_rule_is_whole():
     """Rules are written in loops, too: what each one has in the end."""
-    assert len(rules()) == 27
+    assert len(rules()) == 30
     for name, rule in rules().items():
         assert rule.message, name
         assert rule.shellcmd.startswith("{params.beirgrid} "), name
@@ -119,4 +119,4 @@ def test_modules_and_rules_stay_short():
     """A module is read in one sitting; the rules wire files to commands."""
     lines = {path: path.read_text().count("\n") for path in (ROOT / "workflow" / "beirgrid").rglob("*.py")}
     assert {path.name: count for path, count in lines.items() if count >= 450} == {}
-    assert sum(path.read_text().count("\n") for path in (ROOT / "workflow" / "rules").glob("*.smk")) < 700
+    assert sum(path.read_text().count("\n") for path in (ROOT / "workflow" / "rules").glob("*.smk")) < 750

@@ -27,8 +27,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,12 +100,17 @@ def search(
     """
     tops: list[Top] = []
     documents = 0
-    with _full_sums():
+    with _full_sums(), _workers(queries.device) as (workers, number):
         for shard in shards:
             if not tops:
                 shift = _shift(shard)
-                tops = [Top(part, shift, depth, low) for part in torch.split(queries, QUERIES)]
-            _search_shard(shard, documents, shift, tops, low)
+                size = min(QUERIES, math.ceil(len(queries) / number) or 1)
+                tops = [Top(part, shift, depth, low) for part in torch.split(queries, size)]
+            list(
+                workers.map(
+                    partial(_search_shard, shard, documents, shift, low), [tops[n::number] for n in range(number)]
+                )
+            )
             documents += len(shard)
             del shard  # it may be unmapped before the next one is mapped
     scores, rows = (torch.cat([getattr(top, name) for top in tops])[:, :documents] for name in ("scores", "rows"))
@@ -125,12 +131,28 @@ def _full_sums() -> Iterator[None]:
         matmul.allow_bf16_reduced_precision_reduction = before[1]
 
 
+@contextmanager
+def _workers(device: torch.device) -> Iterator[tuple[ThreadPoolExecutor, int]]:
+    """Give threads among which queries are divided, and their number: one for a GPU, else as many as PyTorch has.
+
+    Each thread computes alone. PyTorch's own threads would wait for each other after every operation, which takes long
+    where other processes use the cores.
+    """
+    threads = torch.get_num_threads()
+    number = threads if device.type == "cpu" else 1
+    try:
+        with ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,)) as workers:
+            yield workers, number
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _shift(shard: torch.Tensor) -> torch.Tensor:
     """Return a vector, float32 [dimension], that is near many documents; 0 where it would overflow."""
     return shard[:BLOCK].mean(0).nan_to_num(0, 0, 0)
 
 
-def _search_shard(shard: torch.Tensor, offset: int, shift: torch.Tensor, tops: list[Top], low: torch.dtype) -> None:
+def _search_shard(shard: torch.Tensor, offset: int, shift: torch.Tensor, low: torch.dtype, tops: list[Top]) -> None:
     for start in range(0, len(shard), BLOCK):
         block = _block(shard, offset, start, shift, low)
         for top in tops:
@@ -330,11 +352,11 @@ def _kernel() -> Any:
     prepare_libraries()
     import numba
 
-    @numba.njit(parallel=True, nogil=True, cache=True, fastmath={"reassoc", "contract"})
+    @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
     def scores(queries, documents, query, rows):  # type: ignore[no-untyped-def]
         """Add up products in float64, in an order that depends on the dimension alone."""
         found = np.empty(len(rows), np.float64)
-        for pair in numba.prange(len(rows)):
+        for pair in range(len(rows)):
             left, right = queries[query[pair]], documents[rows[pair]]
             total = 0.0
             for at in range(len(left)):
