@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ..config.models import DenseModel, LateInteractionModel, SparseModel
+from ..config.models import LateInteractionModel, ModelEntry
 from ..core import provenance
 from ..core.compute import Compute
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection, runs
-from ..data.entries import from_json
+from ..data.entries import EncodingModel, from_json
 from ..encoders import Variety, check_finite, open_encoder
-from ..search import flat, impact, lucene, maxsim
+from ..search import Found, engine, lucene, maxsim
 
 System = Annotated[str, "name of the system, the tag of the run"]
 Checkpoint = Annotated[Artifact, "folder of the model's checkpoint"]
@@ -30,8 +30,8 @@ Depth = Annotated[int, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
 Record = Annotated[Path, "record to write, .json"]
 _ENTRY = "registry entry of the model, JSON"
-# Vectors of queries and a depth to scores and corpus rows, best first; -1 stands for no row.
-Search = Callable[[Any, int], tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarray]]
+# Vectors of queries and a depth to the scores and rows of documents.
+Search = Callable[[Any, int], Found]
 
 
 def retrieve_lexical(
@@ -92,10 +92,10 @@ def retrieve_lexical(
         facts.update(_counts(run, len(texts)), device="cpu")
 
 
-def retrieve_dense(
+def retrieve_vectors(
     *,
     system: System,
-    model: Annotated[DenseModel, from_json(DenseModel), _ENTRY],
+    model: EncodingModel,
     checkpoint: Checkpoint,
     corpus: Corpus,
     indexes: Indexes,
@@ -105,14 +105,14 @@ def retrieve_dense(
     output: Output,
     record: Record,
 ) -> None:
-    """Encode the queries with a dense model and search all shards exactly.
+    """Encode the queries with a model and search the indexes of all shards exactly.
 
     Args:
         system: name of the system, the tag of the run.
         model: registry entry of the model that encodes the queries.
         checkpoint: folder of the model's checkpoint.
         corpus: corpus.parquet, for the document ids.
-        indexes: indexes of the shards, in row order (``index_dense``).
+        indexes: indexes of the shards, in row order (``index_vectors``).
         queries: queries.parquet.
         depth: documents per query.
         compute: where and how the model runs.
@@ -120,52 +120,12 @@ def retrieve_dense(
         record: record to write.
 
     Raises:
-        DataError: an input is damaged, or an index has another dimension than the queries' vectors.
+        DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
     """
     settings = {**model.given(), "depth": depth}
 
-    def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        with compute.start() as runtime:
-            return flat.search_shards(indexes, vectors, depth, runtime.device)
-
-    with provenance.record("retrieve", record, settings, [output]) as facts:
-        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
-
-
-def retrieve_sparse(
-    *,
-    system: System,
-    model: Annotated[SparseModel, from_json(SparseModel), _ENTRY],
-    checkpoint: Checkpoint,
-    corpus: Corpus,
-    indexes: Indexes,
-    queries: Queries,
-    depth: Depth = 1000,
-    compute: Compute,
-    output: Output,
-    record: Record,
-) -> None:
-    """Encode the queries with a sparse model and search the postings of all shards exactly.
-
-    Args:
-        system: name of the system, the tag of the run.
-        model: registry entry of the model that encodes the queries.
-        checkpoint: folder of the model's checkpoint.
-        corpus: corpus.parquet, for the document ids.
-        indexes: postings of the shards, in row order (``index_sparse``).
-        queries: queries.parquet.
-        depth: documents per query.
-        compute: where and how the model runs.
-        output: run to write, .run.gz.
-        record: record to write.
-
-    Raises:
-        DataError: an input is damaged, or an index has another vocabulary than the queries' vectors.
-    """
-    settings = {**model.given(), "depth": depth}
-
-    def search(weights: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        return impact.search_shards(indexes, weights, depth)
+    def search(vectors: Any, depth: int) -> Found:
+        return engine(model.family).find(indexes, vectors, depth, compute)
 
     with provenance.record("retrieve", record, settings, [output]) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
@@ -196,7 +156,7 @@ def retrieve_late_interaction(
         checkpoint: folder of the model's checkpoint.
         corpus: corpus.parquet, for the document ids.
         tokens: token vectors of the shards, in row order.
-        indexes: index of each shard (``index_late_interaction``); an exhaustive search reads none.
+        indexes: index of each shard (``index_vectors``); an exhaustive search reads none.
         candidates: nearest tokens per query token whose documents are scored. None: every document is scored.
         queries: queries.parquet.
         depth: documents per query.
@@ -226,7 +186,7 @@ def retrieve_late_interaction(
 
 def _retrieve(
     system: str,
-    model: DenseModel | SparseModel | LateInteractionModel,
+    model: ModelEntry,
     checkpoint: Path,
     corpus: Path,
     queries: Path,
