@@ -1,7 +1,7 @@
 """Speed against what one would otherwise run, as ratios measured side by side: ``make bench``.
 
 Each contender runs in a process of its own, start-up included, one after the other. Usage:
-bench.py [--scifact FOLDER] [dense] [bm25] [sparse] [search] [generation] [dag]
+bench.py [--scifact FOLDER] [encode] [dense] [bm25] [sparse] [search] [generation] [dag]
 
 ``make bench BENCH=small`` runs every part in a small form, which shows that it works and measures nothing.
 """
@@ -133,6 +133,28 @@ def dense(data: Path, folder: Path) -> None:
             f"nDCG@10 {values[precision]:.5f}, {memory:.0f} MB",
         )
     print(f"  beir's nDCG@10 {beir_value.split()[-1]}; auto - float32 = {values['auto'] - values['float32']:+.5f}")
+
+
+# Encoding alone
+
+
+def encode(data: Path, folder: Path) -> None:
+    """Encode a sample with MiniLM against sentence-transformers' default, and say the shares of the peak."""
+    checkpoint, entry = model_folder(folder)
+    documents = "40" if SMALL else "600"
+    script = Path(__file__).with_name("encoding.py")
+    _, _, text = run([PYTHON, script, checkpoint, entry, data / "corpus.jsonl", documents, str(REPEATS)])
+    for line in text.splitlines():
+        found = json.loads(line)
+        show(
+            f"encode {documents} documents of {data.name} × minilm, {found['precision']}",
+            found["seconds"]["ours"],
+            found["seconds"]["theirs"],
+            2,
+            f"{found['documents_per_second']:.1f} documents/s, {found['share_of_peak']:.0%} of the measured peak of "
+            f"{found['peak_gflops']:,.0f} GFLOP/s (sentence-transformers {found['their_share_of_float32_peak']:.0%} "
+            "of float32's)",
+        )
 
 
 # SciFact × BM25
@@ -350,17 +372,19 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="*", default=["dense", "bm25", "sparse", "search", "generation", "dag"])
+    functions = {"encode": encode, "dense": dense, "bm25": bm25, "sparse": sparse, "search": search}
+    functions |= {"generation": generation, "dag": dag}
+    parser.add_argument("what", nargs="*", default=list(functions))
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "workflow"))
-    if {"dense", "bm25"} & set(args.what) and not args.scifact.is_dir():
-        others = "sparse search generation dag"
+    on_scifact = {"encode", "dense", "bm25"}
+    if on_scifact & set(args.what) and not args.scifact.is_dir():
+        others = " ".join(name for name in functions if name not in on_scifact)
         sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: {others}")
-    functions = {"dense": dense, "bm25": bm25, "sparse": sparse, "search": search, "generation": generation, "dag": dag}
     for name in args.what:
         with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as folder:
-            data = (args.scifact.resolve(),) if name in ("dense", "bm25") else ()
+            data = (args.scifact.resolve(),) if name in on_scifact else ()
             functions[name](*data, Path(folder))
 
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class ModelHub:
-    """Repositories by name and commit, and what was asked of them."""
+    """Repositories by name and commit, and what was asked of them. Names of datasets begin with ``datasets/``."""
 
     url: str = ""
     commits: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
@@ -64,9 +64,11 @@ def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             path = unquote(urlsplit(self.path).path)
             hub.asked.append(f"{self.command} {path}")
-            api = path.startswith("/api/models/")
-            owner, name, what, revision, *rest = [*path.removeprefix("/api/models").strip("/").split("/"), "", ""]
-            repository, file = f"{owner}/{name}", "/".join(rest).strip("/")
+            api = path.startswith("/api/")
+            kind = "datasets/" if path.startswith(("/api/datasets/", "/datasets/")) else ""
+            place = path.removeprefix("/api").removeprefix("/models").removeprefix("/datasets")
+            owner, name, what, revision, *rest = [*place.strip("/").split("/"), "", ""]
+            repository, file = f"{kind}{owner}/{name}", "/".join(rest).strip("/")
             commit = hub.main.get(repository, "") if revision == "main" else revision
             contents = hub.commits.get((repository, commit))
             if contents is None:
@@ -93,11 +95,16 @@ def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing of a client that closes its connection early."""
+
+
 @contextmanager
 def serve() -> Iterator[ModelHub]:
     """Serve an empty hub while the block runs."""
     hub = ModelHub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
+    server = _Server(("127.0.0.1", 0), _handler(hub))
     hub.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -203,6 +203,10 @@ def test_the_tables_of_a_grid(analysed):
         assert depth.loc[(dataset, 0), "value"] == pytest.approx(values["bm25"])
         assert depth.loc[(dataset, 15), "value"] == pytest.approx(values["bm25+ce"])
         assert list(places.loc[dataset].sort_values("place").index) == sorted(values, key=values.get, reverse=True)
+    for name, table in (("holes", holes["ndcg"]), ("depth", depth["value"])):
+        mean = (table["one"] + table["two"]) / 2
+        assert table["both"].to_dict() == pytest.approx(mean.to_dict()), name
+    assert holes.loc[("both", "dense"), "queries"] == 16
     assert places.index[places["in_domain"]].tolist() == [("two", "dense")]
     costs = grid.table("efficiency").set_index(["dataset", "system"])["query_ms"]
     assert costs["one"].to_dict() == pytest.approx({"bm25": 100, "dense": 100, "bm25+ce": 100 + 1000 * 15 / 30})
@@ -212,9 +216,17 @@ def test_the_tables_of_a_grid(analysed):
     lengths = grid.table("lengths")
     retrieved = lengths[(lengths["dataset"] == "one") & (lengths["kind"] == "retrieved")].set_index("system")
     assert retrieved["similarity"].fillna("").to_dict() == {"bm25": "", "dense": "cosine", "bm25+ce": ""}
-    top = [sorted(found, key=found.get, reverse=True)[:10] for found in grid.runs["dense", "one"].values()]
-    words = [len(grid.documents["one"][document].split()) for ids in top for document in ids]
-    assert retrieved.loc["dense", "median"] == statistics.median(words)
+    words = {
+        dataset: [
+            len(grid.documents[dataset][document].split())
+            for found in grid.runs["dense", dataset].values()
+            for document in sorted(found, key=found.get, reverse=True)[:10]
+        ]
+        for dataset in ("one", "two")
+    }
+    assert retrieved.loc["dense", "median"] == statistics.median(words["one"])
+    both = lengths[(lengths["dataset"] == "both") & (lengths["system"] == "dense")]
+    assert both["median"].tolist() == [statistics.median([*words["one"], *words["two"]])]
 
 
 def test_the_contrasts_of_a_grid(analysed):
@@ -267,7 +279,7 @@ def test_cells_that_are_not_done_are_left_out(grid, capsys):
     assert "dense on two is left out: it is pending" in errors
     assert "bm25+ce on one is left out: it is failed (" in errors
     found = {tuple(row) for row in grid.table("holes")[["system", "dataset"]].to_numpy()}
-    assert found == {("bm25", "one"), ("dense", "one"), ("bm25", "two"), ("bm25+ce", "two")}
+    assert found == {("bm25", "one"), ("dense", "one"), ("bm25", "two"), ("bm25+ce", "two"), ("bm25", "both")}
 
 
 def test_a_grid_before_its_first_cell(grid):

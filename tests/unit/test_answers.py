@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import quick_first
 
 from beirgrid.__main__ import main
 from beirgrid.analysis import tables as statistics
@@ -22,11 +23,12 @@ from beirgrid.data.answers import Answers, read_answers, typed, write_answers
 from beirgrid.data.scores import Scores, load_scores
 from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages.aggregate import aggregate
-from beirgrid.tools import outline, refresh
+from beirgrid.tools import console, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
 TABLES = Path(paths.TABLES.format(grid="test"))
+RECORD = Path(paths.TABLES_RECORD.format(grid="test"))
 
 
 def write_cell(system: str, dataset: str, level: float, queries: list[str] = QUERIES, settings: str = SETTINGS) -> Cell:
@@ -138,11 +140,11 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
 def test_the_rule_makes_the_same_tables(grid):
     main(["report"])
     partial = {path.name: path.read_bytes() for path in TABLES.iterdir()}
-    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=TABLES.with_suffix(".json"))
-    assert {path.name: path.read_bytes() for path in TABLES.iterdir()} == partial
+    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
+    assert {path.name: path.read_bytes() for path in TABLES.iterdir() if path.name != RECORD.name} == partial
     main(["report"])  # nothing has changed: the record still describes the tables
-    assert provenance.mismatch(TABLES.with_suffix(".json"), None) is None
-    assert TABLES.with_suffix(".json").is_file()
+    assert provenance.mismatch(RECORD, None) is None
+    assert RECORD.is_file()
 
 
 def test_statistics_are_computed_once(grid, monkeypatch):
@@ -194,7 +196,7 @@ def test_cells_say_what_they_wait_for(grid, capsys):
     page = Path(paths.REPORT.format(grid="test")).read_text()
     assert "pending" in page
     with pytest.raises(DataError, match="a on x has no scores"):
-        aggregate(grid=grid, output=TABLES, record=TABLES.with_suffix(".json"))
+        aggregate(grid=grid, output=TABLES, record=RECORD)
 
 
 def _half_the_queries(cell: Cell) -> str:
@@ -242,10 +244,13 @@ def _lost_values(cell: Cell) -> str:
     return "x.per-query.parquet is missing"
 
 
-DAMAGES = [_half_the_queries, _another_grid, _other_settings, _another_cell, _cut_write, _cut_scores, _half_a_run]
+DAMAGES = [
+    *(_half_the_queries, _another_grid, _other_settings, _another_cell),
+    *(_cut_write, _cut_scores, _half_a_run, _lost_values),
+]
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, _lost_values])
+@pytest.mark.parametrize("damage", quick_first(DAMAGES))
 def test_damaged_and_foreign_files_are_never_a_number(grid, damage):
     main(["report"])
     message = damage(grid.cells[0])
@@ -255,9 +260,9 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage):
     assert message in found.detail
     assert math.isnan(found.value)
     assert "| x | failed | **0.5000** |" in (TABLES / "ndcg@10.md").read_text()
-    assert not TABLES.with_suffix(".json").exists()
+    assert not RECORD.exists()
     with pytest.raises(DataError) as refused:
-        aggregate(grid=grid, output=TABLES, record=TABLES.with_suffix(".json"))
+        aggregate(grid=grid, output=TABLES, record=RECORD)
     assert message in str(refused.value)
 
 
@@ -364,3 +369,29 @@ def test_a_run_ends_in_25_lines(systems, datasets, width):
     assert all(len(line) <= 2 * width for line in lines)
     assert sum("system-" in line for line in lines) >= min(systems, 2) - 1
     assert any(line.startswith("Failed: ") for line in lines)
+
+
+def test_snakemakes_lists_are_cut_for_the_screen_alone():
+    whole, printed = [], []
+    logger = logging.Logger("snakemake")
+    logger.addFilter(lambda record: whole.append(list(record.output)) or True)
+    console.shorten(logger)
+    logger.addHandler(handler := logging.Handler())
+    handler.emit = printed.append
+    many = [f"results/{i}" for i in range(300)]
+    reason = f"Missing output files: {', '.join(many)}; Params have changed since last execution"
+    logger.info("job", extra={"event": "job_info", "input": many, "output": many, "reason": reason})
+    assert whole == [many]
+    assert printed[0].output == printed[0].input == ["results/0", "results/1", "results/2", "and 297 more"]
+    cut = (
+        "Missing output files: results/0, results/1, results/2, and 297 more; Params have changed since last execution"
+    )
+    assert printed[0].reason == cut
+    logger.warning(
+        "Warning: the following output files of rule aggregate were not present:\n results/grids/a/b.csv",
+        extra={"output": []},
+    )
+    logger.warning(
+        "Warning: the following output files of rule fuse were not present:\n results/x", extra={"output": []}
+    )
+    assert len(printed) == 2

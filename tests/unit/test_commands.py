@@ -21,7 +21,9 @@ from beirgrid.stages import fuse, mine, rerank
 from beirgrid.stages.retrieve import retrieve_late_interaction
 
 
-@pytest.mark.parametrize("words", [words for words, (function, _) in _COMMANDS.items() if "stages" in function])
+@pytest.mark.parametrize(
+    "words", [words for words, (function, _) in _COMMANDS.items() if re.match("stages|exchange", function)]
+)
 def test_each_command_has_help_for_each_option(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*words.split(), "--help"])

@@ -17,6 +17,7 @@ from helpers import write_collection
 from beirgrid import config
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.data import metrics
+from beirgrid.data.summary import GridSummary
 from beirgrid.graph.grid import Grid, metric_files
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.nodes import Nodes
@@ -77,6 +78,16 @@ MISTAKES = {
     ),
     "unknown system": ({"grid/systems": ["bm52"]}, "no system is named 'bm52'; did you mean 'bm25'?"),
     "unknown dataset": ({"grid/datasets": ["sci-fact"]}, "no dataset is named 'sci-fact'; did you mean 'scifact'?"),
+    "a name that is a path": ({"grid/name": "../up"}, "'../up' does not fit. A grid's name has at most 80 letters"),
+    "unknown baseline": ({"grid/baseline": "bm52"}, "no system of the grid is named 'bm52'; did you mean 'bm25'?"),
+    "unknown training collection": (
+        {"models/minilm/trained_on": {"names": ["ms-marco"], "source": "x"}},
+        "models.minilm.trained_on: no dataset or corpus is named 'ms-marco'; did you mean 'msmarco'?",
+    ),
+    "training collection without a source": (
+        {"models/minilm/trained_on": {"names": ["nq"]}},
+        "models.minilm.trained_on",
+    ),
     "unknown corpus": ({"datasets/x": {"corpus": "scifct"}}, "no corpus is named 'scifct'; did you mean 'scifact'?"),
     "unknown model": ({"systems/x": {"retriever": "miniml"}}, "no model is named 'miniml'; did you mean 'minilm'?"),
     "fusion of one": ({"systems/x": {"fusion": "rrf", "of": ["bm25"]}}, "at least two different systems, not 1"),
@@ -127,6 +138,23 @@ MISTAKES = {
     "expansion by another family": (
         {"systems/x": {"retriever": "bm25", "expansion": "minilm"}},
         "'minilm' is a dense model; a query-generator or term-weights model is needed here",
+    ),
+    "published expansion from an unknown source": (
+        {"systems/x": {"retriever": "bm25", "expansion": {"source": "locl", "path": "/x"}}},
+        "systems.x.expansion.source: 'locl' is not one of local, huggingface; did you mean 'local'?",
+    ),
+    "published expansion without its source": (
+        {"systems/x": {"retriever": "bm25", "expansion": {"path": "/x"}}},
+        "systems.x.expansion: needs the key 'source'",
+    ),
+    "published expansion at a branch": (
+        {
+            "systems/x": {
+                "retriever": "bm25",
+                "expansion": {"source": "huggingface", "id": "a/b", "revision": "main", "files": ["x.jsonl"]},
+            }
+        },
+        "systems.x.expansion.revision: 'main' does not fit. A commit has 40 hex digits, in lower case",
     ),
     "expansion of a dense system": (
         {"systems/x": {"retriever": "minilm", "expansion": "doct5query"}},
@@ -731,6 +759,22 @@ def _records(grid: Grid) -> Records:
 
 def _summary(grid: Grid) -> Summary:
     return Summary(grid, _records(grid))
+
+
+def test_a_summary_says_what_systems_were_trained_on_and_compared_with(raw):
+    """A reranked system saw what its reranker saw, GenQ what TAS-B saw; a corpus stands for all datasets over it."""
+    systems = ["minilm", "bm25-flat", "bm25", "bm25+ce", "genq", "dpr", "bm25+e5"]
+    datasets = ["msmarco", "trec-dl-2019", "nq", "fiqa"]
+    raw["grid"] = {"name": "mine", "systems": systems, "datasets": datasets}
+    summary = GridSummary.model_validate_json(_summary(Grid(config.load(raw))).as_json({}))
+    marco = ("msmarco", "trec-dl-2019")
+    assert summary.trained_on == {
+        **{"minilm": (*marco, "nq"), "bm25+ce": marco, "genq": marco, "dpr": ("nq",), "bm25+e5": (*marco, "nq")}
+    }
+    assert (summary.name, summary.baseline) == ("mine", "bm25-flat")
+    raw["grid"]["baseline"] = "minilm"
+    assert json.loads(_summary(Grid(config.load(raw))).as_json({}))["baseline"] == "minilm"
+    assert summary.datasets["nq"].qrels == "results/datasets/nq/qrels.tsv"
 
 
 def test_gpl_and_genq_are_registered_as_published(raw):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from helpers import rules
-from jobs import JOBS
+from jobs import JOBS, PUBLISHED
 
 from beirgrid import config
 from beirgrid.graph import costs
@@ -93,6 +93,7 @@ def test_every_unit_of_the_table_is_counted_and_every_counted_unit_is_in_the_tab
         raw.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
     raw["systems"]["exhaustive"] = {"retriever": "colbert", "exhaustive": True}
     raw["systems"]["reranked"] = {"first_stage": "bm25", "reranker": "ms-marco-minilm"}
+    raw["systems"]["published"] = PUBLISHED
     raw["grid"]["systems"].append("reranked")
     raw["device"] = "cpu"
     units = Needs(Grid(config.load(raw))).units

@@ -15,7 +15,7 @@ from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
 from beirgrid.encoders.engine import WINDOW
 
 TESTS = Path(__file__).parent.parent
-# The process may grow by 200 MB, and a batch of all texts takes more.
+# The process may grow by 160 MB, and a batch of all texts takes more.
 LITTLE_MEMORY = """
 import resource, sys
 from pathlib import Path
@@ -25,13 +25,13 @@ torch.set_num_threads(1)
 from checkpoints import opened
 from beirgrid.encoders import DenseEncoder
 
-texts = ["ab cd " * (row % 30) for row in range(2048)]
+texts = ["ab cd " * (20 + row % 20) for row in range(2048)]
 folder, entry = Path({folder!r}), {{"similarity": "dot", "max_length": 120}}
 expected = opened(DenseEncoder, folder, entry, "float32", 3000).encode_documents(texts)
 encoder = opened(DenseEncoder, folder, entry, "float32", 10**9)
 encoder.encode_documents(texts[:10])
 pages = int(Path("/proc/self/statm").read_text().split()[0])
-limit = pages * resource.getpagesize() + 200 * 2**20
+limit = pages * resource.getpagesize() + 160 * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 found = encoder.encode_documents(texts)
 assert encoder.engine.budget < 10**9

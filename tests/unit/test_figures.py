@@ -79,7 +79,7 @@ def test_holes_by_dataset():
 def measured() -> lengths.Lengths:
     words = {f"d{i}": i for i in range(40)}
     top = {"short": {"q": ["d1", "d2", "d3"]}, "long": {"q": ["d30", "d31", "d39"]}}
-    found = lengths.of_dataset("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words)
+    found = lengths.describe("set", lengths.measure(top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
     return found._replace(summary=found.summary.assign(similarity=["cosine", "dot", "", ""]))
 
 
@@ -93,6 +93,16 @@ def test_lengths_are_drawn_where_they_are():
     assert [10 ** line.get_xdata()[0] - 1 for line in axis.lines] == pytest.approx([2, 31])
     (axis,) = figures.judged_lengths(*measured()).figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["grade 2", "grade 0"]
+
+
+def test_datasets_stand_in_the_order_of_the_grid():
+    """The first of them has no document of the lowest grade."""
+    first = lengths.describe("first", lengths.measure({}, {"q": {"d1": 1}}, {"d1": 5}))
+    second = lengths.describe("second", lengths.measure({}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6}))
+    tables = (pd.concat(pair) for pair in zip(first, second, strict=True))
+    axes = figures.judged_lengths(*tables).figure.axes
+    assert [axis.get_title() for axis in axes] == ["first", "second"]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["grade 1", "grade 0"]
 
 
 def test_a_density_is_the_share_by_the_width_of_its_bin():

@@ -28,6 +28,7 @@ RETRIEVERS: dict[str, dict[str, Any]] = {
 }
 SEARCHES = {
     "lexical": retrieve.retrieve_lexical,
+    "dense": retrieve.retrieve_dense,
     **dict.fromkeys(("candidates", "exhaustive"), retrieve.retrieve_late_interaction),
 }
 

@@ -114,7 +114,7 @@ def test_lengths_of_retrieved_and_judged_documents():
     words = {document: round(10 ** choose.uniform(0, 3.5)) for document in DOCUMENTS} | {"d0": 0}
     qrels = random_qrels(6) | {"q5": {"gone": 2, "d0": 0}}
     top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {}}
-    found = lengths.of_dataset("sets", top, qrels, words)
+    found = lengths.describe("sets", lengths.measure(top, qrels, words))
     summary = found.summary.set_index(["kind", "system"])
     expected = {
         ("retrieved", "bm25", None): [words[d] for ids in top["bm25"].values() for d in ids],
@@ -145,6 +145,17 @@ def test_lengths_of_retrieved_and_judged_documents():
     empty = summary.loc[("retrieved", "none")]
     assert empty["documents"] == 0
     assert math.isnan(empty["median"])
+
+
+def test_lengths_of_several_datasets_together():
+    words = {f"d{i}": i for i in range(9)}
+    one = lengths.measure({"a": {"q": ["d1", "d2"]}, "b": {"q": ["d3"]}}, {"q": {"d1": 0, "gone": 1}}, words)
+    two = lengths.measure({"a": {"q": ["d5"]}}, {"q": {"d7": 2, "d8": 1}}, words)
+    found = lengths.describe("both", lengths.together([one, two])).summary
+    rows = found[["kind", "system", "documents", "unknown"]].to_numpy().tolist()
+    assert rows == [["retrieved", "a", 3, 0], ["judged", "", 1, 0], ["judged", "", 1, 1], ["judged", "", 1, 0]]
+    assert found["grade"].tolist()[1:] == [0, 1, 2]
+    assert found["median"].tolist() == [2, 1, 8, 7]
 
 
 def test_bins_cover_all_lengths_once():

@@ -85,18 +85,18 @@ READ = {
         "runs/fused/small.json",
         "metrics/bm25-flat/small.json",
     ],
-    "metrics/tiny/small.per-query.parquet": ["tables/tables.json"],
-    "tables/scores.csv": ["report/report.json"],
-    "tables/verdicts.csv": ["report/report.json"],
-    "tables/costs.csv": ["report/report.json"],
+    "metrics/tiny/small.per-query.parquet": ["grids/grid/tables/tables.json"],
+    "grids/grid/tables/scores.csv": ["grids/grid/report/report.json"],
+    "grids/grid/tables/verdicts.csv": ["grids/grid/report/report.json"],
+    "grids/grid/tables/costs.csv": ["grids/grid/report/report.json"],
 }
 CASES = [(path, reader, damage) for path, readers in READ.items() for reader in readers for damage in DAMAGES]
 # Records, of which nothing else has bytes or hash.
 READ_RECORDS = {
-    "metrics/tiny/small.json": ["tables/tables.json"],
-    "runs/tiny/small.json": ["tables/tables.json", "report/report.json"],
-    "datasets/small/dataset.json": ["report/report.json"],
-    "corpora/small/corpus.json": ["tables/tables.json", "report/report.json"],
+    "metrics/tiny/small.json": ["grids/grid/tables/tables.json"],
+    "runs/tiny/small.json": ["grids/grid/tables/tables.json"],
+    "datasets/small/dataset.json": ["grids/grid/tables/tables.json"],
+    "corpora/small/corpus.json": ["grids/grid/tables/tables.json"],
     "pairs/tiny-ce/small/bm25-flat.json": ["runs/bm25+ce/small.json"],
 }
 RECORD_CASES = [
@@ -185,7 +185,7 @@ def test_aggregate_refuses_a_record_of_other_settings(copied, monkeypatch, capsy
     content = record.read_text()
     try:
         record.write_text(json.dumps(json.loads(content) | {"settings_key": "0" * 16}))
-        message = _refused(copied, "tables/tables.json", capsys)
+        message = _refused(copied, "grids/grid/tables/tables.json", capsys)
     finally:
         record.write_text(content)
     assert f"{record} was made with other settings than the grid asks for" in message
@@ -378,7 +378,7 @@ def test_without_metadata_records_tell_what_other_settings_made(grid, change, ru
         ("runs/flat/c.json", "retrieve_lexical"),
         ("metrics/fused/c.json", "evaluate"),
         ("metrics/fused/c.per-query.parquet", "evaluate"),
-        ("tables/costs.csv", "aggregate"),
+        ("grids/grid/tables/costs.csv", "aggregate"),
     ],
 )
 def test_a_rerun_makes_a_cut_artifact_again(grid, path, rule):

@@ -18,20 +18,31 @@ import pytest
 from helpers import ROOT, beirgrid
 from small import run
 
+FIELDS = ("flat", "multifield")
 SYSTEMS = {
     "doct5query": {"retriever": "bm25", "fields": "multifield", "expansion": "tiny-t5"},
     "deepct": {"retriever": "bm25", "fields": "flat", "expansion": "tiny-deepct"},
 }
+# The queries of this collection that somebody published: one that no document has, for a tenth of the documents.
+PUBLISHED = {f"d{row}": ["wwww vvvv"] if row % 10 == 0 else [] for row in range(60)}
 
 
 def _write(small_grid: Callable[..., Path], tiny_models: dict[str, Path], folder: Path, **t5: object) -> Path:
     generator = {"family": "query-generator", "path": str(tiny_models["query-generator"]), "queries_per_document": 2}
     weighter = {"family": "term-weights", "path": str(tiny_models["term-weights"])}
+    published = folder.parent / f"{folder.name}-queries"
+    published.mkdir(exist_ok=True)
+    rows = [json.dumps({"id": document, "predicted_queries": queries}) for document, queries in PUBLISHED.items()]
+    (published / "small.jsonl").write_text("\n".join(reversed(rows)))
+    expansion = {"source": "local", "path": f"{published}/{{corpus}}.jsonl"}
+    systems = {
+        f"published-{fields}": {"retriever": "bm25", "fields": fields, "expansion": expansion} for fields in FIELDS
+    }
     return small_grid(
         folder,
         models={"tiny-t5": {**generator, **t5}, "tiny-deepct": weighter},
-        systems=SYSTEMS,
-        grid={"systems": list(SYSTEMS), "datasets": ["small"]},
+        systems={**SYSTEMS, **systems},
+        grid={"systems": [*SYSTEMS, *systems], "datasets": ["small"]},
         encode={"shard": 40, "precision": "float32"},
     )
 
@@ -87,6 +98,26 @@ def test_only_weighted_terms_are_indexed(expanded, tmp_path):
     having = {d.id for d, row in zip(documents, rows, strict=True) if word in row["terms"]}
     assert _search(index, tmp_path / "word", "flat", word) == having
     assert any(word in words for words in left_out)
+
+
+def test_published_queries_are_taken_once_for_all_systems_that_name_them(expanded, tmp_path):
+    [path] = expanded.glob("results/published/*/small.json")
+    assert path.parent.name == "published-flat"
+    assert json.loads(path.read_text())["facts"] | {"bytes": 0} == {
+        "documents": 60,
+        "queries": 6,
+        "documents_without_queries": 0,
+        "bytes": 0,
+    }
+    for fields in FIELDS:
+        index = expanded / f"results/indexes/bm25-{fields}~published-flat/small/lucene"
+        found = _search(index, tmp_path / fields, fields, "wwww")
+        assert found == {document for document, queries in PUBLISHED.items() if queries}
+        made = json.loads((expanded / f"results/metrics/published-{fields}/small.json").read_text())
+        assert 0 < made["scores"]["means"]["ndcg@10"] <= 1
+    with (expanded / "results/tables/costs.csv").open() as stream:
+        stages = [row["system"] for row in csv.DictReader(stream) if row["stage"] == "fetch_expansion"]
+    assert stages == ["published-flat", "published-multifield"]
 
 
 def test_costs_count_the_expansion_and_the_report_tells_the_model(expanded):

@@ -20,8 +20,8 @@ import yaml
 from helpers import ROOT, beirgrid, snakemake
 from small import run
 
-QUICK = {"fetch", "rerank", "aggregate", "report"}  # done within half a second
-STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "report"]
+QUICK = {"fetch", "rerank", "aggregate", "page"}  # done within half a second
+STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "page"]
 
 
 def _stage_processes(folder: Path) -> dict[int, str]:

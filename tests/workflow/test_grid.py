@@ -353,10 +353,11 @@ def test_latency_is_that_of_the_searches_that_were_run(finished, tmp_path, monke
     table = tmp_path / "latency.csv"
     grid = "results/grids/grid/grid.json"
     options = ["--grid", grid, "--dataset", "small", "--queries", "3", "--warm-up", "1", "--output", table]
-    for _ in range(2):  # the second run replaces the rows of the first
-        done = beirgrid("latency", *options, cwd=finished)
-        assert done.returncode == 0, done.stderr
+    done = beirgrid("latency", *options, cwd=finished)
+    assert done.returncode == 0, done.stderr
     assert "fused is left out" in done.stderr
+    again = beirgrid("latency", *options, "--systems", "bm25-flat", cwd=finished)  # replaces the rows of the first run
+    assert again.returncode == 0, again.stderr
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
     steps = {(row["system"], row["step"], int(row["depth"])) for row in rows}

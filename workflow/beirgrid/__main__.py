@@ -23,6 +23,7 @@ from .core.version import __version__
 _COMMANDS = {
     "fetch corpus": ("stages.fetch:fetch_corpus", "fetch the documents of a corpus"),
     "fetch dataset": ("stages.fetch:fetch_dataset", "fetch the judged queries and the qrels of a dataset"),
+    "fetch expansion": ("stages.fetch:fetch_expansion", "fetch queries that others published for documents"),
     "fetch model": ("stages.fetch:fetch_model", "fetch the checkpoint of a model"),
     "fetch run": ("stages.fetch:fetch_run", "fetch a run that other software made"),
     "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),
@@ -37,12 +38,14 @@ _COMMANDS = {
         f"index {family}": ("stages.index:index_vectors", f"index one shard of the vectors of a {family} model")
         for family in RETRIEVERS
     },
+    "index approximate": ("stages.index:index_approximate", "build a smaller or faster index from an exact one"),
     "retrieve lexical": ("stages.retrieve:retrieve_lexical", "search a corpus with BM25"),
     **{
         f"retrieve {family}": ("stages.retrieve:retrieve_vectors", f"search a corpus exactly with a {family} model")
         for family in RETRIEVERS
     },
-    # In place of the command above: its search has options.
+    # In place of the commands above: the searches of these families have options.
+    "retrieve dense": ("stages.retrieve:retrieve_dense", "search a corpus with a dense model"),
     "retrieve late-interaction": (
         "stages.retrieve:retrieve_late_interaction",
         "score documents by MaxSim with a late-interaction model",

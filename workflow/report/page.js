@@ -79,6 +79,11 @@ function enhance(table) {
 function grid() {
   const table = one(".metric.chosen table");
   if (DataTable.isDataTable(table)) return new DataTable.Api(table);
+  for (const cell of table.querySelectorAll("td")) {
+    const button = document.createElement("button");
+    button.append(...cell.childNodes);
+    cell.append(button);
+  }
   return start(table, {
     ...options(chosen("metric").replace("@", "-"), "Search systems"),
     columnDefs: [
@@ -149,13 +154,15 @@ function showMetric() {
 
 // Two systems --------------------------------------------------------------------------------------------------------
 
-/** Return the value of a cell as the grid has it. */
-function value(system, dataset) {
+/** Return the values of a system as the grid has them, by the keys of the columns. */
+function values(system) {
   const api = grid();
   const row = api.rows().nodes().toArray().find((node) => one("th", node).textContent === system);
-  const column = api.columns().indexes().toArray().find((index) => api.column(index).header().dataset.key === dataset);
-  const cell = api.cell(row, column).node();
-  return Number(cell.dataset.value ?? cell.dataset.order);
+  const columns = api.columns().indexes().toArray().slice(1);
+  return Object.fromEntries(columns.map((column) => {
+    const { value, order } = api.cell(row, column).node().dataset;
+    return [api.column(column).header().dataset.key, Number(value ?? order).toFixed(4)];
+  }));
 }
 
 /** Compare the two chosen systems on each dataset. */
@@ -166,10 +173,11 @@ function compare() {
   const pairs = data.pairs[chosen("metric")] ?? {};
   const [tests, sign] = pairs[`${i}-${j}`] ? [pairs[`${i}-${j}`], 1] : [pairs[`${j}-${i}`] ?? [], -1];
   const signed = (number, digits) => (number === null ? "" : (sign * number > 0 ? "+" : "") + (sign * number).toFixed(digits));
+  const [ofFirst, ofSecond] = [values(first), values(second)];
   const rows = tests.map(([dataset, difference, low, high, holm, tukey, effect]) => [
     data.datasets[dataset],
-    value(first, data.datasets[dataset]).toFixed(4),
-    value(second, data.datasets[dataset]).toFixed(4),
+    ofFirst[data.datasets[dataset]],
+    ofSecond[data.datasets[dataset]],
     signed(difference, 4),
     low === null ? "" : `[${(sign > 0 ? low : -high).toFixed(4)}, ${(sign > 0 ? high : -low).toFixed(4)}]`,
     holm ?? "",
@@ -283,16 +291,14 @@ one("#grid").addEventListener("click", ({ target }) => {
 one("#cell").addEventListener("click", ({ target }) => target.matches(".copy") && copy(target));
 
 grid();
-if (one("#second")) {
-  one("#second").selectedIndex = Math.min(1, data.systems.length - 1);
-  compare();
-}
+if (one("#second")) one("#second").selectedIndex = Math.min(1, data.systems.length - 1);
 // A long table costs time: each becomes interactive when a reader comes near it.
 const near = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (isIntersecting) {
       near.unobserve(target);
-      enhance(target);
+      if (target.id === "pair-table") compare();
+      else enhance(target);
     }
   }
 }, { rootMargin: "100%" });

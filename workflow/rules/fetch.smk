@@ -59,6 +59,38 @@ rule fetch_dataset:
         " --qrels {output.qrels:q} --record {output.record:q} > {log:q} 2>&1"
 
 
+rule fetch_expansion:
+    message:
+        "Fetching the queries that {wildcards.system} adds to {wildcards.corpus}"
+    input:
+        lambda w: inputs.expansion_files(w.system, w.corpus),
+        corpus=paths.CORPUS,
+    output:
+        result=paths.PUBLISHED,
+        record=paths.PUBLISHED_RECORD,
+    params:
+        **settings(
+            "fetch_expansion",
+            entry=lambda w: in_file(entries.expansion(w.system, w.corpus)),
+            files=lambda w: reruns.state(inputs.expansion_files(w.system, w.corpus)),
+        ),
+    log:
+        "logs/fetch/expansion/{system}/{corpus}.log",
+    benchmark:
+        "results/benchmarks/fetch/expansion/{system}/{corpus}.tsv"
+    wildcard_constraints:
+        system=grid.systems_with_published_expansions(),
+    conda:
+        EVALUATE
+    threads: 1
+    resources:
+        **needs("fetch_expansion"),
+        network=1,
+    shell:
+        "{params.beirgrid} fetch expansion --name {wildcards.system:q} --entry {params.entry:q}"
+        " --corpus {input.corpus:q} --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"
+
+
 rule fetch_model:
     message:
         "Fetching the checkpoint of {wildcards.model}"

@@ -21,7 +21,7 @@ rule index_lexical:
         "results/benchmarks/index/bm25-{fields}{expansion}/{corpus}.tsv"
     wildcard_constraints:
         fields="flat|multifield",
-        expansion="(@[^/]+)?",
+        expansion="([@~][^/]+)?",
     conda:
         LEXICAL
     threads: 8
@@ -31,6 +31,38 @@ rule index_lexical:
         "{params.beirgrid} index lexical --corpus {input.corpus:q} --expansions {params.expansions:q}"
         " --fields {wildcards.fields:q} --language {params.language:q} --threads {threads}"
         " --memory {params.heap:q} --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
+
+
+rule index_approximate:
+    message:
+        "Building the index {wildcards.variant} of shard {wildcards.shard} of {wildcards.corpus}"
+        " as {wildcards.model} encodes it"
+    input:
+        exact=f"{paths.INDEXES}.faiss",
+    output:
+        index=paths.VARIANTS,
+        record=paths.VARIANT_RECORD,
+    params:
+        **settings(
+            "index_approximate",
+            stage="index",
+            variant=lambda w: entries.variant(w.model, w.variant),
+        ),
+    log:
+        "logs/index/{model}/{corpus}/{variant}/{shard}.log",
+    benchmark:
+        "results/benchmarks/index/{model}/{corpus}/{variant}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.models_of_family("dense"),
+        variant=grid.one_of(grid.variants),
+    conda:
+        NEURAL
+    threads: 8
+    resources:
+        **needs("index_approximate"),
+    shell:
+        "{params.beirgrid} index approximate --exact {input.exact:q} {params.variant:q}"
+        " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
 
 
 # One rule per family: they differ in what a shard of vectors is, and in its index.

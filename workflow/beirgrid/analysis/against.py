@@ -94,10 +94,9 @@ def _tests(dataset: str, differences: np.ndarray, seed: int) -> tuple[np.ndarray
     if changed.any():
         numbers = significance.generator(seed, dataset, "bootstrap")
         low[changed], high[changed] = significance.mean_intervals(differences[:, changed], numbers)
-    for i in np.flatnonzero(changed):
         numbers = significance.generator(seed, dataset, "randomisation")
-        both = np.column_stack([differences[:, i], np.zeros(len(differences))])
-        p[i] = significance.randomisation(both, numbers).p[0]
+        both = np.stack([differences[:, changed], np.zeros_like(differences[:, changed])], axis=1)
+        p[changed] = significance.randomisation(both, numbers).p[0]
     return low, high, p
 
 

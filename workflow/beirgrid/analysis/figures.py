@@ -252,7 +252,8 @@ def _by_system(
 
 def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn:
     """Draw how long the top documents of each system are, a panel for each dataset (the paper's Figure 4)."""
-    figure = _violins(summary[summary["kind"] == RETRIEVED], histogram, "system", lambda row: "C0")
+    rows = summary[summary["kind"] == RETRIEVED].assign(label=summary["system"])
+    figure = _violins(rows, histogram, _names(rows["label"]), lambda row: "C0")
     caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
     return Drawn(figure, "Lengths of retrieved documents", caption, "lengths.csv")
 
@@ -262,9 +263,9 @@ def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn 
     rows = summary[(summary["kind"] == RETRIEVED) & summary["similarity"].isin(["cosine", "dot"])]
     if rows["similarity"].nunique() < 2:
         return None
-    rows = rows.sort_values("similarity", kind="stable")
     rows = rows.assign(label=rows["system"] + " (" + rows["similarity"] + ")")
-    figure = _violins(rows, histogram, "label", lambda row: "C0" if row["similarity"] == "cosine" else "C1")
+    labels = _names(rows.sort_values("similarity", kind="stable")["label"])
+    figure = _violins(rows, histogram, labels, lambda row: "C0" if row["similarity"] == "cosine" else "C1")
     caption = (
         "Lengths in words of the top 10 documents of dense models, by the similarity of their vectors: cosine (blue) "
         "and dot product (orange). The mark is the median."
@@ -274,21 +275,23 @@ def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn 
 
 def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn:
     """Draw how long judged documents are by their grade, a panel for each dataset (the paper's Figure 5)."""
-    rows = summary[summary["kind"] == JUDGED].sort_values("grade", kind="stable")
+    rows = summary[summary["kind"] == JUDGED]
     rows = rows.assign(label="grade " + rows["grade"].astype(str))
-    figure = _violins(rows, histogram, "label", lambda row: "C0" if row["grade"] > 0 else "0.6")
+    labels = _names(rows.sort_values("grade")["label"])
+    figure = _violins(rows, histogram, labels, lambda row: "C0" if row["grade"] > 0 else "0.6")
     caption = "Lengths in words of judged documents, by their grade. Above 0 is relevant. The mark is the median."
     return Drawn(figure, "Lengths of judged documents", caption, "lengths.csv")
 
 
-def _violins(summary: pd.DataFrame, histogram: pd.DataFrame, label: str, colour: Callable[[pd.Series], str]) -> Figure:
-    """Return a figure of distributions from their histograms: a panel for each dataset, a line for each row of it."""
+def _violins(
+    summary: pd.DataFrame, histogram: pd.DataFrame, labels: Sequence[str], colour: Callable[[pd.Series], str]
+) -> Figure:
+    """Return a figure of distributions from their histograms: a panel for each dataset, a line for each label."""
     summary = summary[summary["documents"] > 0]
-    labels = _names(summary[label])
     figure, panels = _panels(_names(summary["dataset"]), 0.22 * len(labels) + 0.5)
     for dataset, axis in panels.items():
         for _, row in summary[summary["dataset"] == dataset].iterrows():
-            at = len(labels) - 1 - labels.index(row[label])
+            at = len(labels) - 1 - labels.index(row["label"])
             same = (histogram["dataset"] == dataset) & (histogram["kind"] == row["kind"])
             of_row = "grade" if row["kind"] == JUDGED else "system"
             places, density = _density(histogram[same & (histogram[of_row] == row[of_row])])

@@ -29,47 +29,84 @@ class Lengths(NamedTuple):
     histogram: pd.DataFrame
 
 
-def of_dataset(
-    dataset: str,
+class Group(NamedTuple):
+    """Whose documents: those that a system retrieved, or those that were judged with a grade."""
+
+    kind: str
+    system: str = ""
+    grade: int | None = None
+
+
+class Measured(NamedTuple):
+    """The lengths of the documents of a group, int64 [documents], and how many documents are unknown."""
+
+    words: np.ndarray
+    unknown: int
+
+
+def measure(
     retrieved: Mapping[str, Mapping[str, Sequence[str]]],
     qrels: Mapping[str, Mapping[str, int]],
     words: Mapping[str, int],
-) -> Lengths:
-    """Describe the lengths of the documents that systems retrieved and of those that were judged, by their grade.
+) -> dict[Group, Measured]:
+    """Return the lengths of the documents that systems retrieved and of those that were judged, by their grade.
 
     A document counts once for each query for which it was retrieved or judged.
 
     Args:
-        dataset: name of the dataset.
         retrieved: system to query to the ids of the top documents.
         qrels: query to document id to grade.
-        words: document id to its number of words. Documents that are not here are counted as ``unknown``.
+        words: document id to its number of words. Documents that are not here are unknown.
+    """
+    groups: dict[Group, list[str]] = {
+        Group(RETRIEVED, system): [document for ids in of_query.values() for document in ids]
+        for system, of_query in retrieved.items()
+    }
+    grades = sorted({grade for of_query in qrels.values() for grade in of_query.values()})
+    groups |= {Group(JUDGED, grade=grade): [] for grade in grades}
+    for of_query in qrels.values():
+        for document, grade in of_query.items():
+            groups[Group(JUDGED, grade=grade)].append(document)
+    measured = {}
+    for group, documents in groups.items():
+        known = [words[document] for document in documents if document in words]
+        measured[group] = Measured(np.array(known, np.int64), len(documents) - len(known))
+    return measured
+
+
+def together(parts: Sequence[Mapping[Group, Measured]]) -> dict[Group, Measured]:
+    """Return the lengths of several datasets as those of one. A system that lacks one of them is left out."""
+    groups = dict.fromkeys(group for part in parts for group in part)
+    found: dict[Group, Measured] = {}
+    for group in groups:
+        of_group = [part[group] for part in parts if group in part]
+        if group.kind == RETRIEVED and len(of_group) < len(parts):
+            continue  # a system that lacks a dataset
+        found[group] = Measured(np.concatenate([m.words for m in of_group]), sum(m.unknown for m in of_group))
+    return found
+
+
+def describe(dataset: str, measured: Mapping[Group, Measured]) -> Lengths:
+    """Describe lengths.
+
+    Args:
+        dataset: name of the dataset.
+        measured: the lengths of its documents.
 
     Returns:
         ``summary`` with the columns ``dataset``, ``kind`` (retrieved or judged), ``system``, ``grade``, ``documents``,
         ``unknown``, ``mean`` and quantiles of the lengths (empty without documents); ``histogram`` with a row for each
         bin from ``low`` to ``high`` (exclusive) that has documents.
     """
-    groups: list[tuple[str, str, int | None, list[str]]] = [
-        (RETRIEVED, system, None, [document for ids in of_query.values() for document in ids])
-        for system, of_query in retrieved.items()
-    ]
-    by_grade: dict[int, list[str]] = {}
-    for of_documents in qrels.values():
-        for document, judged in of_documents.items():
-            by_grade.setdefault(judged, []).append(document)
-    groups += [(JUDGED, "", judged, by_grade[judged]) for judged in sorted(by_grade)]
     summaries: list[tuple[object, ...]] = []
     bins: list[tuple[object, ...]] = []
-    for kind, system, grade, documents in groups:
-        found = np.array([words[document] for document in documents if document in words], np.int64)
-        unknown = len(documents) - len(found)
-        statistics = (found.mean(), *np.quantile(found, list(QUANTILES.values()))) if len(found) else ()
+    for group, (words, unknown) in measured.items():
+        statistics = (words.mean(), *np.quantile(words, list(QUANTILES.values()))) if len(words) else ()
         absent = [np.nan] * (1 + len(QUANTILES) - len(statistics))
-        summaries.append((dataset, kind, system, grade, len(found), unknown, *statistics, *absent))
-        places, counts = np.unique(np.searchsorted(EDGES, found, side="right") - 1, return_counts=True)
+        summaries.append((dataset, *group, len(words), unknown, *statistics, *absent))
+        places, counts = np.unique(np.searchsorted(EDGES, words, side="right") - 1, return_counts=True)
         bins += [
-            (dataset, kind, system, grade, EDGES[place], EDGES[place + 1], count)
+            (dataset, *group, EDGES[place], EDGES[place + 1], count)
             for place, count in zip(places, counts, strict=True)
         ]
     return Lengths(_frame(summaries, LENGTH_COLUMNS), _frame(bins, HISTOGRAM_COLUMNS))

@@ -11,6 +11,7 @@ computed of a pair but the Tukey HSD test, is the same whichever other systems t
 
 from __future__ import annotations
 
+import gc
 import importlib
 import itertools
 import math
@@ -23,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.environment import prepare_libraries
+from .permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
-PERMUTATIONS = 100_000
 CONFIDENCE = 0.95
 ALPHA = 0.05
 # Sums of the same values in another order differ by less than this.
@@ -34,8 +35,6 @@ ROUNDING = 1e-12
 BLOCK = 4_000_000
 # Sign patterns at once: their sums stay in the processor's cache.
 AT_ONCE = 512
-# Shuffles of a query's scores in a Tukey HSD test: a minute of 2024's processors does half a billion.
-SHUFFLES = 50_000_000
 # Queries up to which the squares of resamples are added up in float64.
 EXACT_SQUARES = 1000
 # Exact tests: differences whose signs are enumerated, and the work of a convolution (queries × points).
@@ -369,7 +368,9 @@ def holm(p: np.ndarray) -> np.ndarray:
     corrected = np.full(len(p), np.nan)
     tests = ~np.isnan(p)
     if tests.any():
+        gc.freeze()  # statsmodels collects garbage at each call, which takes a quarter of a second with all libraries
         corrected[tests] = multipletests(p[tests], method="holm")[1]
+        gc.unfreeze()
     return corrected
 
 
@@ -408,11 +409,6 @@ def tukey(
     extreme = [permutations - np.searchsorted(of, wanted) for of, wanted in zip(ranges.T, least.T, strict=True)]
     p: np.ndarray = (np.stack(extreme, axis=1) + 1) / (permutations + 1)
     return p
-
-
-def permutations_of(queries: int) -> int:
-    """Return how many permutations the Tukey HSD test draws: 100,000, and fewer of many queries, but 10,000."""
-    return max(10_000, min(PERMUTATIONS, SHUFFLES // queries))
 
 
 def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False, alpha: float = ALPHA) -> np.ndarray:

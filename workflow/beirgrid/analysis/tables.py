@@ -21,6 +21,7 @@ from ..data.answers import ACROSS_COLUMNS, GROUP_COLUMNS, PAIR_COLUMNS, SIGNIFIC
 from ..data.scores import read_per_query
 from . import across as over_datasets
 from . import significance
+from .permutations import PERMUTATIONS
 
 # What a mean is over: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"
@@ -134,7 +135,7 @@ def compare(
 
     p_tukey = significance.tukey(scores, numbers("tukey"), parts=parts, permutations=permutations)
     randomisation = significance.randomisation(
-        scores, numbers("randomisation"), parts=parts, permutations=permutations or significance.PERMUTATIONS
+        scores, numbers("randomisation"), parts=parts, permutations=permutations or PERMUTATIONS
     )
     pairs = significance.pairs_of_each(len(dataset.systems), count)
     effects = significance.paired_effects(flat, pairs, numbers("bootstrap"), parts=parts, resamples=resamples)

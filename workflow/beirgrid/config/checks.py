@@ -259,7 +259,7 @@ def _adaptation_problems(
 
 def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
     if isinstance(system, entries.Bm25):
-        if system.expansion:
+        if isinstance(system.expansion, str):
             yield from _use_problems(f"{where}.expansion", system.expansion, named("expander"), config)
     elif isinstance(system, entries.Retriever):
         yield from _use_problems(f"{where}.retriever", system.retriever, RETRIEVERS, config, also=["bm25"])

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from .collections import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, Statistics
+from .expansions import NAMED, HubExpansion, LocalExpansion, Published, PublishedExpansion
 from .models import (
     Brackets,
     CrossEncoder,
@@ -30,6 +31,7 @@ from .models import (
 )
 from .systems import (
     Bm25,
+    DenseRetriever,
     External,
     Fused,
     LateInteractionRetriever,
@@ -159,6 +161,7 @@ __all__ = [
     "FORMS",
     "LIST",
     "MOST_COUNTED",
+    "NAMED",
     "PRETRAINING",
     "Adaptation",
     "Adaptive",
@@ -174,6 +177,7 @@ __all__ = [
     "Dataset",
     "DatasetPrompts",
     "DenseModel",
+    "DenseRetriever",
     "Device",
     "EncodeSettings",
     "Entry",
@@ -183,10 +187,12 @@ __all__ = [
     "Gpl",
     "GridSettings",
     "HubCorpus",
+    "HubExpansion",
     "IrDatasetsCorpus",
     "LateInteractionModel",
     "LateInteractionRetriever",
     "LocalCorpus",
+    "LocalExpansion",
     "Mlm",
     "Model",
     "ModelEntry",
@@ -199,6 +205,8 @@ __all__ = [
     "Precision",
     "Pretraining",
     "Prompts",
+    "Published",
+    "PublishedExpansion",
     "QueryGenerator",
     "Reranked",
     "RetrieveSettings",

@@ -52,7 +52,7 @@ def _line(details: ErrorDetails, where: str, kind: type[entries.Entry] | None) -
     if what in ("literal_error", "union_tag_invalid"):
         return _no_choice(place, details)
     if what == "union_tag_not_found":
-        return _missing_key(place, str(context["discriminator"]).strip("'"), where, tags, kind, path)
+        return _missing_key(place, str(context["discriminator"]).strip("'()"), where, tags, kind, path)
     if what == "string_pattern_mismatch":
         return f"{place}: {value!r} does not fit. {entries.FORMS[context['pattern']]}"
     if what == "value_error":
@@ -81,7 +81,7 @@ def _shortened(value: Any) -> str:
 
 def _tags(path: list[str]) -> set[str]:
     """Return the parts of a path that are no keys but name the class that a union chose."""
-    known = {*_values(_MODELS, "family"), *_values(_CORPORA, "source"), *_values(_RECIPES, "recipe")}
+    known = {*_values(_MODELS, "family"), *_values(_CORPORA, "source"), *_values(_RECIPES, "recipe"), entries.NAMED}
     return known & set(path)
 
 
@@ -150,8 +150,9 @@ def _no_choice(place: str, details: ErrorDetails) -> str:
     context, value = details.get("ctx", {}), details["input"]
     options = str(context.get("expected", context.get("expected_tags", "")))
     known = [option.strip(" '") for option in options.replace(" or ", ", ").split(",")]
+    known = [option for option in known if option != entries.NAMED]
     if details["type"] == "union_tag_invalid":
-        key = str(context["discriminator"]).strip("'")
+        key = str(context["discriminator"]).strip("'()")
         place, value = f"{place}.{key}", context["tag"]
     hint = nearest({"gpu": "cuda"}.get(value, value), known) if isinstance(value, str) else ""
     if place.endswith(".similarity") and known == ["dot"]:

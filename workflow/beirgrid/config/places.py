@@ -11,7 +11,7 @@ SCHEMA = CHECKOUT / "workflow" / "schemas" / "config.schema.yaml"
 def resolve_path(path: str) -> Path:
     """Return an absolute path; a relative one starts at the working directory or, if nothing is there, the checkout."""
     here = _expanded(path)
-    return here.absolute() if here.is_absolute() or is_folder(here) else CHECKOUT / here
+    return here.absolute() if here.is_absolute() or is_folder(here) or is_file(here) else CHECKOUT / here
 
 
 def run_file(pattern: str, dataset: str) -> Path:
@@ -30,6 +30,14 @@ def is_folder(path: Path) -> bool:
     """Tell whether a path is a folder; a path that cannot be looked up (a name of 300 characters) is none."""
     try:
         return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether a path is a file; a path that cannot be looked up is none."""
+    try:
+        return path.is_file()
     except OSError:
         return False
 

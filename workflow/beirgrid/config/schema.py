@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from . import entries
 from .entries import Config, Entry
+from .indexes import AnyIndex
 from .places import CHECKOUT, SCHEMA
 
 PAGE = CHECKOUT / "docs" / "configuration.md"
@@ -35,6 +36,8 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.size`": (entries.ModelSize,),
     "`models.{name}.trained_on`": (entries.TrainedOn,),
     "`systems.{name}`": get_args(entries.System),
+    "`systems.{name}.expansion`": (entries.PublishedExpansion, *get_args(get_args(entries.Published)[0])),
+    "`systems.{name}.index`": get_args(get_args(AnyIndex)[0]),
 }
 
 
@@ -67,24 +70,26 @@ def _section(name: str, kinds: tuple[type[Entry], ...]) -> Iterator[str]:
             yield "| key | value | default | meaning |\n|---|---|---|---|"
             yield from (_row(key, field) for key, field in fields.items())
             yield ""
-        if kind in (entries.CorpusEntry, entries.ModelEntry):
+        if kind in (entries.CorpusEntry, entries.ModelEntry, entries.PublishedExpansion):
             shared |= set(fields)
 
 
 def _heading(kind: type[Entry]) -> str:
-    for key in ("source", "family", "recipe", "fusion"):
+    for key in ("source", "family", "recipe", "fusion", "kind"):
         field = kind.model_fields.get(key)
         if field and get_origin(field.annotation) is Literal:
             return f"`{key}: {get_args(field.annotation)[0]}`"
     named = {
         entries.CorpusEntry: "Every source",
+        entries.PublishedExpansion: "Every source",
         entries.ModelEntry: "Every family",
         entries.CrossEncoderTraining: "`family: cross-encoder`",
         entries.Statistics: "`statistics`",
         entries.BatchTokens: "`batch_tokens`",
         entries.DatasetPrompts: "`datasets.{dataset}`",
         entries.Bm25: "`retriever: bm25`",
-        entries.Retriever: "`retriever` of a dense or sparse model",
+        entries.DenseRetriever: "`retriever` of a dense model",
+        entries.Retriever: "`retriever` of a sparse model",
         entries.LateInteractionRetriever: "`retriever` of a late-interaction model",
         entries.External: "`run`",
         entries.Reranked: "`first_stage` and `reranker`",

@@ -7,6 +7,8 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from .expansions import Expansion
+from .indexes import AnyIndex, Flat
 from .values import LIST, Entry, Norm, NotNegative, PathName, Size
 
 
@@ -26,8 +28,10 @@ class Bm25(SystemEntry):
 
     kind: ClassVar[str] = "lexical"
     retriever: Literal["bm25"] = Field(description="BM25 through Lucene.")
-    expansion: str | None = Field(
-        None, description="Query generator or term-weights model whose expansions are indexed instead of the documents."
+    expansion: Expansion | None = Field(
+        None,
+        description="Query generator or term-weights model whose expansions are indexed instead of the documents, or "
+        "an entry of expansions that others published.",
     )
     fields_: Literal["multifield", "flat"] = Field(
         "multifield", alias="fields", description="Title and text as two fields, as in the BEIR paper, or as one."
@@ -44,6 +48,23 @@ class Retriever(SystemEntry):
 
     kind: ClassVar[str] = "neural"
     retriever: str = Field(description="Dense, sparse or late-interaction model.")
+
+
+class DenseRetriever(Retriever):
+    """A dense model: searched exactly, or in a smaller or faster index that is built from the exact one."""
+
+    kind: ClassVar[str] = "dense"
+    dimensions: Size | None = Field(
+        None, description="First dimensions of the vectors that are kept (Matryoshka). All unless given."
+    )
+    index: AnyIndex = Field(Flat(), description="Index that is searched.")
+
+    @property
+    def variant(self) -> str:
+        """The name of the index that is built from the exact one, with its parameters; empty for the exact one."""
+        if self.dimensions is None and isinstance(self.index, Flat):
+            return ""
+        return self.index.name + (f"-d{self.dimensions}" if self.dimensions else "")
 
 
 class LateInteractionRetriever(Retriever):
@@ -116,5 +137,5 @@ def retriever_of(family: str) -> type[Retriever]:
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
-System = Bm25 | LateInteractionRetriever | Retriever | External | Reranked | Rrf | WeightedSum
+System = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | External | Reranked | Rrf | WeightedSum
 _SYSTEMS = get_args(System)

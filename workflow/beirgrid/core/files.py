@@ -79,7 +79,7 @@ def locked(path: str | Path) -> Iterator[None]:
     """Hold the lock of a file for the block; wait while another process holds it. The file stays."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as stream:
+    with path.open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 

@@ -128,7 +128,7 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
     rows = np.unique(np.concatenate(list(found)))
     rows = rows[rows >= 0]
     names = [pa.array([], pa.string())]
-    for first, ids in _id_groups(corpus):
+    for first, ids in id_groups(corpus):
         low, high = np.searchsorted(rows, (first, first + len(ids)))
         if low < high:
             names.append(ids.take(rows[low:high] - first))
@@ -137,10 +137,11 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
 
 def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
     """Return those of ``ids`` that the corpus has."""
-    return set().union(*(ids.intersection(group.to_pylist()) for _, group in _id_groups(corpus)))
+    chosen = pa.array(sorted(ids), pa.string())
+    return {found for _, group in id_groups(corpus) for found in group.filter(pc.is_in(group, chosen)).to_pylist()}
 
 
-def _id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
+def id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
     """Yield the first row of each row group with the group's ids."""
     first = 0
     with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:

@@ -75,7 +75,7 @@ def _write_documents(name: str, entry: Corpus, documents: Iterator[Document], pa
         for batch in _row_groups(documents):
             for document in batch:
                 check_id(document.id, document.place)
-                hashes.append(_hash(document.id))
+                hashes.append(hash_of(document.id))
                 empty += not (document.title.strip() or document.text.strip())
             columns = [[getattr(document, name) for document in batch] for name in ("id", "title", "text")]
             writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))
@@ -83,7 +83,7 @@ def _write_documents(name: str, entry: Corpus, documents: Iterator[Document], pa
     return hashes, empty
 
 
-def _hash(identifier: str) -> int:
+def hash_of(identifier: str) -> int:
     """Return 64 bits of a digest, so that 15 million ids take 120 MB instead of several GB."""
     return int.from_bytes(hashlib.blake2b(identifier.encode(), digest_size=8).digest(), "little")
 
@@ -97,7 +97,7 @@ def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
         return {}
     places: dict[str, list[str]] = {}
     for document in source.documents():
-        if _hash(document.id) in suspects:
+        if hash_of(document.id) in suspects:
             places.setdefault(document.id, []).append(document.place)
     return {identifier: found for identifier, found in places.items() if len(found) > 1}
 

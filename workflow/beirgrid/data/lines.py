@@ -11,8 +11,12 @@ from typing import Any
 from ..core.errors import DataError
 
 
-def read(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (line, "file:number") without line ends (LF or CRLF), a byte order mark or blank lines.
+def read(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield (line, "file:number") without line ends (LF or CRLF) or a byte order mark.
+
+    Args:
+        path: the file.
+        blank: whether blank lines are yielded, too.
 
     Raises:
         DataError: the file is not UTF-8, is truncated, or has carriage returns within a line. The message names the
@@ -26,7 +30,7 @@ def read(path: Path) -> Iterator[tuple[str, str]]:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if "\r" in text.strip():
                     raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
-                if text.strip():
+                if blank or text.strip():
                     yield text, f"{path}:{number}"
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None

@@ -88,12 +88,12 @@ class LocalSource:
         return resolve_path(self.corpus.path)
 
     def documents(self) -> Iterator[Document]:
-        for row, place in _json_lines(self._file("corpus.jsonl")):
-            yield Document(_id(row, place), _text(row, "title", place), _text(row, "text", place), place)
+        for row, place in json_lines(self._file("corpus.jsonl")):
+            yield Document(read_id(row, place), read_text(row, "title", place), read_text(row, "text", place), place)
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
-        for row, place in _json_lines(self._file("queries.jsonl")):
-            yield Query(_id(row, place), _text(row, "text", place, required=True), place)
+        for row, place in json_lines(self._file("queries.jsonl")):
+            yield Query(read_id(row, place), read_text(row, "text", place, required=True), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         yield from qrels.judgements(self._file(f"qrels/{dataset.split}.tsv"))
@@ -107,7 +107,8 @@ class LocalSource:
         return forms[0]
 
 
-def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the JSON object of each line of a file, and the line's place; raise DataError for another line."""
     for line, place in lines.read(path):
         try:
             row = json.loads(line, object_pairs_hook=_object)
@@ -129,25 +130,27 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _id(row: dict[str, Any], place: str, key: str = "_id") -> str:
+def read_id(row: dict[str, Any], place: str, key: str = "_id") -> str:
+    """Return the id of a row; raise DataError if it has none."""
     value = row.get(key)
     if value is None or value == "":
         raise DataError(f"{place}: no {key}")
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
-    return _encodable(str(value), key, place)
+    return encodable(str(value), key, place)
 
 
-def _text(row: dict[str, Any], key: str, place: str, required: bool = False) -> str:
+def read_text(row: dict[str, Any], key: str, place: str, required: bool = False) -> str:
+    """Return a text of a row; raise DataError if it is none."""
     value = row.get(key)
     if value is None and not required:
         return ""  # BEIR collections without titles leave the key out, or put null
     if not isinstance(value, str):
         raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
-    return _encodable(value, key, place)
+    return encodable(value, key, place)
 
 
-def _encodable(text: str, key: str, place: str) -> str:
+def encodable(text: str, key: str, place: str) -> str:
     """Refuse half of a surrogate pair, which JSON can escape but UTF-8 cannot hold."""
     try:
         text.encode()
@@ -174,9 +177,9 @@ class IrDatasetsSource:
                 place = f"{self.corpus.id} document {document.doc_id!a}"
                 title, text = getattr(document, "title", "") or "", _body(document)
                 yield Document(
-                    _encodable(document.doc_id, "id", place),
-                    _encodable(title, "title", place),
-                    _encodable(text, "text", place),
+                    encodable(document.doc_id, "id", place),
+                    encodable(title, "title", place),
+                    encodable(text, "text", place),
                     place,
                 )
 
@@ -186,7 +189,7 @@ class IrDatasetsSource:
             for query in self._load(dataset.id).queries_iter():
                 place = f"{dataset.id} query {query.query_id!a}"
                 text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
-                yield Query(_encodable(query.query_id, "id", place), _encodable(text, "text", place), place)
+                yield Query(encodable(query.query_id, "id", place), encodable(text, "text", place), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         assert dataset.id is not None
@@ -246,13 +249,15 @@ class HubSource:
     def documents(self) -> Iterator[Document]:
         name, split = ("corpus", "documents"), self.corpus.split or ""
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, split):
-            text = _text(row, "content" if "content" in row else "text", place)
-            yield Document(_id(row, place), _text(row, "title", place), text, place)
+            text = read_text(row, "content" if "content" in row else "text", place)
+            yield Document(read_id(row, place), read_text(row, "title", place), text, place)
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
         name = ("queries", "examples")
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, dataset.split):
-            yield Query(_id(row, place), _text(row, "query" if "query" in row else "text", place, required=True), place)
+            yield Query(
+                read_id(row, place), read_text(row, "query" if "query" in row else "text", place, required=True), place
+            )
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         identifier, revision = self.corpus.id, self.corpus.revision
@@ -266,12 +271,12 @@ class HubSource:
             grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
             if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise DataError(f"{place}: the score {grade!r} is not a whole number")
-            yield Judgement(_id(row, place, "query-id"), _id(row, place, "corpus-id"), int(grade), place)
+            yield Judgement(read_id(row, place, "query-id"), read_id(row, place, "corpus-id"), int(grade), place)
 
 
 def _example(row: dict[str, Any], place: str) -> Iterator[Judgement | Exclusion]:
     """Yield the relevant documents of one of BRIGHT's examples, and those not ranked (["N/A"] where there are none)."""
-    query = _id(row, place)
+    query = read_id(row, place)
     for document in _ids(row, "gold_ids", place):
         yield Judgement(query, document, 1, place)
     for document in _ids(row, "excluded_ids", place):
@@ -283,7 +288,7 @@ def _ids(row: dict[str, Any], key: str, place: str) -> list[str]:
     values = row.get(key)
     if not isinstance(values, list):
         raise DataError(f"{place}: {key!r} should be a list, got {type(values).__name__}")
-    return [_id({key: value}, place, key) for value in values]
+    return [read_id({key: value}, place, key) for value in values]
 
 
 def _hub_rows(

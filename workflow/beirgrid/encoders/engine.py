@@ -8,6 +8,7 @@ batch is sent while another one is computed and copied back.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -237,6 +238,8 @@ class Engine:
         self.budget = min(self.budget, max(tokens // 2, 1))
         if self.runtime.kind == "cuda":
             torch.cuda.empty_cache()
+        elif hasattr(c_library := ctypes.CDLL(None), "malloc_trim"):
+            c_library.malloc_trim(0)  # what glibc keeps of the failed batch
 
     def _to_device(self, value: Any) -> Any:
         if self.runtime.kind == "cpu" or not hasattr(value, "pin_memory"):

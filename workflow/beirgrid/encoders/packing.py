@@ -202,6 +202,7 @@ def attend(
         is_causal: whether tokens attend to no later ones.
         options: of transformers, for padded batches.
     """
+    import torch
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if (layout := _thread.layout) is None:
@@ -209,8 +210,19 @@ def attend(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **options
         )
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    compute = _by_kernel if query.is_cuda and query.element_size() == 2 else _by_length
+    if torch.is_autocast_enabled(query.device.type):  # rotations of positions may have left float32
+        kind = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(kind), key.to(kind), value.to(kind)
+    compute = _by_kernel if _has_kernel(query, value) else _by_length
     return compute(query, key, value, layout, scaling, sliding_window, causal), None
+
+
+def _has_kernel(query: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether PyTorch's kernel for packed sequences takes these: 16 bits, heads up to 256 wide, Ampere or newer."""
+    import torch
+
+    fits = query.element_size() == 2 and query.shape[3] == value.shape[3] <= 256 and query.shape[3] % 8 == 0
+    return query.is_cuda and fits and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 def _by_kernel(

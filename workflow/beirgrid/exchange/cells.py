@@ -1,17 +1,15 @@
-"""The finished cells of a grid, as exports read them, and the folder that an export writes."""
+"""The finished cells of a grid, as exports read them, and the options that all exports have."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ..core import files, provenance
+from ..core import provenance
 from ..core.errors import DataError
 from ..core.version import __version__
 from ..data import results, scores
@@ -95,12 +93,14 @@ class Cell:
         return ", ".join(sorted(found))
 
 
-def finished(directory: Path, grid: str) -> tuple[Results, list[Cell]]:
+def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Cell]]:
     """Return the results and their finished cells, after comparing runs and scores with their records.
 
     Raises:
-        DataError: there are none, or a file is damaged.
+        DataError: there are none, a file is damaged, or something is at the output already.
     """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise DataError(f"--output: {output} is not an empty folder; name a new one")
     found = results.find(directory, grid)
     cells = [Cell(result) for result in found.cells.values() if result.scores.is_file()]
     if not cells:
@@ -111,16 +111,3 @@ def finished(directory: Path, grid: str) -> tuple[Results, list[Cell]]:
         provenance.artifact(cell.result.per_query)
         provenance.artifact(cell.result.run)
     return found, cells
-
-
-@contextmanager
-def new_folder(output: Path) -> Iterator[Path]:
-    """Yield a folder that gets the name ``output`` once it is whole.
-
-    Raises:
-        DataError: something is there.
-    """
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise DataError(f"--output: {output} is not an empty folder; name a new one")
-    with files.atomic(output, directory=True) as temporary:
-        yield temporary

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..config.places import CHECKOUT
+from ..core import files
 from ..core.errors import BeirgridError
 from ..core.version import __version__
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished, new_folder
+from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 
 if TYPE_CHECKING:
     from rocrate.model.entity import Entity
@@ -71,7 +72,7 @@ def export_ro_crate(
         from rocrate.rocrate import ROCrate
     except ImportError:
         raise BeirgridError("the package rocrate is not installed: pip install rocrate") from None
-    found, cells = finished(directory, grid)
+    found, cells = finished(directory, grid, output)
     records = [step.record for cell in cells for step in cell.steps] + [cell.evaluation for cell in cells]
     began, ended = _times(records)
     crate = ROCrate(version=_RO_CRATE)
@@ -100,7 +101,7 @@ def export_ro_crate(
     _add_readme(crate)
     crate.root_dataset["mentions"] = action
     crate.root_dataset["conformsTo"] = [_profile(crate, url) for url in _PROFILES]
-    with new_folder(output) as folder:
+    with files.atomic(output, directory=True) as folder:
         crate.write(folder)
 
 

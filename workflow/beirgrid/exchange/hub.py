@@ -11,7 +11,7 @@ import yaml
 
 from ..core import files
 from ..core.errors import DataError
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished, new_folder
+from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 from .mteb import MAIN, main_score, task_of, tasks
 
 _NOTE = f"{MAIN} × 100, computed by {SOFTWARE}, not by mteb"
@@ -37,14 +37,14 @@ def export_huggingface(
             hub, or the output is not empty.
     """
     known = {dataset: task.hub for dataset, task in tasks().items()} | dict(map(_named, hub_datasets))
-    _, cells = finished(directory, grid)
+    _, cells = finished(directory, grid, output)
     unknown = sorted({cell.result.dataset for cell in cells} - set(known))
     if unknown:
         print(f"warning: left out, as the hub's datasets are not known: {', '.join(unknown)}", file=sys.stderr)
     exported = [cell for cell in cells if cell.result.dataset in known]
     if not exported:
         raise DataError(f"no dataset is known on the hub: name one with --hub-datasets {unknown[0]}=ORGANISATION/NAME")
-    with new_folder(output) as folder:
+    with files.atomic(output, directory=True) as folder:
         for cell in exported:
             path = folder / cell.result.system / ".eval_results" / f"{cell.result.dataset}.yaml"
             text = yaml.safe_dump(eval_results([cell], known), sort_keys=False, allow_unicode=True)

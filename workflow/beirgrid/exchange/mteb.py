@@ -12,45 +12,43 @@ from ..config.metrics import parse_metric
 from ..core import files
 from ..core.errors import DataError
 from ..core.version import __version__
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished, new_folder
+from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 
 # mteb's main score of retrieval tasks.
 MAIN = "ndcg@10"
 # mteb's names of our metrics, where they differ.
 _METRICS = {"p": "precision", "success": "hit_rate"}
-_LANGUAGES = dict(
-    pair.split("=")
-    for pair in [
-        "ar=ara-Arab",
-        "bn=ben-Beng",
-        "da=dan-Latn",
-        "de=deu-Latn",
-        "en=eng-Latn",
-        "es=spa-Latn",
-        "fa=fas-Arab",
-        "fi=fin-Latn",
-        "fr=fra-Latn",
-        "hi=hin-Deva",
-        "hu=hun-Latn",
-        "id=ind-Latn",
-        "it=ita-Latn",
-        "ja=jpn-Jpan",
-        "ko=kor-Kore",
-        "nl=nld-Latn",
-        "no=nob-Latn",
-        "pl=pol-Latn",
-        "pt=por-Latn",
-        "ru=rus-Cyrl",
-        "sv=swe-Latn",
-        "sw=swa-Latn",
-        "te=tel-Telu",
-        "th=tha-Thai",
-        "tr=tur-Latn",
-        "uk=ukr-Cyrl",
-        "yo=yor-Latn",
-        "zh=zho-Hans",
-    ]
-)
+# Languages as mteb writes them: ISO 639-3 and script, by ISO 639-1 code.
+_LANGUAGES = {
+    "ar": "ara-Arab",
+    "bn": "ben-Beng",
+    "da": "dan-Latn",
+    "de": "deu-Latn",
+    "en": "eng-Latn",
+    "es": "spa-Latn",
+    "fa": "fas-Arab",
+    "fi": "fin-Latn",
+    "fr": "fra-Latn",
+    "hi": "hin-Deva",
+    "hu": "hun-Latn",
+    "id": "ind-Latn",
+    "it": "ita-Latn",
+    "ja": "jpn-Jpan",
+    "ko": "kor-Hang",
+    "nl": "nld-Latn",
+    "no": "nob-Latn",
+    "pl": "pol-Latn",
+    "pt": "por-Latn",
+    "ru": "rus-Cyrl",
+    "sv": "swe-Latn",
+    "sw": "swa-Latn",
+    "te": "tel-Telu",
+    "th": "tha-Thai",
+    "tr": "tur-Latn",
+    "uk": "ukr-Cyrl",
+    "yo": "yor-Latn",
+    "zh": "zho-Hans",
+}
 _NOT_MTEB = f"computed by {SOFTWARE}, not by mteb"
 # The tasks of mteb 2.26.24, and the hub's datasets that they read, by our names of the datasets.
 _TASKS = Path(__file__).with_name("mteb_tasks.csv")
@@ -81,8 +79,8 @@ def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName
     Raises:
         DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, or the output is not empty.
     """
-    _, cells = finished(directory, grid)
-    with new_folder(output) as folder:
+    _, cells = finished(directory, grid, output)
+    with files.atomic(output, directory=True) as folder:
         for cell in cells:
             place = folder / f"beirgrid__{cell.result.system}" / __version__
             files.write_json(place / f"{task_of(cell)}.json", task_result(cell))

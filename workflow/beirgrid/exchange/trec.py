@@ -14,7 +14,7 @@ import yaml
 from ..core import files
 from ..core.errors import DataError
 from ..data import qrels
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, Step, finished, new_folder
+from .cells import SOFTWARE, Cell, Directory, GridName, Output, Step, finished
 
 SCHEMA_VERSION = 0.1
 # trec_eval's names of our metrics, which the schema asks for.
@@ -34,8 +34,8 @@ def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName
     Raises:
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
     """
-    _, cells = finished(directory, grid)
-    with new_folder(output) as folder:
+    _, cells = finished(directory, grid, output)
+    with files.atomic(output, directory=True) as folder:
         for cell in cells:
             _write_run(folder, cell, header=())
         _write_qrels(folder, cells)
@@ -60,8 +60,8 @@ def export_ir_metadata(
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
     """
     more = _read_more(metadata) if metadata else {}
-    _, cells = finished(directory, grid)
-    with new_folder(output) as folder:
+    _, cells = finished(directory, grid, output)
+    with files.atomic(output, directory=True) as folder:
         for cell in cells:
             _write_run(folder, cell, header=header_lines({**describe(cell), **more}))
         _write_qrels(folder, cells)
@@ -166,7 +166,9 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def _component(cell: Cell, step: Step) -> dict[str, Any]:
     """Return one stage of the ranking pipeline."""
-    component = {"name": step.system, "method": step.stage, **_plain(_settings(step))}
+    settings = _plain(_settings(step))
+    method = " ".join(filter(None, (step.stage, settings.pop("method", ""))))  # of a fusion
+    component = {"name": step.system, "method": method, **settings}
     if model := step.option("--checkpoint"):
         component["model"] = Path(model[0]).parent.name
     if first := step.option("--first-stage"):

@@ -13,7 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from ..config import absent_folder, layers, with_parts
-from ..config.entries import Bm25, Config, ModelEntry, Reranked, Retriever, SystemEntry, Training
+from ..config.entries import (
+    Bm25,
+    Config,
+    DenseRetriever,
+    HubExpansion,
+    LocalExpansion,
+    ModelEntry,
+    PublishedExpansion,
+    Reranked,
+    Retriever,
+    SystemEntry,
+    Training,
+)
 from ..core import paths
 from ..core.errors import ConfigError
 
@@ -109,6 +121,27 @@ class Grid:
         """Return the name that a model's artifacts have: a model per corpus has the corpus in it."""
         return f"{model}@{corpus}" if self.model(model).per_corpus else model
 
+    def expansion(self, system: str, corpus: str) -> LocalExpansion | HubExpansion:
+        """Return the entry of the expansion that others published, as it is for a corpus."""
+        entry = self.system(system)
+        assert isinstance(entry, Bm25)
+        assert isinstance(entry.expansion, LocalExpansion | HubExpansion)
+        if isinstance(entry.expansion, LocalExpansion):
+            return entry.expansion.model_copy(update={"path": entry.expansion.path.replace("{corpus}", corpus)})
+        files = tuple(name.replace("{corpus}", corpus) for name in entry.expansion.files)
+        return entry.expansion.model_copy(update={"files": files})
+
+    def published(self, system: str) -> str:
+        """Return the first system with the same published expansion: its name is the expansion's."""
+        same = self.system(system)
+        assert isinstance(same, Bm25)
+        return next(name for name, entry in self._with_published() if entry.expansion == same.expansion)
+
+    def _with_published(self) -> list[tuple[str, Bm25]]:
+        """Return the registered systems whose expansion others published."""
+        lexical = [(name, entry) for name, entry in self.config.systems.items() if isinstance(entry, Bm25)]
+        return [(name, entry) for name, entry in lexical if isinstance(entry.expansion, PublishedExpansion)]
+
     @cached_property
     def layers(self) -> dict[str, int]:
         """How many rerankings and fusions each registered system goes through."""
@@ -125,6 +158,12 @@ class Grid:
         if not depths:
             raise ConfigError(f"no system of the grid reranks {first!r} with {reranker!r}: add one to grid.systems")
         return max(depths)
+
+    @cached_property
+    def variants(self) -> dict[str, DenseRetriever]:
+        """By the name of an index that is built from the exact one: a registered system that searches such an index."""
+        dense = [entry for entry in self.config.systems.values() if isinstance(entry, DenseRetriever)]
+        return {entry.variant: entry for entry in dense if entry.variant}
 
     # Shards
 
@@ -147,6 +186,10 @@ class Grid:
     def one_of(self, names: Iterable[str]) -> str:
         """Return a wildcard constraint that matches exactly these names."""
         return "|".join(map(re.escape, sorted(names))) or "(?!)"
+
+    def systems_with_published_expansions(self) -> str:
+        """Return the wildcard constraint for systems whose expansion others published."""
+        return self.one_of(name for name, _ in self._with_published())
 
     def systems_of(self, *kinds: str) -> str:
         """Return the wildcard constraint for registered systems of some kinds."""

@@ -13,10 +13,13 @@ from ..config.entries import (
     ADAPTATIONS,
     Bm25,
     CrossEncoderTraining,
+    DenseRetriever,
     External,
     Gpl,
     LateInteractionRetriever,
     LocalCorpus,
+    LocalExpansion,
+    PublishedExpansion,
     Reranked,
     WithQueries,
 )
@@ -49,6 +52,14 @@ class Inputs:
         """Return the local files of a dataset's queries and qrels."""
         split = self.grid.config.datasets[dataset].split
         return self.local_files(self.grid.corpus(dataset), "queries.jsonl", f"qrels/{split}.tsv")
+
+    def expansion_files(self, system: str, corpus: str) -> list[str]:
+        """Return the local files of published expansions for a corpus."""
+        entry = self.grid.expansion(system, corpus)
+        if not isinstance(entry, LocalExpansion):
+            return []
+        path = resolve_path(entry.path)
+        return _without_wildcards(sorted(path.iterdir()) if path.is_dir() else [path])
 
     def model_files(self, model: str) -> list[str]:
         """Return the files of a model in a folder that fetch copies."""
@@ -84,17 +95,24 @@ class Inputs:
         entry = self.grid.system(system)
         if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
             return []
-        return self.index_shards(self.grid.retriever(system), self.grid.corpus(dataset))
+        model, corpus = self.grid.retriever(system), self.grid.corpus(dataset)
+        if isinstance(entry, DenseRetriever) and entry.variant:
+            return self._shards(paths.VARIANTS.replace("{variant}", entry.variant), "", model, corpus)
+        return self.index_shards(model, corpus)
 
     def index_shards(self, model: str, corpus: str) -> list[str]:
         """Return the shards of the index of a model's vectors."""
         return self._shards(paths.INDEXES, FAMILIES[self.grid.model(model).family].index, model, corpus)
 
     def vectors(self, system: str, dataset: str) -> list[str]:
-        """Return the shards of vectors that a retriever reads beside its index (late interaction)."""
-        model = self.grid.retriever(system)
+        """Return the shards of vectors that a retriever reads beside its index.
+
+        Late interaction scores candidates by them. What another index of dense vectors finds is held against them.
+        """
+        entry, model, corpus = self.grid.system(system), self.grid.retriever(system), self.grid.corpus(dataset)
+        if isinstance(entry, DenseRetriever):
+            return self.index_shards(model, corpus) if entry.variant else []
         family = FAMILIES[self.grid.model(model).family]
-        corpus = self.grid.corpus(dataset)
         return self._shards(paths.EMBEDDINGS, family.embeddings, model, corpus) if family.folder else []
 
     def _shards(self, pattern: str, suffix: str, model: str, corpus: str) -> list[str]:
@@ -107,13 +125,23 @@ class Inputs:
         return paths.LUCENE.format(index=self.lucene_name(system), corpus=self.grid.corpus(dataset))
 
     def lucene_name(self, system: str) -> str:
-        """Return the name of the index of a BM25 system: its fields, and @ the model that expands documents."""
+        """Return the name of the index of a BM25 system: its fields, and what expands documents.
+
+        That is @ a model, or ~ the system that names published expansions. No name has a ~ in it.
+        """
         entry = self.grid.system(system)
         assert isinstance(entry, Bm25)
+        if isinstance(entry.expansion, PublishedExpansion):
+            return f"bm25-{entry.fields_}~{self.grid.published(system)}"
         return f"bm25-{entry.fields_}" + (f"@{entry.expansion}" if entry.expansion else "")
 
     def expansions(self, expansion: str, corpus: str) -> list[str]:
-        """Return the expanded shards for the index ``@model``; the index of the documents themselves has none."""
+        """Return the expansions for the index ``@model`` (a file per shard) or ``~system`` (one file).
+
+        The index of the documents themselves has none.
+        """
+        if expansion.startswith("~"):
+            return [paths.PUBLISHED.format(system=expansion[1:], corpus=corpus)]
         model = expansion.removeprefix("@")
         shards = self.grid.shards(corpus) if model else ()
         return [paths.EXPANSIONS.format(model=model, corpus=corpus, shard=shard) for shard in shards]

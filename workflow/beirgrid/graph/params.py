@@ -15,10 +15,12 @@ from ..config import resolve_path
 from ..config.entries import (
     Bm25,
     CrossEncoderTraining,
+    DenseRetriever,
     Gpl,
     LateInteractionModel,
     LateInteractionRetriever,
     LocalCorpus,
+    LocalExpansion,
     ModelEntry,
     Rrf,
     WeightedSum,
@@ -72,6 +74,12 @@ class Params:
     def dataset(self, dataset: str) -> str:
         """Return the entry of a dataset that the fetch command receives."""
         return _json(self.grid.config.datasets[dataset].given(*_DATASET_KEYS))
+
+    def expansion(self, system: str, corpus: str) -> str:
+        """Return the entry of published expansions that the fetch command receives."""
+        entry = self.grid.expansion(system, corpus)
+        given = entry.given()
+        return _json(given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalExpansion) else given)
 
     def checkpoint(self, model: str) -> str:
         """Return the entry of a model that the fetch command receives."""
@@ -156,10 +164,18 @@ class Params:
     def search(self, system: str, dataset: str) -> list[str]:
         """Return the indexes that a neural retriever searches, and the options that its search has beside them."""
         entry, indexes = self.grid.system(system), self.inputs.indexes(system, dataset)
+        if isinstance(entry, DenseRetriever) and entry.variant:
+            searched = ["--index", _json(entry.index.model_dump(mode="json")), *_dimensions(entry)]
+            return [*indexes, *searched, "--exact", *self.inputs.vectors(system, dataset)]
         if not isinstance(entry, LateInteractionRetriever):
             return indexes
         candidates = [] if entry.exhaustive else ["--candidates", str(entry.candidates)]
         return [*indexes, *candidates, "--tokens", *self.inputs.vectors(system, dataset)]
+
+    def variant(self, model: str, variant: str) -> list[str]:
+        """Return the options that build an index from the exact one of a dense model."""
+        entry, similarity = self.grid.variants[variant], self.grid.model(model).given("similarity")["similarity"]
+        return ["--index", _json(entry.index.built()), *_dimensions(entry), "--similarity", similarity]
 
     def fusion(self, system: str) -> list[str]:
         """Return the options of the fuse command."""
@@ -174,6 +190,10 @@ class Params:
         """Return the function of the wildcards that names the file with one training step's recipe."""
         entry = self.training if stage == "train" else partial(self.recipe, stage=stage)
         return lambda wildcards: in_file(entry(wildcards.model))
+
+
+def _dimensions(entry: DenseRetriever) -> list[str]:
+    return ["--dimensions", str(entry.dimensions)] if entry.dimensions else []
 
 
 def _run(model: ModelEntry) -> dict[str, Any]:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from ..config import with_parts
-from ..config.entries import Bm25, GenQ, Gpl, LateInteractionRetriever, Reranked, Retriever
+from ..config.entries import (
+    Bm25,
+    DenseRetriever,
+    GenQ,
+    Gpl,
+    LateInteractionRetriever,
+    PublishedExpansion,
+    Reranked,
+    Retriever,
+)
 from ..core import paths
 from .grid import Grid, fill
 from .inputs import Inputs
@@ -45,7 +54,9 @@ class Records:
         """Return the patterns of the records behind a system's own steps, those of its parts left out."""
         system, found = self.grid.system(name), []
         if isinstance(system, Bm25):
-            if system.expansion:
+            if isinstance(system.expansion, PublishedExpansion):
+                found.append(fill(paths.PUBLISHED_RECORD, system=self.grid.published(name)))
+            elif system.expansion:
                 steps = (paths.MODEL_RECORD, paths.EXPANSIONS_RECORD)
                 found += [fill(step, model=system.expansion) for step in steps]
             found.append(fill(paths.LUCENE_RECORD, index=self.inputs.lucene_name(name)))
@@ -59,6 +70,8 @@ class Records:
     def _retriever(self, name: str, system: Retriever) -> list[str]:
         indexed = not (isinstance(system, LateInteractionRetriever) and system.exhaustive)
         steps = [paths.MODEL_RECORD, paths.EMBEDDINGS_RECORD, *([paths.SHARD_RECORD] if indexed else [])]
+        if isinstance(system, DenseRetriever) and system.variant:
+            steps.append(fill(paths.VARIANT_RECORD, variant=system.variant))
         return [
             *self._training(system.retriever),
             *(fill(step, model=self.grid.artifacts_of(system.retriever)) for step in steps),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..analysis.permutations import permutations_of
 from ..config.entries import (
     Config,
     CrossEncoderTraining,
     GenQ,
     Gpl,
+    HubExpansion,
     LateInteractionRetriever,
     Mlm,
     QueryGenerator,
@@ -29,6 +31,8 @@ SPARSE_TERMS = {"sparta": 2000, "splade": 300}
 # a decoder's step starts some 500 small kernels and reads all keys and values, which a GPU does not do as much faster
 # than products.
 SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
+# Assumed of published expansions: queries per document, and the bytes of one. Files that are fetched hold a third.
+PUBLISHED_QUERIES, PUBLISHED_BYTES = 40, 36
 # Documents that an encoding reads at a time, and the bytes in memory per byte of their text.
 BLOCK, BLOCK_BYTES = 32_768, 4
 # Training does thrice the arithmetic of reading, in float32, which takes twice as long as bfloat16.
@@ -65,6 +69,12 @@ class Units:
 
     def fetch_dataset(self, dataset: str) -> Amounts:
         return {"documents": self.sizes.documents(self._corpus(dataset)), "queries": self.sizes.queries(dataset)}
+
+    def fetch_expansion(self, system: str, corpus: str) -> Amounts:
+        entry, documents = self.grid.expansion(system, corpus), self.sizes.documents(corpus)
+        queries_mb = (entry.queries or PUBLISHED_QUERIES) * documents * PUBLISHED_BYTES / 1e6
+        downloaded = queries_mb / 3 if isinstance(entry, HubExpansion) else 0.0
+        return {"documents": documents, "published_mb": queries_mb, "download_mb": downloaded}
 
     def fetch_model(self, model: str) -> Amounts:
         weights = self.sizes.weights_mb(model)
@@ -121,12 +131,17 @@ class Units:
 
     def index_lexical(self, fields: str, expansion: str, corpus: str) -> Amounts:
         text = self.sizes.text_mb(corpus)
-        for shard in self.grid.shards(corpus) if expansion else ():
+        if expansion.startswith("~"):
+            text += 2 * self.fetch_expansion(expansion[1:], corpus)["published_mb"]
+        for shard in self.grid.shards(corpus) if expansion.startswith("@") else ():
             expanded = self.expand(expansion.removeprefix("@"), corpus, str(shard))
             text += 2 * (0.2 * expanded["text_mb"] + SAMPLED_PIECES * 2e-6 * expanded["sampled_queries"])
         return {"text_mb": text, "index_mb": text, "documents": self.sizes.documents(corpus)}
 
     def index_dense(self, model: str, corpus: str, shard: str) -> Amounts:
+        return {"vectors_mb": self._vectors_mb(model, corpus, shard)}
+
+    def index_approximate(self, model: str, corpus: str, variant: str, shard: str) -> Amounts:
         return {"vectors_mb": self._vectors_mb(model, corpus, shard)}
 
     def index_sparse(self, model: str, corpus: str, shard: str) -> Amounts:
@@ -194,7 +209,19 @@ class Units:
         return {"queries": self.sizes.queries(dataset), "hits": self._hits(dataset)}
 
     def aggregate(self) -> Amounts:
-        return {}
+        systems, metrics = len(self.config.grid.systems), len(self.config.metrics)
+        rows = [sum(map(self._supplied_queries, self.grid.parts(row))) for row in self.config.grid.datasets]
+        pairs = metrics * systems * (systems - 1) // 2
+        return {
+            "compared_scores": systems * metrics * sum(rows),
+            "compared_pairs": pairs * sum(rows),
+            "shuffled_scores": systems * sum(queries * permutations_of(int(queries)) for queries in rows if queries),
+            "pairs_at_once": pairs,
+            "paired_queries": pairs * max(rows, default=0),
+        }
+
+    def _supplied_queries(self, dataset: str) -> float:
+        return 0 if dataset in self.grid.not_supplied else self.sizes.queries(dataset)
 
     def report(self) -> Amounts:
         return {}

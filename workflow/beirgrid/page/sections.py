@@ -180,9 +180,15 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
     found: dict[str, dict[str, list[list[Any]]]] = {}
     for row in texts.rows(table):
         of_pair = found.setdefault(row.metric, {}).setdefault(f"{systems[row.system]}-{systems[row.other]}", [])
-        tested = (row.difference, row.difference_low, row.difference_high, row.p_holm, row.p_tukey, row.effect)
-        of_pair.append([datasets[row.dataset], *(None if pd.isna(x) else float(f"{x:.3g}") for x in tested)])
+        differences = (row.difference, row.difference_low, row.difference_high)
+        tested = [_rounded(number, 4) for number in differences]
+        tested += [None if pd.isna(p) else float(texts.probability(p)) for p in (row.p_holm, row.p_tukey)]
+        of_pair.append([datasets[row.dataset], *tested, _rounded(row.effect, 2)])
     return found, whole
+
+
+def _rounded(number: float, digits: int) -> float | None:
+    return None if pd.isna(number) else round(number, digits)
 
 
 def verdicts(answers: Answers) -> list[Verdict]:

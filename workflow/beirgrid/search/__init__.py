@@ -45,7 +45,7 @@ class Store(Protocol):
 
 
 class Engine(Store, Protocol):
-    """A store whose indexes can be searched without options (late interaction has a command of its own)."""
+    """A store whose indexes can be searched without options (late interaction has no such search)."""
 
     def find(self, shards: Sequence[Path], queries: Any, depth: int, compute: Compute) -> Found:
         """Search indexes and merge the results.

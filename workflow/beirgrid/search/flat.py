@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ def _tensor(vectors: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(vectors, np.float32))
 
 
-def _open(path: Path, dimension: int) -> Any:
+def _open(path: Path, dimension: int | None = None) -> Any:
     """Map an index.
 
     Raises:
@@ -141,12 +142,24 @@ def _open(path: Path, dimension: int) -> Any:
 
     with files.reading(path):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-    if index.d != dimension:
+    if dimension is not None and index.d != dimension:
         raise DataError(
             f"{path} holds vectors of dimension {index.d}, but the model gives {dimension}: "
             "the checkpoint changed since the corpus was indexed"
         )
     return index
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[np.ndarray]:
+    """Map an index, and give its vectors, float32 [documents, dimension], while the block runs.
+
+    Raises:
+        DataError: the index is damaged.
+    """
+    index = _open(path)
+    yield _rows(index)
+    del index
 
 
 def _rows(index: Any) -> np.ndarray:

@@ -79,12 +79,13 @@ def analyse(
         cells = find(grid)
         done = dict(_done(grid, cells))
         found = _of_datasets(grid, done)
+        similarities = {cell.system: _settings(cell).get("similarity", "") for cell in done}
         vocabularies = _vocabularies(grid)
         overlap = vocabulary.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells.values()))
         tables = {
-            **found.tables,
+            **_joined(grid, found, similarities),
             "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
             "against_baseline": against,
             "efficiency": costs,
@@ -100,7 +101,9 @@ def analyse(
         ]
         files.write_text(folder / "standings.md", "\n".join(table.markdown() for table in printed))
         files.write_text(folder / "standings.tex", "\n".join(table.latex() for table in printed))
-        files.write_json(folder / CONTRASTS, found.contrasts)
+        about = {"metric": grid.metrics[0], "caps": CAPS._asdict()}
+        of_datasets = {dataset: of.contrasts for dataset, of in found.items()}
+        files.write_json(folder / CONTRASTS, {**about, "datasets": of_datasets})
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn))
@@ -109,8 +112,11 @@ def analyse(
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
     """Return the figures of a grid by their names: those for which it has data."""
     metric = grid.metrics[0]
-    against, holes, measured = tables["against_baseline"], tables["holes"], tables["lengths"]
-    histogram, costs = tables["length_histogram"], tables["trade_offs"]
+    against, costs = tables["against_baseline"], tables["trade_offs"]
+    holes, depth, measured, histogram = (
+        tables[name][tables[name]["dataset"].isin(list(grid.rows))]
+        for name in ("holes", "depth", "lengths", "length_histogram")
+    )
     with figures.style():
         drawn: dict[str, figures.Drawn | None] = {}
         if against["wins"].notna().any():
@@ -118,8 +124,8 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, fig
         for cost, label in efficiency.COSTS.items():
             if (costs[cost] > 0).any():
                 drawn[f"mean_against_{cost}"] = figures.trade_off(costs, cost, label, metric)
-        if len(tables["depth"]):
-            drawn["depth"] = figures.depth_curves(tables["depth"])
+        if len(depth):
+            drawn["depth"] = figures.depth_curves(depth)
         if len(holes):
             drawn |= {"holes": figures.hole_rates(holes), "ndcg_judged": figures.judged_only(holes)}
             drawn["lengths_retrieved"] = figures.retrieved_lengths(measured, histogram)
@@ -133,9 +139,10 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, fig
 
 
 class Found(NamedTuple):
-    """What runs and judgements show: tables by name, and the contrasts as JSON."""
+    """What the runs and judgements of a dataset show: tables by name, lengths, and the contrasts as JSON."""
 
     tables: dict[str, pd.DataFrame]
+    lengths: dict[lengths.Group, lengths.Measured]
     contrasts: dict[str, Any]
 
 
@@ -155,27 +162,43 @@ def _run(system: str, dataset: str) -> Path:
     return provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
 
 
-def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> Found:
+def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Found]:
     """Analyse the datasets one after the other."""
     by_dataset: dict[str, dict[Cell, pd.DataFrame]] = {}
     for cell, per_query in done.items():
         by_dataset.setdefault(cell.dataset, {})[cell] = per_query
     progress = Progress("analyse", len(done), "runs")
-    found = {dataset: _of_dataset(grid, dataset, cells, progress) for dataset, cells in by_dataset.items()}
-    names = ("holes", "depth", "lengths", "length_histogram", "queries")
-    columns = (
-        holes.HOLE_COLUMNS,
-        depth.DEPTH_COLUMNS,
-        [*lengths.LENGTH_COLUMNS, "similarity"],
-        lengths.HISTOGRAM_COLUMNS,
-        contrasts.QUERY_COLUMNS,
-    )
-    tables = {
-        name: pd.concat([pd.DataFrame(columns=header), *(of.tables[name] for of in found.values())], ignore_index=True)
-        for name, header in zip(names, columns, strict=True)
-    }
-    about = {"metric": grid.metrics[0], "caps": CAPS._asdict()}
-    return Found(tables, {**about, "datasets": {dataset: of.contrasts for dataset, of in found.items()}})
+    return {dataset: _of_dataset(grid, dataset, cells, progress) for dataset, cells in by_dataset.items()}
+
+
+def _joined(grid: GridSummary, found: Mapping[str, Found], similarities: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """Return the tables of all datasets together, with means of datasets."""
+    means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
+    means = {row: parts for row, parts in means.items() if all(part in found for part in parts)}
+    tables = {}
+    for name, columns, keys in (
+        ("holes", holes.HOLE_COLUMNS, ["system", "k"]),
+        ("depth", depth.DEPTH_COLUMNS, ["system", "first_stage", "metric", "depth"]),
+        ("queries", contrasts.QUERY_COLUMNS, []),
+    ):
+        table = pd.concat([pd.DataFrame(columns=columns), *(of.tables[name] for of in found.values())])
+        of_means = [_mean_of(table, row, parts, keys) for row, parts in means.items() if keys]
+        tables[name] = pd.concat([table, *of_means], ignore_index=True)[columns]
+    measured = {dataset: of.lengths for dataset, of in found.items()}
+    measured |= {row: lengths.together([measured[part] for part in parts]) for row, parts in means.items()}
+    described = [lengths.describe(dataset, of) for dataset, of in measured.items()] or [lengths.describe("", {})]
+    tables["lengths"] = pd.concat([of.summary for of in described], ignore_index=True)
+    tables["lengths"]["similarity"] = tables["lengths"]["system"].map(similarities).fillna("")
+    tables["length_histogram"] = pd.concat([of.histogram for of in described], ignore_index=True)
+    return tables
+
+
+def _mean_of(table: pd.DataFrame, row: str, parts: Sequence[str], keys: list[str]) -> pd.DataFrame:
+    """Return the unweighted mean of the rows of datasets that agree in the keys, where all of the datasets have one."""
+    groups = table[table["dataset"].isin(list(parts))].groupby(keys, sort=False)
+    numbers = table.columns.difference(["dataset", *keys])
+    means = groups[list(numbers)].mean().assign(dataset=row, queries=groups["queries"].sum())
+    return means[groups.size() == len(parts)].reset_index()
 
 
 def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Found:
@@ -188,28 +211,25 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
     chosen = contrasts.choose(scores, _pairs(grid, scores), qrels, CAPS, lower_is_better=lower)
     top: dict[str, dict[str, list[str]]] = {}
     rankings: dict[str, dict[str, list[str]]] = {}
-    of_holes, curves, similarities = {}, [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], {}
+    of_holes, curves = {}, [pd.DataFrame(columns=depth.DEPTH_COLUMNS)]
     for cell in cells:
         run = runs.read(_run(cell.system, dataset))
         top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
         rankings[cell.system] = {query: run[query].ids for query in chosen.queries() if query in run}
         of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)
         settings = _settings(cell)
-        similarities[cell.system] = settings.get("similarity", "")
         if "first_stage" in settings:
             curves.append(_depth_curve(cell, settings, qrels, metric))
         progress.add(1)
     shown = contrasts.shown_by_contrast(chosen, rankings, qrels, CAPS)
     words, documents = _read_documents(grid.datasets[dataset].corpus, top, qrels, shown)
-    measured = lengths.of_dataset(dataset, top, qrels, words)
     tables = {
         "holes": holes.table(of_holes, {dataset: len(qrels)}, TOP),
         "depth": pd.concat(curves, ignore_index=True),
-        "lengths": measured.summary.assign(similarity=measured.summary["system"].map(similarities).fillna("")),
-        "length_histogram": measured.histogram,
         "queries": contrasts.query_rows(dataset, scores, chosen, texts, qrels, CAPS),
     }
-    return Found(tables, contrasts.as_json(chosen, shown, rankings, texts, qrels, documents, CAPS))
+    described = contrasts.as_json(chosen, shown, rankings, texts, qrels, documents, CAPS)
+    return Found(tables, lengths.measure(top, qrels, words), described)
 
 
 def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:

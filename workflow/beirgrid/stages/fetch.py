@@ -10,14 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
+from ..config.expansions import HubExpansion, LocalExpansion, Published
 from ..core import files, provenance
+from ..core.errors import DataError
 from ..core.provenance import Artifact
-from ..data import checkpoints, collection, corpora, external, judged, runs, saved
+from ..data import checkpoints, collection, corpora, external, judged, predictions, runs, saved
 from ..data.checkpoints import CheckpointEntry
 from ..data.entries import from_json
 from ..data.sources import open_source
 
 CorpusEntry = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus, from_json(Corpus)]
+ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
 Mirror = Annotated[str, "folder or URL prefix with files of ir_datasets, named by their MD5 sums"]
 Record = Annotated[Path, "record to write, .json"]
 
@@ -102,6 +105,39 @@ def _write_qrels(found: judged.Judged, path: Path) -> None:
         for query in found.texts:
             lines = (f"{query}\t{document}\t{grade}\n" for document, grade in found.grades[query].items())
             stream.writelines(lines)
+
+
+def fetch_expansion(
+    *,
+    name: Annotated[str, "name of the expansion"],
+    entry: Annotated[ExpansionEntry, "entry of the published expansion, JSON"],
+    corpus: Annotated[Artifact, "the fetched corpus.parquet"],
+    output: Annotated[Path, ".parquet to write, a row per document"],
+    record: Record,
+) -> None:
+    """Fetch the queries that others published for the documents of a corpus.
+
+    Args:
+        name: name of the expansion, for messages.
+        entry: where its files are.
+        corpus: the fetched corpus.parquet.
+        output: parquet to write, as the stage ``expand`` writes queries.
+        record: record to write.
+
+    Raises:
+        DataError: the files cannot be fetched or read, or do not fit the corpus.
+    """
+    with provenance.record("fetch_expansion", record, entry.given(), [output]) as facts:
+        with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
+            folder.mkdir()
+            buckets.mkdir()
+            try:
+                place = predictions.obtain(entry, folder)
+                with files.atomic(output) as temporary:
+                    facts.update(predictions.write(entry, predictions.read(place), corpus, temporary, buckets))
+            except DataError as error:
+                raise DataError(f"expansion {name!r}: {error}") from error
+        facts["bytes"] = files.size(output)
 
 
 def fetch_model(

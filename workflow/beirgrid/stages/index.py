@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from .. import search
+from ..config.indexes import AnyIndex
 from ..core import files, provenance
 from ..core.cli import WORD
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact
 from ..data import collection
-from ..search import lucene
+from ..data.entries import from_json
+from ..search import approximate, flat, lucene
 
 Record = Annotated[Path, "record to write, .json"]
 
@@ -92,3 +95,35 @@ def index_vectors(
         settings.update(described)
         # The search of a family whose shards are folders reads the vectors too.
         facts.update(counts, bytes=files.size(output) + (files.size(vectors) if row.folder else 0))
+
+
+def index_approximate(
+    *,
+    exact: Annotated[Artifact, "exact index, .faiss"],
+    index: Annotated[AnyIndex, from_json(AnyIndex), "kind of index and what it is built with, JSON"],
+    dimensions: Annotated[int | None, "first dimensions that are kept"] = None,
+    similarity: Annotated[Literal["cosine", "dot"], "how vectors are compared; cosine normalises them"],
+    output: Annotated[Path, ".faiss file to write"],
+    record: Record,
+) -> None:
+    """Build a smaller or faster index of one shard from the exact one.
+
+    Args:
+        exact: index with all vectors (``index_vectors``).
+        index: kind of index and what it is built with.
+        dimensions: first dimensions that are kept; all unless given.
+        similarity: ``cosine`` or ``dot``; vectors that are cut are normalised again for cosine.
+        output: .faiss file to write.
+        record: record to write; it has the seconds of the build.
+
+    Raises:
+        DataError: the exact index is damaged, or its vectors do not fit the kind of index.
+    """
+    settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product"}
+    with provenance.record("index", record, settings, [output]) as facts, flat.opened(exact) as stored:
+        vectors = approximate.truncate(stored, dimensions, similarity)
+        started = time.monotonic()
+        with files.atomic(output) as temporary:
+            approximate.write_index(vectors, index, temporary)
+        facts["build_seconds"] = round(time.monotonic() - started, 3)
+        facts.update(documents=len(vectors), dimension=vectors.shape[1], bytes=files.size(output))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..core import files, provenance
-from ..data.answers import read_answers
+from ..data.answers import Answers, read_answers
 from ..data.entries import from_json
 from ..data.summary import GridSummary
 from ..page.render import render
@@ -33,5 +33,7 @@ def page(
         DataError: a table is missing or damaged.
     """
     with provenance.record("report", record, {}, [output]) as facts:
-        files.replace_text(output, render(grid, read_answers(tables)))
+        for name in Answers._fields:
+            provenance.artifact(tables / f"{name}.csv")
+        files.write_text(output, render(grid, read_answers(tables)))
         facts["bytes"] = files.size(output)

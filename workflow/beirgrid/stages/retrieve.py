@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ..config.models import LateInteractionModel, ModelEntry
+from ..config.indexes import AnyIndex, Flat
+from ..config.models import DenseModel, LateInteractionModel, ModelEntry
 from ..core import provenance
 from ..core.compute import Compute
 from ..core.errors import DataError
@@ -19,7 +20,7 @@ from ..core.provenance import Artifact
 from ..data import collection, runs
 from ..data.entries import EncodingModel, from_json
 from ..encoders import Variety, check_finite, open_encoder
-from ..search import Found, engine, lucene, maxsim
+from ..search import Found, approximate, engine, flat, lucene, maxsim
 
 System = Annotated[str, "name of the system, the tag of the run"]
 Checkpoint = Annotated[Artifact, "folder of the model's checkpoint"]
@@ -129,6 +130,63 @@ def retrieve_vectors(
 
     with provenance.record("retrieve", record, settings, [output]) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
+
+
+def retrieve_dense(
+    *,
+    system: System,
+    model: Annotated[DenseModel, from_json(DenseModel), _ENTRY],
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    indexes: Indexes,
+    index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes if not flat, JSON"] = None,
+    dimensions: Annotated[int | None, "first dimensions that the indexes keep"] = None,
+    exact: Annotated[tuple[Artifact, ...], "exact indexes of the shards, to compare with"] = (),
+    queries: Queries,
+    depth: Depth = 1000,
+    compute: Compute,
+    output: Output,
+    record: Record,
+) -> None:
+    """Encode the queries with a dense model and search all shards, exactly unless the indexes are of another kind.
+
+    Args:
+        system: name of the system, the tag of the run.
+        model: registry entry of the model that encodes the queries.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet, for the document ids.
+        indexes: indexes of the shards, in row order (``index_vectors`` or ``index_approximate``).
+        index: kind of the indexes and how they are searched; flat unless given.
+        dimensions: first dimensions that the indexes keep; all unless given.
+        exact: exact indexes of the shards. With them, the record has the share of the exact best documents that the
+            search found, by depth.
+        queries: queries.parquet.
+        depth: documents per query.
+        compute: where and how the model runs.
+        output: run to write, .run.gz.
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, or an index has another dimension than the queries' vectors.
+    """
+    settings = {**model.given(), "depth": depth}
+    if index:
+        settings |= {"index": index.model_dump(mode="json"), "dimensions": dimensions}
+    asked, found = [], []
+
+    def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        cut = approximate.truncate(vectors, dimensions, model.similarity)
+        with compute.start() as runtime:
+            scores, rows = approximate.search_shards(indexes, cut, depth, index or Flat(), runtime.device)
+        asked.append(vectors)
+        found.append(rows)
+        return scores, rows
+
+    with provenance.record("retrieve", record, settings, [output]) as facts:
+        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
+        if exact:
+            _, best = flat.find(exact, asked[0], found[0].shape[1], compute)
+            facts["recall_of_exact"] = approximate.recalls(found[0], best[:, :depth], (10, 100, depth))
 
 
 def retrieve_late_interaction(

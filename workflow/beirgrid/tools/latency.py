@@ -34,6 +34,7 @@ DEPTHS = (10, 50, 100, 200)
 # Retrievals with options of their own, by the second word of their commands.
 _RETRIEVALS: dict[str, Callable[..., None]] = {
     "lexical": retrieve.retrieve_lexical,
+    "dense": retrieve.retrieve_dense,
     "late-interaction": retrieve.retrieve_late_interaction,
 }
 RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"

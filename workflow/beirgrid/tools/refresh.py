@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -24,6 +25,8 @@ from . import status
 # Seconds between the starts of two refreshes beside a run, at least.
 SECONDS = 60.0
 LOG = Path("logs/refresh.log")
+# What tables and page are made with.
+LIBRARIES = ("jinja2", "numba", "pandas", "pyarrow", "scipy", "statsmodels")
 
 
 def report(
@@ -119,7 +122,12 @@ class Refresher:
         logger.addFilter(self._listen)
 
     def start(self, summary: str) -> None:
-        """Write the summary of the grid, from which every refresh works."""
+        """Write the summary of the grid, from which every refresh works.
+
+        A Snakemake whose jobs have their libraries in conda environments refreshes nothing: its Python lacks them.
+        """
+        if any(importlib.util.find_spec(library) is None for library in LIBRARIES):
+            return
         with contextlib.suppress(OSError):  # a full disk, which the jobs will name
             files.replace_text(paths.GRID_SUMMARY.format(grid=self.grid), f"{summary}\n")
             self.on = True

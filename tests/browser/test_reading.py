@@ -12,6 +12,7 @@ import pages
 import pytest
 
 from beirgrid.data.summary import GridSummary
+from beirgrid.page import grid as grids
 
 ALL_METRICS = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10", "success@1", "hole@10")
 # Cells that are not done.
@@ -205,9 +206,8 @@ def test_two_systems_are_compared_in_either_order(show, paper):
         texts = row.locator("td").all_inner_texts()
         difference = found[first] - found[second]
         assert texts[:2] == [f"{found[first]:.4f}", f"{found[second]:.4f}"]
-        assert float(texts[2]) == pytest.approx(difference, abs=5e-4)
-        low, high = map(float, re.findall(r"-?[\d.]+", texts[3]))
-        assert (low, high) == pytest.approx((difference - 0.02, difference + 0.02), abs=1e-3)
+        assert texts[2:4] == [f"{difference:+.4f}", f"[{difference - 0.02:.4f}, {difference + 0.02:.4f}]"]
+        assert texts[6] == f"{3 * difference:+.2f}"
 
 
 def test_a_table_is_saved_with_all_digits(show, paper):
@@ -292,6 +292,32 @@ def test_axe_finds_nothing(show, scheme, width, tmp_path):
     cell(page, "deepct", "fiqa").click()
     found = axe.run(page)
     assert found.violations_count == 0, found.generate_report()
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a colour, as WCAG defines it, from what getComputedStyle says."""
+    numbers = [float(number) for number in re.findall(r"[\d.]+", colour)[:3]]
+    shares = numbers if colour.startswith("color(srgb") else [number / 255 for number in numbers]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_shades_read_in_grey_and_leave_texts_legible(show, scheme):
+    """Each shade is darker than the one before, on a dark page lighter; WCAG AA asks for a contrast of 4.5."""
+    page = show(pages.grid(3, 1), color_scheme=scheme)
+    look = """([cell, name]) => {
+        cell.className = name;
+        const style = getComputedStyle(cell);
+        return [style.backgroundColor, style.color];
+    }"""
+    first = page.locator(".grid td").first.element_handle()
+    for kind in ("", " below"):
+        found = [[luminance(c) for c in page.evaluate(look, [first, f"s{n}{kind}"])] for n in range(grids.SHADES + 1)]
+        backgrounds = [background for background, _ in found]
+        assert backgrounds == sorted(set(backgrounds), reverse=scheme == "light")
+        for pair in found:
+            assert (max(pair) + 0.05) / (min(pair) + 0.05) >= 4.5
 
 
 def test_a_keyboard_reaches_cells_and_closes_them(show, paper):

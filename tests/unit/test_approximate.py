@@ -1,0 +1,208 @@
+"""Approximate indexes of dense vectors: what they find, how large they are, and how grids and records name them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from beirgrid import config
+from beirgrid.__main__ import main
+from beirgrid.config.indexes import Binary, Hnsw, Int8, IvfPq
+from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.params import Params
+from beirgrid.graph.records import Records
+from beirgrid.search import approximate
+
+KINDS = [
+    pytest.param(Hnsw(kind="hnsw", links=16, construction=64, search=64), 0.99, 1.0, id="hnsw"),
+    pytest.param(IvfPq(kind="ivfpq", lists=8, codes=16, probes=8), 0.5, 0.5, id="ivfpq"),
+    pytest.param(Int8(kind="int8"), 0.95, 0.27, id="int8"),
+    pytest.param(Binary(kind="binary", oversampling=8), 0.3, 0.05, id="binary"),
+]
+
+
+def _vectors(rows: int, seed: int, dimension: int = 64) -> np.ndarray:
+    """Return vectors of length 1 in clusters, which are what such indexes are for."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).standard_normal((20, dimension))
+    vectors = centres[rng.integers(20, size=rows)] + rng.standard_normal((rows, dimension))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _best(documents: np.ndarray, queries: np.ndarray, depth: int) -> np.ndarray:
+    return np.argsort(-(queries.astype(np.float64) @ documents.T.astype(np.float64)), axis=1)[:, :depth]
+
+
+@pytest.mark.parametrize(("kind", "least", "size"), KINDS)
+def test_an_index_finds_most_of_the_best_in_fewer_bytes(tmp_path, kind, least, size):
+    documents, queries = _vectors(1500, 1), _vectors(20, 2)
+    shards = [tmp_path / f"{number}.faiss" for number in range(2)]
+    for path, part in zip(shards, np.split(documents, [1000]), strict=True):
+        approximate.write_index(part, kind, path)
+    scores, rows = approximate.search_shards(shards, queries, 10, kind)
+    assert scores.shape == rows.shape == (20, 10)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    exact = _best(documents, queries, 10)
+    found = np.mean([len(set(ours) & set(best)) / 10 for ours, best in zip(rows, exact, strict=True)])
+    assert least <= found <= 1
+    assert approximate.recalls(rows, exact, (10,)) == {"10": round(found, 5)}
+    if size < 1:
+        assert sum(path.stat().st_size for path in shards) < size * documents.nbytes
+    again = tmp_path / "again.faiss"
+    approximate.write_index(documents[:1000], kind, again)
+    assert again.read_bytes() == shards[0].read_bytes()
+    with pytest.raises(DataError, match="dimension 64, but the queries have 32"):
+        approximate.search_shards(shards, queries[:, :32].copy(), 10, kind)
+
+
+def test_binary_scores_are_those_of_the_query_with_the_documents_signs(tmp_path):
+    documents, queries = _vectors(300, 1, dimension=60), _vectors(5, 2, dimension=60)  # of 60 bits, 4 fill a byte
+    kind = Binary(kind="binary", oversampling=1000)  # all documents are candidates
+    approximate.write_index(documents, kind, tmp_path / "0.faiss")
+    scores, rows = approximate.search_shards([tmp_path / "0.faiss"], queries, 300, kind)
+    expected = queries @ np.where(documents > 0, 1, -1).T / np.sqrt(60)
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scores, np.take_along_axis(expected, rows, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_truncated_vectors_have_length_1_again_for_cosine_only():
+    vectors = np.array([[3, 4, 12], [0, 0, 5]], np.float32)
+    np.testing.assert_allclose(approximate.truncate(vectors, 2, "cosine"), [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert approximate.truncate(vectors, 2, "dot").tolist() == [[3, 4], [0, 0]]
+    assert approximate.truncate(vectors, None, "cosine") is vectors
+    with pytest.raises(DataError, match="3 dimensions: `dimensions: 4` keeps more"):
+        approximate.truncate(vectors, 4, "dot")
+
+
+def test_recall_counts_the_exact_best_that_were_found_at_each_depth():
+    exact, found = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), np.array([[1, 3, 2, -1], [9, 8, 7, 6]])
+    # Of the best two: one of [1, 2], none of [5, 6]. Of the best four: three of each.
+    assert approximate.recalls(found, exact, (2, 4, 100)) == {"2": 0.25, "4": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "message"),
+    [
+        (300, IvfPq(kind="ivfpq", codes=10), "`codes: 10` does not divide the 64 dimensions"),
+        (200, IvfPq(kind="ivfpq", codes=16), "a shard has 200 documents: an ivfpq index needs 256"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(tmp_path, rows, kind, message):
+    with pytest.raises(DataError, match=message):
+        approximate.write_index(_vectors(rows, 1), kind, tmp_path / "0.faiss")
+
+
+# In a grid
+
+SYSTEMS: dict[str, Any] = {
+    "plain": {"retriever": "minilm"},
+    "short": {"retriever": "minilm", "dimensions": 256},
+    "graph": {"retriever": "minilm", "index": {"kind": "hnsw", "links": 16}},
+    "deeper": {"retriever": "minilm", "index": {"kind": "hnsw", "links": 16, "search": 2000}},
+    "both": {"retriever": "minilm", "index": {"kind": "int8"}, "dimensions": 256},
+}
+
+
+def _grid(root: Path, systems: dict[str, Any]) -> Grid:
+    raw: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config"):
+        raw.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    raw["systems"] = raw["systems"] | systems
+    raw["grid"] = {"systems": list(systems), "datasets": ["demo"]}
+    return Grid(config.load(raw))
+
+
+def test_an_index_has_its_parameters_in_its_name(root):
+    grid = _grid(root, SYSTEMS)
+    inputs = Inputs(grid)
+    flat_shard = "results/indexes/minilm/demo/0.faiss"
+    assert inputs.indexes("plain", "demo") == [flat_shard]
+    assert inputs.vectors("plain", "demo") == []
+    names = {"short": "flat-d256", "graph": "hnsw-16-200", "deeper": "hnsw-16-200", "both": "int8-d256"}
+    for system, name in names.items():
+        assert inputs.indexes(system, "demo") == [f"results/indexes/minilm/demo/{name}/0.faiss"]
+        assert inputs.vectors(system, "demo") == [flat_shard]
+        assert f"results/indexes/minilm/demo/{name}/0.json" in Records(grid, inputs).of_cell(system, "demo")
+    entries = Params(grid, inputs)
+    assert entries.search("plain", "demo") == [flat_shard]  # as ever, so that nothing runs again
+    built = entries.variant("minilm", "hnsw-16-200")
+    assert json.loads(built[1]) == {"kind": "hnsw", "links": 16, "construction": 200}
+    assert built[2:] == ["--similarity", "cosine"]
+    searched = entries.search("deeper", "demo")
+    assert json.loads(searched[searched.index("--index") + 1])["search"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"index": {"kind": "ivf"}}, r"systems\.x\.index.*ivf"),
+        ({"index": {"kind": "int8", "links": 3}}, r"systems\.x\.index.*unknown key 'links'"),
+        ({"dimensions": 0}, r"systems\.x\.dimensions"),
+        (
+            {"retriever": "splade-pp-ed", "dimensions": 9},
+            r"systems\.x: the key 'dimensions' does not go with a sparse system",
+        ),
+    ],
+)
+def test_keys_that_mean_nothing_are_refused(root, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        _grid(root, {"x": {"retriever": "minilm", **keys}})
+
+
+def _run(*words: Any) -> None:
+    assert main([str(word) for word in words]) == 0, shlex.join(map(str, words))
+
+
+def test_the_stages_record_build_size_and_recall(tmp_path, tiny_models):
+    import small
+
+    source = json.dumps({"source": "local", "path": str(small.collection(tmp_path / "data"))})
+    corpus, queries = tmp_path / "corpus.parquet", tmp_path / "queries.parquet"
+    _run("fetch", "corpus", "--name", "s", "--entry", source, "--output", corpus, "--record", tmp_path / "corpus.json")
+    _run(
+        *(
+            "fetch",
+            "dataset",
+            "--name",
+            "s",
+            "--entry",
+            '{"corpus": "s"}',
+            "--corpus-entry",
+            source,
+            "--corpus",
+            corpus,
+        ),
+        *("--queries", queries, "--qrels", tmp_path / "qrels.tsv", "--record", tmp_path / "dataset.json"),
+    )
+    entry = '{"family": "dense", "similarity": "cosine"}'
+    model = ("--model", entry, "--checkpoint", tiny_models["dense"], "--corpus", corpus, "--precision", "float32")
+    vectors, exact, index = tmp_path / "0.npy", tmp_path / "flat" / "0.faiss", tmp_path / "int8" / "0.faiss"
+    _run("encode", *model, "--shard-size", 100, "--output", vectors, "--record", tmp_path / "0.json")
+    _run("index", "dense", "--vectors", vectors, "--output", exact, "--record", exact.with_suffix(".json"))
+    options = ("--index", '{"kind": "int8"}', "--dimensions", 8)
+    _run(
+        *("index", "approximate", "--exact", exact, *options, "--similarity", "cosine"),
+        *("--output", index, "--record", index.with_suffix(".json")),
+    )
+    facts = json.loads(index.with_suffix(".json").read_text())["facts"]
+    assert (facts["documents"], facts["dimension"], facts["bytes"]) == (60, 8, index.stat().st_size)
+    assert facts["build_seconds"] >= 0
+    run = tmp_path / "s.run.gz"
+    _run(
+        *("retrieve", "dense", "--system", "s", *model, "--indexes", index, *options, "--exact", exact),
+        *("--queries", queries, "--depth", 20, "--output", run, "--record", tmp_path / "s.json"),
+    )
+    record = json.loads((tmp_path / "s.json").read_text())
+    assert record["settings"]["index"] == {"kind": "int8"}
+    assert record["settings"]["dimensions"] == 8
+    recall = record["facts"]["recall_of_exact"]
+    assert list(recall) == ["10", "20"]
+    assert all(0.1 < share <= 1 for share in recall.values())

@@ -1,0 +1,158 @@
+"""Queries that others published are put in the order of the corpus, and do not fit another corpus."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import model_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beirgrid.__main__ import main
+from beirgrid.data import collection, predictions
+
+IDS = ["7", "0", "6", "1", "5", "2", "4", "3"]
+QUERIES = {name: [f"what is {name}", f"where is {name}", "naïve 👍"] for name in IDS}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus of eight documents; buckets and row groups are smaller."""
+    monkeypatch.setattr(predictions, "BUCKET", 3)
+    monkeypatch.setattr(collection, "ROW_GROUP", 2)
+    rows = [IDS, [""] * 8, ["text"] * 8]
+    pq.write_table(pa.table(rows, collection.CORPUS_SCHEMA), tmp_path / "corpus.parquet", row_group_size=5)
+    return tmp_path / "corpus.parquet"
+
+
+def _fetch(corpus: Path, **entry: Any) -> list[list[str]]:
+    """Fetch an expansion; return the queries of each document."""
+    output = corpus.parent / "out" / "corpus.parquet"
+    arguments = ["fetch", "expansion", "--name", "theirs", "--entry", json.dumps(entry), "--corpus", str(corpus)]
+    assert main([*arguments, "--output", str(output), "--record", str(output.with_suffix(".json"))]) == 0
+    table = pq.read_table(output)
+    assert table.schema == collection.EXPANSION_SCHEMAS["query-generator"]
+    facts = json.loads(output.with_suffix(".json").read_text())["facts"]
+    assert facts["queries"] == sum(map(len, table["queries"].to_pylist()))
+    assert sorted(path.name for path in output.parent.iterdir()) == ["corpus.json", "corpus.parquet"]
+    return table["queries"].to_pylist()
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _wrong(corpus: Path, capsys: pytest.CaptureFixture[str], **entry: Any) -> str:
+    with pytest.raises(AssertionError):
+        _fetch(corpus, **entry)
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert not list(corpus.parent.glob("out/*"))
+    return error.splitlines()[-1].removeprefix("beirgrid fetch: error: expansion 'theirs': ")
+
+
+EXPECTED = [QUERIES[name] for name in IDS]
+
+
+@pytest.mark.parametrize(("key", "queries"), [("_id", "queries"), ("docid", "predicted_queries")])
+def test_lists_of_queries_come_in_any_order(corpus, key, queries):
+    rows = [{key: name, queries: QUERIES[name]} for name in sorted(IDS)]
+    path = corpus.with_name("queries.jsonl.gz")
+    path.write_bytes(gzip.compress(_lines(rows).encode()))
+    assert _fetch(corpus, source="local", path=str(path)) == EXPECTED
+    assert _fetch(corpus, source="local", path=str(path), queries=2) == [found[:2] for found in EXPECTED]
+
+
+def test_lines_may_have_one_query_each(corpus):
+    """As BEIR's generated queries: whole documents, each as often as it has queries. Numbers may be ids."""
+    folder = corpus.with_name("folder")
+    folder.mkdir()
+    rows = [{"_id": int(name), "title": "", "text": "t", "query": QUERIES[name][n]} for n in range(3) for name in IDS]
+    (folder / "a.jsonl").write_text(_lines(rows[:10]))
+    (folder / "b.jsonl").write_text(_lines(rows[10:]))
+    assert _fetch(corpus, source="local", path=str(folder)) == EXPECTED
+
+
+def test_the_release_of_doct5query_has_a_line_per_document_and_sample(corpus):
+    folder = corpus.with_name("release")
+    folder.mkdir()
+    for sample in range(3):
+        queries = [QUERIES[str(number)][sample] for number in range(8)]
+        queries[4] = " " if sample == 1 else queries[4]  # the model wrote nothing
+        for chunk, part in enumerate((queries[:5], queries[5:])):
+            name = f"predicted_queries_topk_sample00{sample}.txt00{chunk}-1004000"
+            (folder / name).write_text("".join(f"{query}\n" for query in part))
+    expected = [[query for n, query in enumerate(QUERIES[name]) if (name, n) != ("4", 1)] for name in IDS]
+    assert _fetch(corpus, source="local", path=str(folder)) == expected
+    (folder / "predicted_queries_topk_sample001.txt000-1004000").unlink()
+
+
+@pytest.mark.parametrize("broken", ["short", "absent"])
+def test_a_release_with_a_hole_is_refused(corpus, capsys, broken):
+    folder = corpus.with_name("release")
+    folder.mkdir()
+    for sample in range(2):
+        for chunk in range(2):
+            name = f"predicted_queries_topk_sample00{sample}.txt00{chunk}-1004000"
+            (folder / name).write_text("query\n" * 4)
+    last = folder / "predicted_queries_topk_sample001.txt001-1004000"
+    last.write_text("query\n" * 3) if broken == "short" else last.unlink()
+    message = {
+        "short": f"{folder}: the samples of the chunk 001 have different numbers of lines",
+        "absent": f"{folder} has no sample 001 of the chunk 001",
+    }
+    assert _wrong(corpus, capsys, source="local", path=str(folder)) == message[broken]
+
+
+def test_queries_of_another_corpus_are_refused(corpus, capsys):
+    path = corpus.with_name("queries.jsonl")
+    rows = [{"id": name, "queries": QUERIES[name]} for name in IDS]
+    entry = {"source": "local", "path": str(path)}
+    path.write_text(_lines([*rows, {"id": "8", "queries": ["x"]}]))
+    assert _wrong(corpus, capsys, **entry) == f"{path}:9: the corpus has no document '8'"
+    path.write_text(_lines(rows[:-1]))
+    assert _wrong(corpus, capsys, **entry).startswith("there are no queries for the document '3'. If some documents")
+    assert _fetch(corpus, **entry, allow=["missing-documents"]) == [*EXPECTED[:-1], []]
+
+
+def test_queries_that_cannot_be_read_are_refused(corpus, capsys):
+    path = corpus.with_name("queries.jsonl")
+    rows = [{"id": name, "queries": QUERIES[name]} for name in IDS]
+    entry = {"source": "local", "path": str(path)}
+    assert "queries.jsonl does not exist" in _wrong(corpus, capsys, **entry)
+    path.write_text(_lines([*rows, rows[2]]))
+    assert _wrong(corpus, capsys, **entry) == f"{path}:9: the document '6' has queries already"
+    path.write_text(_lines([{"id": "0", "queries": "one"}]))
+    assert "expected a list of texts under 'queries' or 'predicted_queries', or a 'query'" in _wrong(
+        corpus, capsys, **entry
+    )
+    path.write_text(_lines([{"id": name, "queries": []} for name in IDS]))
+    assert _wrong(corpus, capsys, **entry) == "no document has queries"
+    folder = corpus.with_name("empty")
+    folder.mkdir()
+    message = f"{folder} has neither .jsonl files nor predicted_queries_topk_sample files"
+    assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
+
+
+def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path, monkeypatch, capsys):
+    rows = [{"id": name, "predicted_queries": QUERIES[name]} for name in random.Random(0).sample(IDS, 8)]
+    with model_hub.serve() as hub:
+        files = {"d2q/a.jsonl": _lines(rows[:4]).encode(), "d2q/b.jsonl": _lines(rows[4:]).encode(), "run.py": b"1/0"}
+        commit = hub.commit("datasets/somebody/queries", files)
+        hub.commit("datasets/somebody/queries", {})
+        for name, value in hub.environment(tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        entry = {"source": "huggingface", "id": "somebody/queries", "revision": commit}
+        assert _fetch(corpus, **entry, files=["d2q/*.jsonl"]) == EXPECTED
+        assert not any("run.py" in asked for asked in hub.asked)
+        (tmp_path / "out" / "corpus.parquet").unlink()
+        (tmp_path / "out" / "corpus.json").unlink()
+        assert _wrong(corpus, capsys, **entry, files=["*.csv"]).endswith("has no files *.csv")
+        assert "cannot be fetched" in _wrong(corpus, capsys, **{**entry, "revision": "0" * 40}, files=["d2q/*"])

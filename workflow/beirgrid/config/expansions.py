@@ -1,0 +1,59 @@
+"""Expansions that others published: queries for the documents of a corpus."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from .values import LIST, Entry, PathName, Revision, Size
+
+
+class PublishedExpansion(Entry):
+    """Keys that published expansions of every source have."""
+
+    queries: Size | None = Field(
+        None, description="Queries per document that are taken, the first ones. Unless given, all are."
+    )
+    allow: Annotated[tuple[Literal["missing-documents"], ...], LIST] = Field(
+        (), description="Flaws to accept: documents of the corpus without queries."
+    )
+
+
+class LocalExpansion(PublishedExpansion):
+    """Expansions in a file or folder."""
+
+    source: Literal["local"] = Field(description="Where the expansions come from.")
+    path: PathName = Field(
+        description="A .jsonl file (may be .gz) with an id and queries in each line, a folder of such files, or the "
+        "folder of docTTTTTquery's release (predicted_queries_topk_sample*). {corpus} stands for the corpus."
+    )
+
+
+class HubExpansion(PublishedExpansion):
+    """Expansions in files of a dataset on the Hugging Face hub at a pinned commit."""
+
+    source: Literal["huggingface"] = Field(description="Where the expansions come from.")
+    id: str = Field(description="Dataset on the Hugging Face hub.")
+    revision: Revision = Field(description="Commit of the dataset, 40 hex digits.")
+    files: Annotated[tuple[str, ...], LIST, Field(min_length=1)] = Field(
+        description="Files of the dataset, or patterns such as d2q/*.jsonl.gz. {corpus} stands for the corpus."
+    )
+
+
+Published = Annotated[LocalExpansion | HubExpansion, Field(discriminator="source")]
+
+
+def source(value: Any) -> Any:
+    """Return which kind of expansion a value is: the name of a model, or published ones from a source."""
+    if isinstance(value, dict):
+        return value.get("source")
+    return value.source if isinstance(value, LocalExpansion | HubExpansion) else NAMED
+
+
+# The tag of a model's name among the kinds of expansions.
+NAMED = "named"
+Expansion = Annotated[
+    Annotated[str, Tag(NAMED)] | Annotated[LocalExpansion, Tag("local")] | Annotated[HubExpansion, Tag("huggingface")],
+    Discriminator(source),
+]

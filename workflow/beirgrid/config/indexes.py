@@ -1,0 +1,67 @@
+"""Kinds of indexes of dense vectors: one class per kind. All but ``flat`` trade quality for bytes or milliseconds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from .values import Entry, Size
+
+
+class Index(Entry):
+    """An index of dense vectors."""
+
+    # Keys that an index is built with, in the order of its name; the others belong to the search.
+    built_with: ClassVar[tuple[str, ...]] = ("kind",)
+
+    @property
+    def name(self) -> str:
+        """The index's name in paths: its kind and what it is built with."""
+        return "-".join(str(getattr(self, key)) for key in self.built_with)
+
+    def built(self) -> dict[str, Any]:
+        """Return the keys that the index is built with, defaults filled in."""
+        return self.model_dump(mode="json", include=set(self.built_with))
+
+
+class Flat(Index):
+    """All vectors in float32, searched exactly."""
+
+    kind: Literal["flat"] = Field("flat", description="Kind of index.")
+
+
+class Hnsw(Index):
+    """A graph of neighbours, with vectors in float32."""
+
+    built_with: ClassVar[tuple[str, ...]] = ("kind", "links", "construction")
+    kind: Literal["hnsw"] = Field(description="Kind of index.")
+    links: Annotated[int, Field(ge=2, le=256)] = Field(32, description="Neighbours per vector and layer.")
+    construction: Size = Field(200, description="Candidates that are kept while a vector is added.")
+    search: Size = Field(1000, description="Candidates that are kept while a query is searched.")
+
+
+class IvfPq(Index):
+    """Inverted lists of product-quantised vectors."""
+
+    built_with: ClassVar[tuple[str, ...]] = ("kind", "lists", "codes")
+    kind: Literal["ivfpq"] = Field(description="Kind of index.")
+    lists: Size = Field(1024, description="Inverted lists. A shard with fewer than 39 vectors for each has fewer.")
+    codes: Size = Field(64, description="Bytes per vector. The number of dimensions must be a multiple.")
+    probes: Size = Field(32, description="Lists that are searched per query.")
+
+
+class Int8(Index):
+    """A byte per dimension, by the range of each dimension."""
+
+    kind: Literal["int8"] = Field(description="Kind of index.")
+
+
+class Binary(Index):
+    """A bit per dimension, its sign: candidates by Hamming distance, scored with the query in float32."""
+
+    kind: Literal["binary"] = Field(description="Kind of index.")
+    oversampling: Size = Field(4, description="Candidates per document that is retrieved.")
+
+
+AnyIndex = Annotated[Flat | Hnsw | IvfPq | Int8 | Binary, Field(discriminator="kind")]

@@ -1,0 +1,195 @@
+"""Queries that others predicted for the documents of a corpus: their files, and their place in the corpus."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..config import resolve_path
+from ..config.expansions import HubExpansion, LocalExpansion, PublishedExpansion
+from ..core.errors import DataError, quoted
+from ..core.progress import Progress
+from . import collection, corpora, lines
+from .sources import encodable, json_lines, read_id, read_text
+
+# Documents whose queries are in memory at a time.
+BUCKET = 65_536
+_IDS, _LISTS, _ONE = ("_id", "id", "docid", "doc_id"), ("queries", "predicted_queries"), "query"
+# A file of docTTTTTquery's release: one query for each document of a chunk, in the order of the corpus.
+_SAMPLE = re.compile(r"predicted_queries_topk_sample(\d+)\.txt(\d+)(-\d+)?(\.gz)?")
+
+
+class Predicted(NamedTuple):
+    """Some or all queries of a document; ``whole`` where they are all."""
+
+    id: str
+    queries: list[str]
+    place: str
+    whole: bool
+
+
+def obtain(entry: LocalExpansion | HubExpansion, folder: Path) -> Path:
+    """Return the place of an entry's files: its own, or the folder, to which they are downloaded.
+
+    Raises:
+        DataError: the hub has no such files.
+    """
+    if isinstance(entry, LocalExpansion):
+        return resolve_path(entry.path)
+    from httpx2 import HTTPError  # what the hub's client lets through
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot_download(
+            entry.id, repo_type="dataset", revision=entry.revision, local_dir=folder, allow_patterns=list(entry.files)
+        )
+    except (HTTPError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        where = f"{entry.id} at revision {entry.revision}"
+        raise DataError(f"{where} cannot be fetched ({type(error).__name__}: {reason})") from error
+    shutil.rmtree(folder / ".cache", ignore_errors=True)
+    if not any(folder.iterdir()):
+        raise DataError(f"{entry.id} at revision {entry.revision} has no files {', '.join(entry.files)}")
+    return folder
+
+
+def read(path: Path) -> Iterator[Predicted]:
+    """Yield the predicted queries of a file or folder, in its order.
+
+    A line of a .jsonl file has the document's id (``_id``, ``id``, ``docid`` or ``doc_id``) and a list of its queries
+    (``queries`` or ``predicted_queries``), or one of them (``query``).
+
+    Raises:
+        DataError: there is no such file, or it is damaged or of another form.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist: it should be a .jsonl file, or a folder with expansions")
+    found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    rows = [file for file in found if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz"))]
+    samples = [file for file in found if _SAMPLE.fullmatch(file.name)]
+    if bool(rows) == bool(samples):
+        both = "both " if rows else "neither "
+        raise DataError(f"{path} has {both}.jsonl files {'and' if rows else 'nor'} predicted_queries_topk_sample files")
+    if samples:
+        yield from _released(path, samples)
+    for file in rows:
+        yield from (_row(row, place) for row, place in json_lines(file))
+
+
+def _row(row: dict[str, Any], place: str) -> Predicted:
+    key = next((key for key in _IDS if key in row), _IDS[0])
+    identifier = read_id(row, place, key)
+    if _ONE in row:
+        return Predicted(identifier, [read_text(row, _ONE, place, required=True)], place, whole=False)
+    listed = next((row[key] for key in _LISTS if key in row), None)
+    if not isinstance(listed, list) or not all(isinstance(query, str) for query in listed):
+        raise DataError(f"{place}: expected a list of texts under {' or '.join(map(repr, _LISTS))}, or a {_ONE!r}")
+    return Predicted(identifier, [encodable(query, "queries", place) for query in listed], place, whole=True)
+
+
+def _released(folder: Path, samples: list[Path]) -> Iterator[Predicted]:
+    """Yield the rows of docTTTTTquery's release: line n of a chunk is for the document n of that chunk."""
+    chunks: dict[str, dict[str, Path]] = {}
+    for file in samples:
+        sample, chunk, *_ = _SAMPLE.fullmatch(file.name).groups()  # type: ignore[union-attr]
+        chunks.setdefault(chunk, {})[sample] = file
+    names = set().union(*chunks.values())
+    for chunk, by_sample in chunks.items():
+        if missing := sorted(names - by_sample.keys()):
+            raise DataError(f"{folder} has no sample {missing[0]} of the chunk {chunk}")
+    number = 0
+    for chunk, by_sample in sorted(chunks.items()):
+        readers = [lines.read(file, blank=True) for _, file in sorted(by_sample.items())]
+        try:
+            for row in zip(*readers, strict=True):
+                queries = [query.strip() for query, _ in row]
+                yield Predicted(str(number), [query for query in queries if query], row[0][1], whole=True)
+                number += 1
+        except ValueError:
+            raise DataError(f"{folder}: the samples of the chunk {chunk} have different numbers of lines") from None
+
+
+def write(
+    entry: PublishedExpansion, predicted: Iterable[Predicted], corpus: Path, output: Path, scratch: Path
+) -> dict[str, int]:
+    """Write predicted queries in the order of a corpus; return counts for the record.
+
+    Memory is taken for the ids of the corpus, and for the queries of one bucket of documents.
+
+    Args:
+        entry: how many queries are taken, and what may be missing.
+        predicted: queries in any order.
+        corpus: corpus.parquet.
+        output: parquet to write, a row per document (``collection.EXPANSION_SCHEMAS``).
+        scratch: empty folder for the buckets.
+
+    Raises:
+        DataError: an id is not one of the corpus, a document has two lists of queries, or a document has none.
+    """
+    names = pa.chunked_array([ids for _, ids in collection.id_groups(corpus)], pa.string())
+    _fill_buckets(predicted, names, scratch)
+    schema = collection.EXPANSION_SCHEMAS["query-generator"]
+    documents, queries, without = len(names), 0, 0
+    with pq.ParquetWriter(output, schema) as writer:
+        for start in range(0, documents, BUCKET):
+            part = names.slice(start, BUCKET).to_pylist()
+            found = _read_bucket(scratch / str(start // BUCKET))
+            if missing := [name for name in part if name not in found]:
+                without += len(missing)
+                if "missing-documents" not in entry.allow:
+                    raise DataError(
+                        f"there are no queries for the document {quoted(missing[0])}. If some documents may have none, "
+                        "add allow: [missing-documents] to the expansion"
+                    )
+            rows = [found.get(name, [])[: entry.queries] for name in part]
+            queries += sum(map(len, rows))
+            for first in range(0, len(rows), collection.ROW_GROUP):
+                writer.write_table(pa.table([rows[first : first + collection.ROW_GROUP]], schema))
+    if not queries:
+        raise DataError("no document has queries")
+    return {"documents": documents, "queries": queries, "documents_without_queries": without}
+
+
+def _fill_buckets(predicted: Iterable[Predicted], names: pa.ChunkedArray, folder: Path) -> None:
+    """Write what was predicted to a file for each BUCKET documents of the corpus, in the order in which it comes."""
+    hashes = np.array([corpora.hash_of(name) for group in names.chunks for name in group.to_pylist()], np.uint64)
+    order = np.argsort(hashes)
+    hashes = hashes[order]
+    progress = Progress("fetch expansion", None, "lines")
+    with ExitStack() as stack:
+        buckets: dict[int, IO[str]] = {}
+        for row in predicted:
+            value = np.uint64(corpora.hash_of(row.id))
+            place = int(np.searchsorted(hashes, value))
+            if place == len(hashes) or hashes[place] != value:
+                raise DataError(f"{row.place}: the corpus has no document {quoted(row.id)}")
+            bucket = int(order[place]) // BUCKET
+            if bucket not in buckets:
+                buckets[bucket] = stack.enter_context((folder / str(bucket)).open("w", encoding="utf-8"))
+            buckets[bucket].write(json.dumps(row) + "\n")
+            progress.add(1)
+
+
+def _read_bucket(path: Path) -> dict[str, list[str]]:
+    """Return the queries of a bucket's documents by id."""
+    found: dict[str, list[str]] = {}
+    whole: set[str] = set()
+    for row in (Predicted(*json.loads(line)) for line in path.open(encoding="utf-8")) if path.is_file() else ():
+        if row.id in whole or (row.whole and row.id in found):
+            raise DataError(f"{row.place}: the document {quoted(row.id)} has queries already")
+        if row.whole:
+            whole.add(row.id)
+        found.setdefault(row.id, []).extend(row.queries)
+    return found

@@ -1,0 +1,173 @@
+"""Approximate search with dense vectors: indexes that are smaller or faster than the flat one, and their recall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config.indexes import AnyIndex, Binary, Flat, Hnsw, IvfPq
+from ..core import files
+from ..core.errors import DataError
+from . import flat
+
+# Vectors that faiss wants to train each list, and the least that it trains a product quantiser with.
+_PER_LIST, _LEAST_TRAINED = 39, 256
+
+
+def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
+    """Return the first dimensions of vectors (Matryoshka), of length 1 again for cosine; None keeps them all.
+
+    Args:
+        vectors: float32 [vectors, dimension].
+        dimensions: how many to keep.
+        similarity: ``cosine`` or ``dot``.
+
+    Raises:
+        DataError: the vectors have fewer dimensions.
+    """
+    if dimensions is None:
+        return vectors
+    if dimensions > vectors.shape[1]:
+        raise DataError(f"the vectors have {vectors.shape[1]} dimensions: `dimensions: {dimensions}` keeps more")
+    cut = np.ascontiguousarray(vectors[:, :dimensions], np.float32)
+    if similarity == "cosine":
+        lengths = np.linalg.norm(cut, axis=1, keepdims=True)
+        cut /= np.where(lengths > 0, lengths, 1)
+    return cut
+
+
+def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
+    """Write an index of float32 [documents, dimension] to a file. The same vectors give the same index.
+
+    Raises:
+        DataError: the vectors are too few, or do not fit the kind's parameters.
+    """
+    import faiss
+
+    if isinstance(kind, Binary):
+        index = faiss.IndexBinaryFlat(8 * _signs(vectors[:1]).shape[1])
+        index.add(_signs(vectors))
+        faiss.write_index_binary(index, str(path))
+        return
+    index = _empty_index(kind, *vectors.shape)
+    threads = faiss.omp_get_max_threads()
+    if isinstance(kind, Hnsw):
+        faiss.omp_set_num_threads(1)  # a graph depends on the order in which vectors are added
+    try:
+        index.train(vectors)
+        index.add(vectors)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    faiss.write_index(index, str(path))
+
+
+def _empty_index(kind: AnyIndex, documents: int, dimension: int) -> Any:
+    import faiss
+
+    if isinstance(kind, Hnsw):
+        index = faiss.IndexHNSWFlat(dimension, kind.links, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = kind.construction
+        return index
+    if isinstance(kind, IvfPq):
+        if dimension % kind.codes:
+            raise DataError(f"`codes: {kind.codes}` does not divide the {dimension} dimensions of the vectors")
+        if documents < _LEAST_TRAINED:
+            raise DataError(f"a shard has {documents} documents: an ivfpq index needs {_LEAST_TRAINED}")
+        lists = min(kind.lists, max(1, documents // _PER_LIST))
+        # np: no polysemous codes, which take long to train and which this search does not use.
+        return faiss.index_factory(dimension, f"IVF{lists},PQ{kind.codes}x8np", faiss.METRIC_INNER_PRODUCT)
+    name = "Flat" if isinstance(kind, Flat) else "SQ8"
+    return faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
+
+
+def search_shards(
+    shards: Iterable[Path], queries: np.ndarray, depth: int, kind: AnyIndex, device: str = "cpu"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search the indexes of shards one after another and merge the results.
+
+    Args:
+        shards: files that ``write_index`` wrote, in row order.
+        queries: float32 [queries, dimension].
+        depth: documents per query.
+        kind: the kind of the indexes.
+        device: PyTorch's name of the device that searches a flat index; others are searched on the CPU.
+
+    Returns:
+        float32 scores and int64 corpus rows, both [queries, at most depth], best first. Where an index finds fewer
+        documents, the row is -1.
+
+    Raises:
+        DataError: an index is damaged, or has another dimension than the queries.
+    """
+    import faiss
+
+    if isinstance(kind, Flat):
+        return flat.search_shards(shards, queries, depth, device)
+    best = faiss.ResultHeap(len(queries), depth, keep_max=True)
+    first = 0
+    for path in shards:
+        with files.reading(path):
+            index = (faiss.read_index_binary if isinstance(kind, Binary) else faiss.read_index)(str(path))
+        dimension = 8 * _signs(queries).shape[1] if isinstance(kind, Binary) else queries.shape[1]
+        if index.d != dimension:
+            raise DataError(f"{path} holds vectors of dimension {index.d}, but the queries have {dimension}")
+        scores, rows = _search(index, queries, min(depth, index.ntotal), kind)
+        best.add_result(scores, np.where(rows < 0, -1, rows + first))
+        first += index.ntotal
+    best.finalize()
+    kept = min(depth, first)
+    return best.D[:, :kept], best.I[:, :kept]
+
+
+def _search(index: Any, queries: np.ndarray, depth: int, kind: AnyIndex) -> tuple[np.ndarray, np.ndarray]:
+    """Return float32 scores and int64 rows of one index, both [queries, depth]."""
+    if isinstance(kind, Binary):
+        return _search_signs(index, queries, depth, kind.oversampling)
+    if isinstance(kind, Hnsw):
+        index.hnsw.efSearch = max(kind.search, depth)
+    elif isinstance(kind, IvfPq):
+        index.nprobe = kind.probes
+    scores, rows = index.search(queries, depth)
+    return scores, rows
+
+
+def _signs(vectors: np.ndarray) -> np.ndarray:
+    """Return the signs of vectors as bits, uint8 [vectors, dimension / 8]; of missing dimensions they are 0."""
+    return np.packbits(vectors > 0, axis=1)
+
+
+def _search_signs(index: Any, queries: np.ndarray, depth: int, oversampling: int) -> tuple[np.ndarray, np.ndarray]:
+    """Find candidates by the signs of the queries, and score them with the queries themselves.
+
+    The score is the inner product with the document's signs, over the square root of the dimension.
+    """
+    import faiss
+
+    dimension = queries.shape[1]
+    _, rows = index.search(_signs(queries), min(index.ntotal, depth * oversampling))
+    codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
+    best = np.empty((len(queries), depth), np.float32), np.empty((len(queries), depth), np.int64)
+    for number, (query, found) in enumerate(zip(queries, np.sort(rows, axis=1), strict=True)):
+        signs = np.unpackbits(codes[found], axis=1, count=dimension).astype(np.float32) * 2 - 1
+        scores = signs @ query / np.float32(np.sqrt(dimension))
+        order = np.argsort(-scores, kind="stable")[:depth]
+        best[0][number], best[1][number] = scores[order], found[order]
+    return best
+
+
+def recalls(found: np.ndarray, exact: np.ndarray, depths: Sequence[int]) -> dict[str, float]:
+    """Return how much of the exact best documents was found, as a mean over queries, at each depth.
+
+    Args:
+        found: int64 rows [queries, documents], best first; -1 is none.
+        exact: int64 rows [queries, documents] of an exact search.
+        depths: numbers of documents to look at.
+    """
+    shares = {}
+    for depth in sorted({min(depth, exact.shape[1]) for depth in depths}):
+        both = [len(np.intersect1d(a[:depth], b[:depth])) / depth for a, b in zip(found, exact, strict=True)]
+        shares[str(depth)] = round(float(np.mean(both)), 5)
+    return shares
