@@ -26,6 +26,11 @@ RETRIEVERS: dict[str, dict[str, Any]] = {
     "candidates": {"model": {"family": "late-interaction"}, "checkpoint": "late-interaction", "candidates": 500},
     "exhaustive": {"model": {"family": "late-interaction"}, "checkpoint": "late-interaction"},
 }
+SEARCHES = {
+    "lexical": retrieve.retrieve_lexical,
+    "dense": retrieve.retrieve_dense,
+    **dict.fromkeys(("candidates", "exhaustive"), retrieve.retrieve_late_interaction),
+}
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +60,11 @@ def _indexed(retriever: str, folder: Path, corpus: Path, models: dict[str, Path]
     search = {"model": encoding_model(settings["model"]), "checkpoint": models[settings["checkpoint"]]}
     search |= {"corpus": corpus, "compute": ON_CPU}
     encode.encode(**search, shard_size=100, output=vectors, **record)
-    getattr(index, f"index_{_kind(retriever)}")(vectors=vectors, output=built, **record)
+    index.index_vectors(family=settings["model"]["family"], vectors=vectors, output=built, **record)
     if retriever == "exhaustive":
         return {**search, "tokens": [vectors]}
     late = {"tokens": [vectors], "candidates": settings["candidates"]} if retriever == "candidates" else {}
     return {**search, **late, "indexes": [built]}
-
-
-def _kind(retriever: str) -> str:
-    return "late_interaction" if retriever in ("candidates", "exhaustive") else retriever
 
 
 @pytest.mark.parametrize("retriever", RETRIEVERS)
@@ -72,7 +73,7 @@ def test_a_querys_own_document_is_in_no_run(fetched, tiny_models, tmp_path, retr
     found = {}
     for queries, depth in (("free", 9), ("queries", 3)):
         files = {"queries": fetched / f"{queries}.parquet", "output": tmp_path / f"{queries}.run.gz"}
-        retrieve_ = getattr(retrieve, f"retrieve_{_kind(retriever)}")
+        retrieve_ = SEARCHES.get(retriever, retrieve.retrieve_vectors)
         retrieve_(system="s", depth=depth, **files, record=tmp_path / f"{queries}.json", **search)
         found[queries] = {query: ranking.ids for query, ranking in runs.read(files["output"]).items()}
     assert all(own in found["free"][own] for own in OWN)

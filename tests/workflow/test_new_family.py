@@ -1,18 +1,24 @@
-"""Another family of retrievers takes a row, a class, an encoder and a search: the graph follows from the row."""
+"""Another family of retrievers takes four files: its entry, its row, its encoder and its search."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from filecmp import cmp
 from pathlib import Path
 
+import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, write_collection
 
-# What is put into two files of the package. The encoder and the search are two files of their own.
+from beirgrid.data import runs
+from beirgrid.encoders import open_encoder
+
+# What is put into two files of the package.
 MODELS = '''
 class BinaryModel(ModelEntry):
     """One bit per dimension."""
@@ -22,7 +28,69 @@ class BinaryModel(ModelEntry):
 
 
 '''
-ROW = '        Family("binary", "retriever", embeddings=".bits", index=".binary", index_threads=4, costs="dense"),\n'
+ROW = """        Family(
+            "binary", "retriever", ".bits", ".binary", "binary:BinaryEncoder", "binary", index_threads=4, costs="dense"
+        ),
+"""
+# Two files of their own. A bit is whether a dimension of the dense vector is above 0; Hamming distance decides.
+ENCODER = """
+import numpy as np
+
+from ..config.models import DenseModel
+from .dense import DenseEncoder
+
+
+class BinaryEncoder:
+    def __init__(self, folder, entry, runtime):
+        self.dense = DenseEncoder(folder, DenseModel(family="dense", similarity="cosine"), runtime)
+        self.precision, self.facts, self.read, self.dimension = (
+            self.dense.precision, self.dense.facts, self.dense.read, entry.bits
+        )
+
+    def encode_documents(self, texts, *, progress=None):
+        return self.bits(self.dense.encode_documents(texts, progress=progress))
+
+    def encode_blocks(self, blocks, *, progress=None):
+        return map(self.bits, self.dense.encode_blocks(blocks, progress=progress))
+
+    def encode_queries(self, texts, *, progress=None):
+        return self.bits(self.dense.encode_queries(texts, progress=progress))
+
+    def bits(self, vectors):
+        return (vectors[:, : self.dimension] > 0).astype(np.uint8)
+"""
+SEARCH = """
+import faiss
+import numpy as np
+
+
+def write_vectors(path, blocks, documents, dimension):
+    with path.open("wb") as stream:
+        np.save(stream, np.packbits(np.concatenate(list(blocks)), axis=1))
+    return {"bits": dimension}
+
+
+def index_vectors(vectors, path):
+    rows = np.load(vectors)
+    index = faiss.IndexBinaryFlat(rows.shape[1] * 8)
+    index.add(rows)
+    faiss.write_index_binary(index, str(path))
+    return {"index": "BinaryFlat", "metric": "Hamming"}, {"documents": len(rows), "dimension": index.d}
+
+
+def find(shards, queries, depth, compute):
+    (shard,) = shards
+    index = faiss.read_index_binary(str(shard))
+    distances, rows = index.search(np.packbits(queries, axis=1), min(depth, index.ntotal))
+    return -distances.astype(np.float32), rows
+"""
+# What retrieves with the family, as jobs do: three commands in one process.
+COMMANDS = """
+import json, sys
+from beirgrid.__main__ import main
+for words in json.load(sys.stdin):
+    assert main(words) == 0, words
+"""
 GRID = {
     "models": {"coded": {"family": "binary", "checkpoint": "a/b", "revision": "0" * 40, "bits": 128}},
     "systems": {
@@ -53,15 +121,63 @@ def _run(checkout: Path, folder: Path, *command: str) -> subprocess.CompletedPro
     )
 
 
-def test_a_grid_with_another_family_is_planned(tmp_path):
-    checkout = tmp_path / "checkout"
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A copy of the checkout, with the new family in it."""
+    checkout = tmp_path_factory.mktemp("family") / "checkout"
     for name in ("workflow", "config", "envs", "profiles"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Snakefile", checkout)
-    package = checkout / "workflow" / "beirgrid" / "config"
-    _insert(package / "models.py", "Model = Annotated[\n", MODELS)
-    _insert(package / "models.py", "    | TermWeightsModel,\n", "    | BinaryModel\n")
-    _insert(package / "families.py", '        Family("cross-encoder", "reranker"),\n', ROW)
+    package = checkout / "workflow" / "beirgrid"
+    _insert(package / "config" / "models.py", "Model = Annotated[\n", MODELS)
+    _insert(package / "config" / "models.py", "    | TermWeightsModel,\n", "    | BinaryModel\n")
+    _insert(package / "core" / "families.py", '        Family("cross-encoder", "reranker"),\n', ROW)
+    (package / "encoders" / "binary.py").write_text(ENCODER)
+    (package / "search" / "binary.py").write_text(SEARCH)
+    return checkout
+
+
+def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models, tmp_path):
+    """Documents are ranked by the Hamming distance of their bits to the query's."""
+    files = {path.relative_to(checkout): path for path in checkout.rglob("*.*") if path.is_file()}
+    changed = [name for name, path in files.items() if not (ROOT / name).is_file() or not cmp(path, ROOT / name, False)]
+    assert len(changed) <= 4, changed
+
+    texts = ["wheat and rye", "salt", "a long text on the fermentation of dough", "yeast", "flour, water, salt"]
+    documents = [{"_id": f"d{number}", "text": text} for number, text in enumerate(texts)]
+    data = write_collection(tmp_path / "data", documents, [{"_id": "q", "text": "rye"}], {"test": [("q", "d0", 1)]})
+    model = ["--model", json.dumps({"family": "binary", "bits": 24}), "--checkpoint", str(tiny_models["dense"])]
+    model += ["--device", "cpu", "--precision", "float32", "--corpus", "corpus.parquet"]
+    local = json.dumps({"source": "local", "path": str(data)})
+    outputs = [
+        ["--output", name, "--record", "record.json"] for name in ("corpus.parquet", "0.bits", "0.binary", "s.run.gz")
+    ]
+    fetched = ["--queries", "queries.parquet", "--qrels", "qrels.tsv", "--record", "dataset.json"]
+    dataset = ["--entry", json.dumps({"corpus": "c"}), "--corpus-entry", local, "--corpus", "corpus.parquet"]
+    commands = [
+        ["fetch", "corpus", "--name", "c", "--entry", local, *outputs[0]],
+        ["fetch", "dataset", "--name", "d", *dataset, *fetched],
+        ["encode", *model, "--shard-size", "100", "--last", *outputs[1]],
+        ["index", "binary", "--vectors", "0.bits", *outputs[2]],
+        ["retrieve", "binary", "--system", "s", *model, "--indexes", "0.binary", "--queries", "queries.parquet"],
+    ]
+    commands[-1] += outputs[3]
+    subprocess.run(
+        [sys.executable, "-c", COMMANDS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(checkout / "workflow")},
+        input=json.dumps(commands),
+        text=True,
+        check=True,
+    )
+    encoder = open_encoder(tiny_models["dense"], {"family": "dense", "similarity": "cosine", "precision": "float32"})
+    query, *rest = (encoder.encode_queries(["rye"]) > 0)[0, :24], *(encoder.encode_documents(texts) > 0)[:, :24]
+    expected = {f"d{number}": -int((query != bits).sum()) for number, bits in enumerate(rest)}
+    ranking = runs.read(tmp_path / "s.run.gz")["q"]
+    assert dict(zip(ranking.ids, ranking.scores.tolist(), strict=True)) == expected
+
+
+def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(GRID))
     dry = _run(checkout, tmp_path, "snakemake", "-n", "-p", "--cores", "1")
     assert dry.returncode == 0, dry.stdout

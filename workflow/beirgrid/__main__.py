@@ -14,8 +14,9 @@ import os
 from typing import Any
 
 from .core import provenance
-from .core.cli import CALL, add_options
+from .core.cli import CALL, WORD, add_options
 from .core.errors import BeirgridError
+from .core.families import RETRIEVERS
 from .core.version import __version__
 
 # Words of a command: the function that it runs, and what it does. A module is imported when its command runs.
@@ -33,13 +34,18 @@ _COMMANDS = {
     "encode": ("stages.encode:encode", "encode one shard of a corpus to vectors"),
     "expand": ("stages.expand:expand", "expand the documents of one shard of a corpus for BM25"),
     "index lexical": ("stages.index:index_lexical", "index a corpus for BM25"),
-    "index dense": ("stages.index:index_dense", "index the vectors of one shard exactly"),
+    **{
+        f"index {family}": ("stages.index:index_vectors", f"index one shard of the vectors of a {family} model")
+        for family in RETRIEVERS
+    },
     "index approximate": ("stages.index:index_approximate", "build a smaller or faster index from an exact one"),
-    "index sparse": ("stages.index:index_sparse", "turn the sparse vectors of one shard into postings"),
-    "index late-interaction": ("stages.index:index_late_interaction", "index the token vectors of one shard"),
     "retrieve lexical": ("stages.retrieve:retrieve_lexical", "search a corpus with BM25"),
+    **{
+        f"retrieve {family}": ("stages.retrieve:retrieve_vectors", f"search a corpus exactly with a {family} model")
+        for family in RETRIEVERS
+    },
+    # In place of the commands above: the searches of these families have options.
     "retrieve dense": ("stages.retrieve:retrieve_dense", "search a corpus with a dense model"),
-    "retrieve sparse": ("stages.retrieve:retrieve_sparse", "search a corpus exactly with a sparse model"),
     "retrieve late-interaction": (
         "stages.retrieve:retrieve_late_interaction",
         "score documents by MaxSim with a late-interaction model",
@@ -100,7 +106,7 @@ def _parser() -> _Parser:
     groups = {}
     for word, purpose in _GROUPS.items():
         group = commands.add_parser(word, help=purpose, description=_sentence(purpose))
-        groups[word] = group.add_subparsers(dest="kind", required=True, metavar="kind")
+        groups[word] = group.add_subparsers(dest=WORD, required=True, metavar="kind")
     for words, (function, purpose) in _COMMANDS.items():
         word, _, kind = words.partition(" ")
         place = groups[word] if kind else commands

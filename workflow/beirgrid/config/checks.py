@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, nearest
+from ..core.families import RETRIEVERS, named
 from . import entries, lock
 from .entries import Config
-from .families import RETRIEVERS, named
 from .metrics import parse_metric
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path
 

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
+from ..core.families import FAMILIES, RETRIEVERS
 from . import checks, entries, external
 from .entries import Config
-from .families import FAMILIES, RETRIEVERS
 from .messages import explain
 from .places import is_url, resolve_path
 

@@ -22,6 +22,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 # Name of the parsed argument that runs the command. No option can have this name.
 CALL = "call the command"
+# Metadata of a parameter that is no option but the second word of the command (``index dense``).
+WORD = "kind"
 
 
 def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
@@ -33,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
             spread[name] = kind
             for field_name, field_annotation, field_default in _parameters(kind):
                 _add(parser, field_name, field_annotation, field_default)
-        else:
+        elif WORD not in _metadata(annotation):
             _add(parser, name, annotation, default)
     parser.set_defaults(**{CALL: lambda args: function(**_arguments(function, spread, args))})
 
@@ -105,9 +107,9 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
 def _arguments(function: Callable[..., Any], spread: dict[str, type], args: argparse.Namespace) -> dict[str, Any]:
     """Return what the function is called with."""
     values = {}
-    for name, _, _ in _parameters(function):
+    for name, annotation, _ in _parameters(function):
         if kind := spread.get(name):
             values[name] = kind(**{field: getattr(args, field) for field, _, _ in _parameters(kind)})
         else:
-            values[name] = getattr(args, name)
+            values[name] = getattr(args, WORD if WORD in _metadata(annotation) else name)
     return values

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ..config.messages import explain
 from ..config.models import (
     CrossEncoder,
-    DenseModel,
-    LateInteractionModel,
+    Model,
+    ModelEntry,
     QueryGenerator,
     Seq2SeqReranker,
-    SparseModel,
     TermWeightsModel,
 )
 from ..core.errors import ConfigError
+from ..core.families import RETRIEVERS
 
 
 def from_json(kind: Any) -> Callable[[str], Any]:
@@ -46,22 +48,24 @@ def _refusing(kind: Any) -> Iterator[None]:
 
 
 _FAMILY = Field(discriminator="family")
-_Encoding = Annotated[DenseModel | SparseModel | LateInteractionModel, _FAMILY]
+_KINDS: tuple[type[ModelEntry], ...] = get_args(get_args(Model)[0])
+_RETRIEVING = tuple(kind for kind in _KINDS if get_args(kind.model_fields["family"].annotation)[0] in RETRIEVERS)
+_Encoding: Any = Annotated[reduce(or_, _RETRIEVING), _FAMILY]
 _Expanding = Annotated[QueryGenerator | TermWeightsModel, _FAMILY]
 _Scoring = Annotated[CrossEncoder | Seq2SeqReranker, _FAMILY]
 _HELP = "registry entry of the model, JSON"
 # Types of the options that take a model's entry.
-EncodingModel = Annotated[DenseModel | SparseModel | LateInteractionModel, from_json(_Encoding), _HELP]
+EncodingModel = Annotated[ModelEntry, from_json(_Encoding), _HELP]
 ExpandingModel = Annotated[QueryGenerator | TermWeightsModel, from_json(_Expanding), _HELP]
 ScoringModel = Annotated[CrossEncoder | Seq2SeqReranker, from_json(_Scoring), _HELP]
 
 
-def encoding_model(keys: Mapping[str, Any]) -> DenseModel | SparseModel | LateInteractionModel:
+def encoding_model(keys: Mapping[str, Any]) -> ModelEntry:
     """Return the entry of a model that encodes texts, from its keys.
 
     Raises:
         ConfigError: a key is unknown or missing, or has a wrong value.
     """
-    adapter: TypeAdapter[DenseModel | SparseModel | LateInteractionModel] = TypeAdapter(_Encoding)
+    adapter: TypeAdapter[ModelEntry] = TypeAdapter(_Encoding)
     with _refusing(_Encoding):
         return adapter.validate_python(dict(keys))

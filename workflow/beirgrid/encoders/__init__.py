@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ..config.models import CrossEncoder, DenseModel, LateInteractionModel, Seq2SeqReranker, SparseModel
+from ..config.models import CrossEncoder, DenseModel, LateInteractionModel, ModelEntry, Seq2SeqReranker, SparseModel
 from ..core.compute import Compute, Runtime
+from ..core.families import FAMILIES
 from ..data.entries import encoding_model
 from ..search.maxsim import TokenVectors
 from .base import Variety, check_finite, token_batches
@@ -38,10 +40,12 @@ def open_encoder(
     folder: str | Path, entry: LateInteractionModel, runtime: Runtime | None = ...
 ) -> Encoder[TokenVectors]: ...
 @overload
-def open_encoder(folder: str | Path, entry: Mapping[str, Any], runtime: Runtime | None = ...) -> Encoder[Any]: ...
+def open_encoder(
+    folder: str | Path, entry: ModelEntry | Mapping[str, Any], runtime: Runtime | None = ...
+) -> Encoder[Any]: ...
 def open_encoder(
     folder: str | Path,
-    entry: DenseModel | SparseModel | LateInteractionModel | Mapping[str, Any],
+    entry: ModelEntry | Mapping[str, Any],
     runtime: Runtime | None = None,
 ) -> Encoder[Any]:
     """Open a checkpoint as the family of its registry entry.
@@ -66,11 +70,9 @@ def open_encoder(
     """
     folder, runtime = Path(folder), runtime or Compute().start()
     model = encoding_model(entry) if isinstance(entry, Mapping) else entry
-    if isinstance(model, DenseModel):
-        return DenseEncoder(folder, model, runtime)
-    if isinstance(model, SparseModel):
-        return SparseTextEncoder(folder, model, runtime)
-    return LateInteractionEncoder(folder, model, runtime)
+    module, _, name = FAMILIES[model.family].encoder.partition(":")
+    encoder: Encoder[Any] = getattr(importlib.import_module(f".{module}", __name__), name)(folder, model, runtime)
+    return encoder
 
 
 def open_scorer(folder: Path, entry: CrossEncoder | Seq2SeqReranker, runtime: Runtime) -> Scorer:

@@ -23,8 +23,8 @@ from ..config.entries import (
     Reranked,
     WithQueries,
 )
-from ..config.families import FAMILIES, RETRIEVERS, named
 from ..core import paths
+from ..core.families import FAMILIES, RETRIEVERS, named
 from ..data import checkpoints
 from .grid import Grid
 

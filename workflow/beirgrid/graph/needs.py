@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.entries import NodeLimits
-from ..config.families import costed
+from ..core.families import costed
 from . import costs
 from .costs import CALIBRATION, RATES, Need
 from .grid import Grid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..config.entries import Gpl
-from ..config.families import RETRIEVERS
+from ..core.families import RETRIEVERS
 from .grid import Grid
 
 Wildcards = Mapping[str, str]

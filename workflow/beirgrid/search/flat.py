@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import files
-from ..core.compute import multiplies_bfloat16
+from ..core.compute import Compute, multiplies_bfloat16
 from ..core.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,6 +23,24 @@ if TYPE_CHECKING:
 
 # Vectors that are copied at a time, into an index or to a GPU.
 _BLOCK = 8192
+
+
+def write_vectors(path: Path, blocks: Iterable[np.ndarray], documents: int, dimension: int) -> dict[str, int]:
+    """Write the vectors of a shard as float32 .npy [documents, dimension] (``search.Store``)."""
+    with path.open("wb") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (documents, dimension)}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for vectors in blocks:
+            stream.write(np.ascontiguousarray(vectors, "<f4").data)
+    return {}
+
+
+def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """Index the vectors of a shard exactly; cosine vectors are already of length 1 (``search.Store``)."""
+    with files.reading(vectors):
+        rows = np.load(vectors, mmap_mode="r")
+    write_index(rows, path)
+    return {"index": "Flat", "metric": "inner product"}, {"documents": len(rows), "dimension": rows.shape[1]}
 
 
 def write_index(vectors: np.ndarray, path: Path) -> None:
@@ -61,6 +79,12 @@ def search_shards(
     place = torch.device(device)
     stream = _mapped if place.type == "cpu" else _loaded
     return _search(stream(shards, queries.shape[1], place), queries, depth, place)
+
+
+def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compute) -> tuple[np.ndarray, np.ndarray]:
+    """Search the indexes of shards on the device that ``compute`` chooses (``search.Engine``)."""
+    with compute.start() as runtime:
+        return search_shards(shards, queries, depth, runtime.device)
 
 
 def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,11 +17,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import files
+from ..core.compute import Compute
 from ..core.environment import prepare_libraries
 from ..core.errors import DataError
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+
+def write_vectors(
+    path: Path, blocks: Iterable[scipy.sparse.csr_matrix], documents: int, dimension: int
+) -> dict[str, int]:
+    """Write the weights of a shard as a float32 CSR matrix [documents, vocabulary], .npz (``search.Store``)."""
+    import scipy.sparse
+
+    weights = scipy.sparse.vstack(list(blocks), format="csr")
+    with path.open("wb") as stream:
+        scipy.sparse.save_npz(stream, weights, compressed=False)
+    return {"weights": int(weights.nnz)}
+
+
+def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """Turn the weights of a shard into postings with exact float32 impacts (``search.Store``)."""
+    import scipy.sparse
+
+    with files.reading(vectors):
+        weights = scipy.sparse.load_npz(vectors)
+    write_index(weights, path)
+    counts = {"documents": weights.shape[0], "dimension": weights.shape[1], "postings": int(weights.nnz)}
+    return {"index": "impact postings", "weights": "float32"}, counts
 
 
 def write_index(weights: scipy.sparse.csr_matrix, folder: Path) -> None:
@@ -75,6 +99,13 @@ def search_shards(
         del starts, documents, impacts  # unmapped before the next shard is mapped
     best.finalize()
     return best.D, best.I
+
+
+def find(
+    shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int, compute: Compute
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search shards on the CPU, whatever device ``compute`` names (``search.Engine``)."""
+    return search_shards(shards, queries, depth)
 
 
 @cache

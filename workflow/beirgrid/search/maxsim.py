@@ -70,6 +70,21 @@ def write(folder: Path, blocks: Iterable[TokenVectors], dimension: int) -> int:
     return tokens
 
 
+def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, dimension: int) -> dict[str, int]:
+    """Write the token vectors of a shard into a folder (``search.Store``)."""
+    return {"tokens": write(path, blocks, dimension)}
+
+
+def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """Index the token vectors of a shard, to find documents by their nearest tokens (``search.Store``)."""
+    import faiss
+
+    shard = TokenShard(vectors)
+    faiss.write_index(build_index(shard), str(path))
+    settings = {"index": index_name(shard.tokens, shard.dimension), "metric": "inner product"}
+    return settings, {"tokens": shard.tokens, "dimension": shard.dimension}
+
+
 def index_name(tokens: int, dimension: int) -> str:
     """Return what indexes so many token vectors, as faiss names it.
 

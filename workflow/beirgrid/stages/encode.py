@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import numpy as np
-
-from ..config.models import DenseModel, LateInteractionModel
+from .. import search
+from ..config.models import DenseModel
 from ..core import files, pipeline, provenance
 from ..core.compute import Compute
+from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection
 from ..data.entries import EncodingModel
 from ..encoders import WINDOW, Encoder, Variety, check_finite, open_encoder
-from ..search import maxsim
-
-if TYPE_CHECKING:
-    import scipy.sparse
+from ..search.maxsim import TokenVectors
 
 
 def encode(
@@ -58,15 +55,16 @@ def encode(
     settings = {**model.given(), "shard": shard, "shard_size": shard_size}
     with provenance.record("encode", record, settings, [output]) as facts, compute.start() as runtime:
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
-        with files.atomic(output, directory=isinstance(model, LateInteractionModel)) as temporary:
+        with files.atomic(output, directory=FAMILIES[model.family].folder) as temporary:
             opened = open_encoder(checkpoint, model, runtime)
             separator = model.separator if isinstance(model, DenseModel) else " "
             blocks = _encoded(opened, collection.read_blocks(corpus, start, stop, WINDOW), separator, progress)
-            write: Callable[[Iterable[Any]], dict[str, int]] = partial(_write_sparse, temporary)
-            if isinstance(model, DenseModel):
-                write = partial(_write_dense, temporary, (stop - start, opened.dimension))
-            elif isinstance(model, LateInteractionModel):
-                write = partial(_write_tokens, temporary, opened.dimension)
+            write = partial(
+                search.store(model.family).write_vectors,
+                temporary,
+                documents=stop - start,
+                dimension=opened.dimension,
+            )
             facts.update(pipeline.behind(write, blocks, 1))
         facts.update(
             opened.facts(),
@@ -90,33 +88,8 @@ def _encoded(
     for vectors in encoder.encode_blocks(map(texts_of, blocks), progress=progress):
         documents = read.popleft()
         texts = [document.join(separator) for document in documents]
-        checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
+        checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
         variety.add(checked, texts)
         check_finite(checked, [f"document {document.id!r}" for document in documents], encoder.precision)
         yield vectors
     variety.check("this shard")
-
-
-def _write_dense(output: Path, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> dict[str, int]:
-    """Write float32 vectors of the given shape [documents, dimension], block by block."""
-    with output.open("wb") as stream:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(stream, header)
-        for vectors in blocks:
-            stream.write(np.ascontiguousarray(vectors, "<f4").data)
-    return {}
-
-
-def _write_tokens(folder: Path, dimension: int, blocks: Iterable[maxsim.TokenVectors]) -> dict[str, int]:
-    """Write token vectors and return how many there are."""
-    return {"tokens": maxsim.write(folder, blocks, dimension)}
-
-
-def _write_sparse(output: Path, blocks: Iterable[scipy.sparse.csr_matrix]) -> dict[str, int]:
-    """Write a float32 CSR matrix [documents, vocabulary] and return how many weights it has."""
-    import scipy.sparse
-
-    weights = scipy.sparse.vstack(list(blocks), format="csr")
-    with output.open("wb") as stream:
-        scipy.sparse.save_npz(stream, weights, compressed=False)
-    return {"weights": int(weights.nnz)}

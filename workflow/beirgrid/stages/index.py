@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
-
+from .. import search
 from ..config.indexes import AnyIndex
 from ..core import files, provenance
+from ..core.cli import WORD
+from ..core.families import FAMILIES
 from ..core.provenance import Artifact
 from ..data import collection
 from ..data.entries import from_json
-from ..search import approximate, flat, impact, lucene, maxsim
+from ..search import approximate, flat, lucene
 
 Record = Annotated[Path, "record to write, .json"]
 
@@ -68,29 +69,32 @@ def _write_jsonl(blocks: Iterable[list[collection.Document]], output: Path) -> N
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def index_dense(
+def index_vectors(
     *,
-    vectors: Annotated[Artifact, "float32 .npy, a row per document"],
-    output: Annotated[Path, ".faiss file to write"],
+    family: Annotated[str, WORD],
+    vectors: Annotated[Artifact, "vectors of one shard, as encode wrote them"],
+    output: Annotated[Path, "index to write"],
     record: Record,
 ) -> None:
-    """Index the vectors of one shard exactly (flat, inner product); cosine vectors are already of length 1.
+    """Index one shard of vectors.
 
     Args:
-        vectors: float32 [documents, dimension], .npy.
-        output: .faiss file to write.
+        family: family of the model that gave the vectors, as registry entries spell it.
+        vectors: float32 [documents, dimension] as .npy (dense), float32 CSR matrix [documents, vocabulary] as .npz
+            (sparse), or a folder of token vectors (late interaction).
+        output: .faiss file (dense, late interaction) or folder of postings (sparse) to write.
         record: record to write.
 
     Raises:
         DataError: the vectors are damaged.
     """
-    settings = {"index": "Flat", "metric": "inner product"}
+    row, settings = FAMILIES[family], dict[str, str]()
     with provenance.record("index", record, settings, [output]) as facts:
-        with files.reading(vectors):
-            rows = np.load(vectors, mmap_mode="r")
-        with files.atomic(output) as temporary:
-            flat.write_index(rows, temporary)
-        facts.update(documents=len(rows), dimension=rows.shape[1], bytes=files.size(output))
+        with files.atomic(output, directory=row.index_folder) as temporary:
+            described, counts = search.store(family).index_vectors(vectors, temporary)
+        settings.update(described)
+        # The search of a family whose shards are folders reads the vectors too.
+        facts.update(counts, bytes=files.size(output) + (files.size(vectors) if row.folder else 0))
 
 
 def index_approximate(
@@ -105,7 +109,7 @@ def index_approximate(
     """Build a smaller or faster index of one shard from the exact one.
 
     Args:
-        exact: index with all vectors (``index_dense``).
+        exact: index with all vectors (``index_vectors``).
         index: kind of index and what it is built with.
         dimensions: first dimensions that are kept; all unless given.
         similarity: ``cosine`` or ``dot``; vectors that are cut are normalised again for cosine.
@@ -123,60 +127,3 @@ def index_approximate(
             approximate.write_index(vectors, index, temporary)
         facts["build_seconds"] = round(time.monotonic() - started, 3)
         facts.update(documents=len(vectors), dimension=vectors.shape[1], bytes=files.size(output))
-
-
-def index_sparse(
-    *,
-    vectors: Annotated[Artifact, "float32 CSR matrix .npz, a row per document"],
-    output: Annotated[Path, "folder to write"],
-    record: Record,
-) -> None:
-    """Turn the sparse vectors of one shard into postings with exact float32 impacts.
-
-    Args:
-        vectors: float32 CSR matrix [documents, vocabulary], .npz.
-        output: folder to write.
-        record: record to write.
-
-    Raises:
-        DataError: the vectors are damaged.
-    """
-    import scipy.sparse
-
-    settings = {"index": "impact postings", "weights": "float32"}
-    with provenance.record("index", record, settings, [output]) as facts:
-        with files.reading(vectors):
-            weights = scipy.sparse.load_npz(vectors)
-        with files.atomic(output, directory=True) as folder:
-            impact.write_index(weights, folder)
-        facts.update(
-            documents=weights.shape[0], dimension=weights.shape[1], postings=int(weights.nnz), bytes=files.size(output)
-        )
-
-
-def index_late_interaction(
-    *,
-    vectors: Annotated[Artifact, "folder of token vectors"],
-    output: Annotated[Path, ".faiss file to write"],
-    record: Record,
-) -> None:
-    """Index the token vectors of one shard, to find candidate documents by their nearest tokens.
-
-    Args:
-        vectors: folder of token vectors (``search.maxsim``).
-        output: .faiss file to write.
-        record: record to write.
-
-    Raises:
-        DataError: the token vectors are damaged.
-    """
-    import faiss
-
-    shard = maxsim.TokenShard(vectors)
-    settings = {"index": maxsim.index_name(shard.tokens, shard.dimension), "metric": "inner product"}
-    with provenance.record("index", record, settings, [output]) as facts:
-        index = maxsim.build_index(shard)
-        with files.atomic(output) as temporary:
-            faiss.write_index(index, str(temporary))
-        stored = files.size(output) + files.size(vectors)  # MaxSim reads the token vectors too
-        facts.update(tokens=shard.tokens, dimension=shard.dimension, bytes=stored)

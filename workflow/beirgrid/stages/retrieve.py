@@ -11,16 +11,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from ..config.indexes import AnyIndex, Flat
-from ..config.models import DenseModel, LateInteractionModel, SparseModel
+from ..config.models import DenseModel, LateInteractionModel, ModelEntry
 from ..core import provenance
 from ..core.compute import Compute
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection, runs
-from ..data.entries import from_json
+from ..data.entries import EncodingModel, from_json
 from ..encoders import Variety, check_finite, open_encoder
-from ..search import approximate, flat, impact, lucene, maxsim
+from ..search import Found, approximate, engine, flat, lucene, maxsim
 
 System = Annotated[str, "name of the system, the tag of the run"]
 Checkpoint = Annotated[Artifact, "folder of the model's checkpoint"]
@@ -31,8 +31,8 @@ Depth = Annotated[int, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
 Record = Annotated[Path, "record to write, .json"]
 _ENTRY = "registry entry of the model, JSON"
-# Vectors of queries and a depth to scores and corpus rows, best first; -1 stands for no row.
-Search = Callable[[Any, int], tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarray]]
+# Vectors of queries and a depth to the scores and rows of documents.
+Search = Callable[[Any, int], Found]
 
 
 def retrieve_lexical(
@@ -93,6 +93,45 @@ def retrieve_lexical(
         facts.update(_counts(run, len(texts)), device="cpu")
 
 
+def retrieve_vectors(
+    *,
+    system: System,
+    model: EncodingModel,
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    indexes: Indexes,
+    queries: Queries,
+    depth: Depth = 1000,
+    compute: Compute,
+    output: Output,
+    record: Record,
+) -> None:
+    """Encode the queries with a model and search the indexes of all shards exactly.
+
+    Args:
+        system: name of the system, the tag of the run.
+        model: registry entry of the model that encodes the queries.
+        checkpoint: folder of the model's checkpoint.
+        corpus: corpus.parquet, for the document ids.
+        indexes: indexes of the shards, in row order (``index_vectors``).
+        queries: queries.parquet.
+        depth: documents per query.
+        compute: where and how the model runs.
+        output: run to write, .run.gz.
+        record: record to write.
+
+    Raises:
+        DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
+    """
+    settings = {**model.given(), "depth": depth}
+
+    def search(vectors: Any, depth: int) -> Found:
+        return engine(model.family).find(indexes, vectors, depth, compute)
+
+    with provenance.record("retrieve", record, settings, [output]) as facts:
+        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
+
+
 def retrieve_dense(
     *,
     system: System,
@@ -116,7 +155,7 @@ def retrieve_dense(
         model: registry entry of the model that encodes the queries.
         checkpoint: folder of the model's checkpoint.
         corpus: corpus.parquet, for the document ids.
-        indexes: indexes of the shards, in row order (``index_dense`` or ``index_approximate``).
+        indexes: indexes of the shards, in row order (``index_vectors`` or ``index_approximate``).
         index: kind of the indexes and how they are searched; flat unless given.
         dimensions: first dimensions that the indexes keep; all unless given.
         exact: exact indexes of the shards. With them, the record has the share of the exact best documents that the
@@ -146,48 +185,8 @@ def retrieve_dense(
     with provenance.record("retrieve", record, settings, [output]) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
         if exact:
-            with compute.start() as runtime:
-                _, best = flat.search_shards(exact, asked[0], found[0].shape[1], runtime.device)
+            _, best = flat.find(exact, asked[0], found[0].shape[1], compute)
             facts["recall_of_exact"] = approximate.recalls(found[0], best[:, :depth], (10, 100, depth))
-
-
-def retrieve_sparse(
-    *,
-    system: System,
-    model: Annotated[SparseModel, from_json(SparseModel), _ENTRY],
-    checkpoint: Checkpoint,
-    corpus: Corpus,
-    indexes: Indexes,
-    queries: Queries,
-    depth: Depth = 1000,
-    compute: Compute,
-    output: Output,
-    record: Record,
-) -> None:
-    """Encode the queries with a sparse model and search the postings of all shards exactly.
-
-    Args:
-        system: name of the system, the tag of the run.
-        model: registry entry of the model that encodes the queries.
-        checkpoint: folder of the model's checkpoint.
-        corpus: corpus.parquet, for the document ids.
-        indexes: postings of the shards, in row order (``index_sparse``).
-        queries: queries.parquet.
-        depth: documents per query.
-        compute: where and how the model runs.
-        output: run to write, .run.gz.
-        record: record to write.
-
-    Raises:
-        DataError: an input is damaged, or an index has another vocabulary than the queries' vectors.
-    """
-    settings = {**model.given(), "depth": depth}
-
-    def search(weights: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        return impact.search_shards(indexes, weights, depth)
-
-    with provenance.record("retrieve", record, settings, [output]) as facts:
-        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
 
 
 def retrieve_late_interaction(
@@ -215,7 +214,7 @@ def retrieve_late_interaction(
         checkpoint: folder of the model's checkpoint.
         corpus: corpus.parquet, for the document ids.
         tokens: token vectors of the shards, in row order.
-        indexes: index of each shard (``index_late_interaction``); an exhaustive search reads none.
+        indexes: index of each shard (``index_vectors``); an exhaustive search reads none.
         candidates: nearest tokens per query token whose documents are scored. None: every document is scored.
         queries: queries.parquet.
         depth: documents per query.
@@ -245,7 +244,7 @@ def retrieve_late_interaction(
 
 def _retrieve(
     system: str,
-    model: DenseModel | SparseModel | LateInteractionModel,
+    model: ModelEntry,
     checkpoint: Path,
     corpus: Path,
     queries: Path,

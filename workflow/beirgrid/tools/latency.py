@@ -26,11 +26,17 @@ from ..core.errors import BeirgridError, DataError
 from ..data import collection, runs
 from ..data.summary import Cell, GridSummary
 from ..encoders import open_encoder, open_scorer
-from ..search import flat, impact, maxsim
+from ..search import engine, maxsim
 from ..stages import analyse, retrieve, score
 
 # Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
 DEPTHS = (10, 50, 100, 200)
+# Retrievals with options of their own, by the second word of their commands.
+_RETRIEVALS: dict[str, Callable[..., None]] = {
+    "lexical": retrieve.retrieve_lexical,
+    "dense": retrieve.retrieve_dense,
+    "late-interaction": retrieve.retrieve_late_interaction,
+}
 RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
 
@@ -146,7 +152,7 @@ def _step(path: str) -> _Step:
     words = shlex.split(record["command"])
     words = words[words.index(stage) + 1 :]
     kind = words.pop(0) if stage == "retrieve" else ""
-    function = getattr(retrieve, f"retrieve_{kind.replace('-', '_')}") if kind else score.score
+    function = _RETRIEVALS.get(kind, retrieve.retrieve_vectors) if kind else score.score
     try:
         values = _options(function, words)
     except DataError as error:
@@ -201,11 +207,11 @@ def _open_search(step: _Step, device: str, stack: ExitStack) -> Search:
         return Search(lambda text: lucene.search(text, depth), lambda found: runs.canonical("", *found).ids, cpu_name())
     runtime = _start(values, device, stack)
     encoder = open_encoder(values["checkpoint"], values["model"], runtime)
-    searches: dict[str, Callable[[Any], Any]] = {
-        "dense": lambda vectors: flat.search_shards(values["indexes"], vectors, depth),
-        "sparse": lambda vectors: impact.search_shards(values["indexes"], vectors, depth),
-        "late-interaction": lambda vectors: _search_tokens(values, vectors, depth),
-    }
+
+    def search(vectors: Any) -> Any:
+        if step.kind == "late-interaction":
+            return _search_tokens(values, vectors, depth)
+        return engine(step.kind).find(values["indexes"], vectors, depth, Compute(device="cpu"))
 
     def names(found: Any) -> list[str]:
         scores, rows = (np.asarray(of_queries[0]) for of_queries in found)
@@ -213,7 +219,6 @@ def _open_search(step: _Step, device: str, stack: ExitStack) -> Search:
         ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
         return runs.canonical("", ids, scores, depth).ids
 
-    search = searches[step.kind]
     return Search(lambda text: search(encoder.encode_queries([text])), names, _hardware(runtime), encoder.precision)
 
 

@@ -1,6 +1,7 @@
 """Model families: one row per family says how its models are stored, indexed and used.
 
-Another family needs its entry class (``models``), its encoder (``encoders``), its search (``search``) and a row here.
+Another family needs its entry class (``config.models``), its encoder (``encoders``), its search (``search``), and a row
+here, which names the encoder and the search.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ class Family:
         role: what a system uses such a model for.
         embeddings: suffix of a shard of vectors; empty for a family that encodes no corpus.
         index: suffix of the index of a shard of vectors.
+        encoder: its encoder, as module and class in ``encoders``.
+        search: module in ``search`` that stores, indexes and searches its vectors (``search.Store``).
         folder: whether a shard of vectors is a folder. The search reads such a shard too, so it is kept.
         index_folder: whether the index of a shard is a folder.
         index_threads: threads of a job that indexes a shard.
@@ -28,6 +31,8 @@ class Family:
     role: Literal["retriever", "reranker", "expander"]
     embeddings: str = ""
     index: str = ""
+    encoder: str = ""
+    search: str = ""
     folder: bool = False
     index_folder: bool = False
     index_threads: int = 1
@@ -42,9 +47,18 @@ class Family:
 FAMILIES = {
     family.name: family
     for family in (
-        Family("dense", "retriever", embeddings=".npy", index=".faiss"),
-        Family("sparse", "retriever", embeddings=".npz", index=".impact", index_folder=True),
-        Family("late-interaction", "retriever", embeddings=".tokens", index=".faiss", folder=True, index_threads=8),
+        Family("dense", "retriever", ".npy", ".faiss", "dense:DenseEncoder", "flat"),
+        Family("sparse", "retriever", ".npz", ".impact", "sparse:SparseTextEncoder", "impact", index_folder=True),
+        Family(
+            "late-interaction",
+            "retriever",
+            ".tokens",
+            ".faiss",
+            "late_interaction:LateInteractionEncoder",
+            "maxsim",
+            folder=True,
+            index_threads=8,
+        ),
         Family("cross-encoder", "reranker"),
         Family("seq2seq-reranker", "reranker"),
         Family("query-generator", "expander"),
