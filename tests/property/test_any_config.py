@@ -42,6 +42,7 @@ def _small_configuration() -> dict[str, Any]:
     datasets = {name: entry for name, entry in raw["datasets"].items() if entry.get("corpus") in KEPT["corpora"]}
     raw["datasets"] = {**datasets, "mean": {"mean_of": ["scifact", "demo"]}}
     for model in raw["models"].values():
+        model.pop("trained_on", None)  # most name collections that are left out
         for of_datasets in (model.get("prompts", {}).get("datasets", {}), model.get("query_lengths", {})):
             for name in set(of_datasets) - set(datasets):
                 del of_datasets[name]

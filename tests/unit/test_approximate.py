@@ -148,7 +148,7 @@ def test_an_index_has_its_parameters_in_its_name(root):
         ({"dimensions": 0}, r"systems\.x\.dimensions"),
         (
             {"retriever": "splade-pp-ed", "dimensions": 9},
-            r"systems\.x: the key 'dimensions' does not go with a sparse system",
+            r"systems\.x: the key 'dimensions' does not go with sparse systems",
         ),
     ],
 )

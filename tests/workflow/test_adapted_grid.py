@@ -86,7 +86,7 @@ def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neur
     unnamed = tmp_path / "checkout"
     shutil.copytree(ROOT, unnamed, symlinks=True, ignore=shutil.ignore_patterns(".*", "results", "logs", "tests"))
     for rules in (unnamed / "workflow/rules").glob("*.smk"):
-        rules.write_text(re.sub(r"^ +message:\n.*\n", "", rules.read_text(), flags=re.MULTILINE))
+        rules.write_text(re.sub(r"^ +message:\n(?: +f?\".*\n)+", "", rules.read_text(), flags=re.MULTILINE))
     arguments = ["-n", "--profile", "slurm", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml"]
     done = snakemake(*arguments, cwd=unnamed)
     assert done.returncode == 0, done.stdout

@@ -115,7 +115,7 @@ def test_published_queries_are_taken_once_for_all_systems_that_name_them(expande
         assert found == {document for document, queries in PUBLISHED.items() if queries}
         made = json.loads((expanded / f"results/metrics/published-{fields}/small.json").read_text())
         assert 0 < made["scores"]["means"]["ndcg@10"] <= 1
-    with (expanded / "results/tables/costs.csv").open() as stream:
+    with (expanded / "results/grids/grid/tables/costs.csv").open() as stream:
         stages = [row["system"] for row in csv.DictReader(stream) if row["stage"] == "fetch_expansion"]
     assert stages == ["published-flat", "published-multifield"]
 

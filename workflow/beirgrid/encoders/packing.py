@@ -95,9 +95,14 @@ class Packing:
         transformer.set_attn_implementation(NAME)
         self.used = self.active = True
         if not self._equals_plain():
+            self.stop()
+
+    def stop(self) -> None:
+        """Compute with padding from now on, as the model does without ``Packing``."""
+        if self.used:
             self.used = self.active = False
-            transformer.forward = self.plain
-            transformer.set_attn_implementation(self.implementation)
+            self.transformer.forward = self.plain
+            self.transformer.set_attn_implementation(self.implementation)
 
     def _equals_plain(self) -> bool:
         """Whether three short texts give the same numbers packed and padded: relative position biases do not."""

@@ -203,6 +203,8 @@ def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransfor
     """Open the base as its entry says, with weights in float32, in which they are updated."""
     own = {"similarity": recipe.similarity, **({"max_length": recipe.max_length} if recipe.max_length else {})}
     encoder = DenseEncoder(base, recipe.base.model_copy(update=own), replace(runtime, precision="float32"))
+    if encoder.packing:  # it is made for inference, with an attention of its own
+        encoder.packing.stop()
     model: SentenceTransformer = encoder.model.float()
     if runtime.kind == "cpu":  # the backward pass of plain attention is 1.5 times as fast there as that of sdpa
         model.transformers_model.set_attn_implementation("eager")
