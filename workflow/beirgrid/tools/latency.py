@@ -68,7 +68,8 @@ def latency(
     Args:
         grid: summary of the grid.
         dataset: dataset whose queries are searched.
-        systems: systems to measure; all of the grid, if none is named. Fused systems are left out.
+        systems: systems to measure; all of the grid, if none is named. Fused systems and those with an approximate or
+            truncated index are left out.
         queries: queries to measure, the first of the dataset.
         warm_up: queries to run first, which are not counted.
         device: where models run.
@@ -105,6 +106,10 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFram
     own = steps[-1]
     texts = list(collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).values())[:queries]
     about = {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": _cpus()}
+    if any(step.kind == "dense" and step.values["index"] for step in steps):
+        # Such an index is read whole for each search, which says nothing of a service that keeps it in memory.
+        print(f"warning: {cell.system} is left out: only exact indexes are measured", file=sys.stderr)
+        return pd.DataFrame(columns=LATENCY_COLUMNS)
     with ExitStack() as stack:
         if own.stage == "retrieve":
             search = _open_search(own, device, stack)
