@@ -30,7 +30,7 @@ from pathlib import Path
 LIGHT = ["numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "ranx", "faiss", "jinja2", "psutil"]
 MODELS = [*LIGHT[:-2], "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
 LIBRARIES = {"snakemake": ["snakemake.cli", "snakemake.workflow", "jsonschema"], "light": LIGHT, "models": MODELS}
-NO_MODEL = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "report", "analyse", "plan", "status"}
+NO_MODEL = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse", "plan", "status"}
 # Libraries read these when they are imported; each number of threads has its own servers.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")]
 # No library reads these when it is imported.
