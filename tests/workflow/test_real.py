@@ -14,7 +14,7 @@ from small import run
 EXPECTED = {
     "bm25-flat": ((0.6789, 0.9253, 0.9767), 0.0005),
     "bm25": ((0.6647, 0.9076, 0.9800), 0.0005),
-    "minilm": ((0.6451, 0.9250, 0.9933), 0.001),
+    "minilm": ((0.6451, 0.9250, 0.9933), 0.0005),
 }
 pytestmark = pytest.mark.slow
 METRICS = ("ndcg@10", "recall@100", "recall@1000")
@@ -31,6 +31,7 @@ def tables(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "datasets": {"cranfield": {"corpus": "cranfield"}},
         "grid": {"systems": [*EXPECTED, "bm25+minilm"], "datasets": ["scifact", "cranfield"]},
         "metrics": [*METRICS, "hole@10", "hole_corpus@10"],
+        "encode": {"precision": "float32"},  # rounding to bfloat16 moves nDCG@10 by up to 0.003
     }
     (folder / "real.yaml").write_text(yaml.safe_dump(settings))
     done = run(folder / "real.yaml", folder)
