@@ -19,7 +19,8 @@ def prepare_libraries() -> None:
     """Let ranx and numba be imported where neither the user's home nor the installed packages can be written.
 
     numba keeps compiled functions beside their source or in the user's home, and ir_datasets, which ranx imports,
-    creates a folder there. Each of them gets a temporary folder where it has no other, until this process ends.
+    creates a folder there. Each of them gets a temporary folder where it has no other, until this process ends. Not
+    every environment of the jobs has ranx.
     """
     try:
         home = Path.home()
@@ -28,17 +29,15 @@ def prepare_libraries() -> None:
         home = Path.home()
     if not _created(Path(os.environ.get("IR_DATASETS_HOME", home / ".ir_datasets"))):
         os.environ["IR_DATASETS_HOME"] = _temporary()
-    beside = all(_writable(_cache_beside(package)) for package in ("ranx", "beirgrid.search", "beirgrid.analysis"))
+    compiled = map(importlib.util.find_spec, ("ranx", "beirgrid.search", "beirgrid.analysis"))
+    beside = all(_writable(_cache_beside(found.origin)) for found in compiled if found and found.origin)
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
         os.environ["NUMBA_CACHE_DIR"] = _temporary()
 
 
-def _cache_beside(package: str) -> Path:
-    found = importlib.util.find_spec(package)
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "__pycache__"
+def _cache_beside(module: str) -> Path:
+    return Path(module).parent / "__pycache__"
 
 
 def _created(folder: Path) -> bool:
