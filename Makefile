@@ -4,8 +4,9 @@ PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 RUN := .venv/bin/python -m
 SNAKEMAKE := $(RUN) snakemake --profile profiles/local
-# A process per core, each with whole files of tests, which share what their first test makes.
-WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile
+# A process per core, each with whole files of tests, which share what their first test makes. Files start in the order
+# of tests/conftest.py.
+WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup setup-dev demo picture plan test test-all test-page test-environments test-slurm test-slurm-full \
   lint docs schema bench bench-scale lock
@@ -15,7 +16,7 @@ help: ## show this
 
 setup: .venv/ready ## install what a run needs into .venv (TORCH_INDEX=URL names an index with the CPU build of PyTorch)
 
-setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, too
+setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, in addition
 
 .venv/ready: requirements/lock.txt requirements/torch-cpu.txt requirements/torch-cuda.txt pyproject.toml
 	$(PYTHON) requirements/install.py --torch "$(TORCH)" --torch-index "$(TORCH_INDEX)"
@@ -44,7 +45,7 @@ test: .venv/ready-dev ## run the quick tests
 test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each property
 	HYPOTHESIS_PROFILE=all $(RUN) pytest $(WORKERS) -m "not environments" --ignore tests/slurm
 
-test-page: .venv/ready-dev ## open the page of a grid in Chromium, and use it (Debian: apt install chromium; CHROMIUM=...)
+test-page: .venv/ready-dev ## open a report in Chromium and use it (Debian: apt install chromium; CHROMIUM=...)
 	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs -m "not slow" tests/browser
 
 test-environments: .venv/ready-dev ## install the pip section of each conda environment afresh, and use it
@@ -53,7 +54,7 @@ test-environments: .venv/ready-dev ## install the pip section of each conda envi
 test-slurm: .venv/ready-dev ## run the small grid through a SLURM cluster on this machine, with the quicker faults (needs root)
 	tests/slurm/cluster.sh run $(RUN) pytest tests/slurm -m "not full"
 
-test-slurm-full: .venv/ready-dev ## the same, with every fault
+test-slurm-full: .venv/ready-dev ## run the small grid through a SLURM cluster on this machine, with every fault (needs root)
 	tests/slurm/cluster.sh run $(RUN) pytest tests/slurm
 
 lint: .venv/ready-dev ## check style, types, layers and the workflow
@@ -76,6 +77,6 @@ bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as rat
 bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten million vectors
 	.venv/bin/python bench/scale.py
 
-lock: .venv/ready ## resolve requirements/*.in and envs/ anew (needs uv)
+lock: .venv/ready ## resolve requirements/*.in and envs/ again (needs uv)
 	.venv/bin/python requirements/resolve.py $(or $(TORCH_INDEX),https://download.pytorch.org/whl/cpu)
 	.venv/bin/python requirements/environments.py

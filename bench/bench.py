@@ -1,7 +1,7 @@
 """Speed against what one would otherwise run, as ratios measured side by side: ``make bench``.
 
 Each contender runs in a process of its own, start-up included, one after the other. Usage:
-bench.py [--scifact FOLDER] [encode] [dense] [bm25] [sparse] [search] [generation] [dag]
+bench.py [--scifact FOLDER] [--output FOLDER] [encode] [dense] [bm25] [sparse] [search] [generation] [grid] [dag]
 
 ``make bench BENCH=small`` runs every part in a small form, which shows that it works and measures nothing.
 """
@@ -12,12 +12,17 @@ import argparse
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 SCIFACT = ROOT.parent / "shared" / "data" / "beir" / "scifact"
@@ -25,11 +30,13 @@ DEMO = ROOT / "workflow" / "resources" / "demo"
 PYTHON = sys.executable
 SMALL = os.environ.get("BENCH") == "small"
 REPEATS = 1 if SMALL else 3
+# In the small form, comparisons run side by side, and threads that wait for each other would take most of the time.
+THREADS = {"OMP_NUM_THREADS": "1"} if SMALL else {}
 
 
 def run(command: list[str | Path], environment: dict[str, str] | None = None) -> tuple[float, float, str]:
     """Run a command; return seconds, peak memory in MB and standard output."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), **(environment or {})}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), **THREADS, **(environment or {})}
     started = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=variables, text=True, stdout=output)
@@ -42,10 +49,57 @@ def run(command: list[str | Path], environment: dict[str, str] | None = None) ->
     return seconds, usage.ru_maxrss / 1024, text
 
 
+class Row(NamedTuple):
+    """One comparison: seconds of both, and the ratio that is aimed at."""
+
+    comparison: str
+    ours: float
+    theirs: float
+    aim: float
+    note: str
+
+    @property
+    def ratio(self) -> float:
+        """Their seconds over ours."""
+        return self.theirs / self.ours
+
+
+ROWS: list[Row] = []
+
+
 def show(name: str, ours: float, theirs: float, wanted: float, note: str = "") -> None:
-    """Print one comparison: their seconds over ours, and the ratio that is aimed at."""
+    """Print one comparison, and keep it for the table."""
+    row = Row(name, ours, theirs, wanted, note)
     aim = "small form: no measurement" if SMALL else f"aim {wanted}"
-    print(f"{name}: {ours:.1f} s against {theirs:.1f} s, ratio {theirs / ours:.2f} ({aim}) {note}", flush=True)
+    print(f"{name}: {ours:.2f} s against {theirs:.2f} s, ratio {row.ratio:.2f} ({aim}) {note}", flush=True)
+    ROWS.append(row)
+
+
+def write_table(folder: Path) -> None:
+    """Write the comparisons as bench.md and bench.json."""
+    from beirgrid.tools.latency import cpu_name
+
+    machine = f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores"
+    lines = [f"Machine: {machine}. {'Small form: no measurement.' if SMALL else f'Medians of {REPEATS} rounds.'}", ""]
+    lines += ["| comparison | beirgrid, s | other, s | ratio | aim | note |", "|---|---:|---:|---:|---:|---|"]
+    for row in ROWS:
+        lines.append(
+            f"| {row.comparison} | {row.ours:.2f} | {row.theirs:.2f} | {row.ratio:.2f} | {row.aim} | {row.note} |"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [{**row._asdict(), "ratio": row.ratio} for row in ROWS]
+    (folder / "bench.json").write_text(json.dumps({"machine": machine, "small": SMALL, "rows": rows}, indent=2) + "\n")
+    print(f"Table: {folder / 'bench.md'}")
+
+
+def medians(contenders: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """Return the median seconds of contenders that take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(REPEATS):
+        for name, measure in contenders.items():
+            seconds[name].append(measure())
+    return {name: statistics.median(measured) for name, measured in seconds.items()}
 
 
 def beirgrid(*arguments: str | Path) -> list[str | Path]:
@@ -120,7 +174,7 @@ def dense(data: Path, folder: Path) -> None:
     script = Path(__file__)
     theirs, _, beir_value = run([PYTHON, script, "cell-beir", data, checkpoint])
     values = {}
-    for precision in ("auto", "float32"):
+    for precision in ("bfloat16", "float32"):
         part = folder / precision
         part.mkdir()
         seconds, memory, text = run([PYTHON, script, "cell-beirgrid", data, part, checkpoint, entry, precision])
@@ -132,37 +186,70 @@ def dense(data: Path, folder: Path) -> None:
             2.5,
             f"nDCG@10 {values[precision]:.5f}, {memory:.0f} MB",
         )
-    print(f"  beir's nDCG@10 {beir_value.split()[-1]}; auto - float32 = {values['auto'] - values['float32']:+.5f}")
+    moved = values["bfloat16"] - values["float32"]
+    print(f"  beir's nDCG@10 {beir_value.split()[-1]}; bfloat16 - float32 = {moved:+.5f}")
 
 
-# Encoding alone
+# Models alone
+
+# How many texts (or pairs) each kind of model computes on a CPU.
+TEXTS = {"dense": 600, "dense-base": 40, "cross-encoder": 200, "sparse": 200, "late-interaction": 200}
 
 
 def encode(data: Path, folder: Path) -> None:
-    """Encode a sample with MiniLM against sentence-transformers' default, and say the shares of the peak."""
-    checkpoint, entry = model_folder(folder)
-    documents = "40" if SMALL else "600"
+    """Compute a sample with each kind of model against sentence-transformers, and say the shares of the peak."""
+    checkpoint, _ = model_folder(folder)
     script = Path(__file__).with_name("encoding.py")
-    _, _, text = run([PYTHON, script, checkpoint, entry, data / "corpus.jsonl", documents, str(REPEATS)])
-    for line in text.splitlines():
-        found = json.loads(line)
-        show(
-            f"encode {documents} documents of {data.name} × minilm, {found['precision']}",
-            found["seconds"]["ours"],
-            found["seconds"]["theirs"],
-            2,
-            f"{found['documents_per_second']:.1f} documents/s, {found['share_of_peak']:.0%} of the measured peak of "
-            f"{found['peak_gflops']:,.0f} GFLOP/s (sentence-transformers {found['their_share_of_float32_peak']:.0%} "
-            "of float32's)",
-        )
+    for kind, number in TEXTS.items():
+        texts = str(10 if SMALL else number)
+        for line in run([PYTHON, script, kind, checkpoint, data / "corpus.jsonl", texts, str(REPEATS)])[2].splitlines():
+            show_encoding(kind, json.loads(line))
+
+
+def show_encoding(kind: str, found: dict[str, Any]) -> None:
+    """Print what one precision reaches: against the default of sentence-transformers, and against the same 16 bits."""
+    precision, ours = found["precision"], found["ours"]
+    name = f"{kind}, {found['texts']} texts, {precision}, against sentence-transformers in"
+    note = (
+        f"{found['texts'] / ours:.1f} texts/s, {found['share_of_peak']:.0%} of the measured peak of "
+        f"{found['peak_gflops']:,.0f} GFLOP/s (sentence-transformers in {precision} {found['their_share_of_peak']:.0%})"
+    )
+    show(f"{name} float32", ours, found["theirs"], {"float32": 1, "bfloat16": 2}.get(precision, 5), note)
+    if precision != "float32":
+        show(f"{name} {precision}", ours, found["theirs_alike"], 1.5 if precision == "float16" else 1)
 
 
 # SciFact × BM25
 
 
+def pyserini(kind: str, jsonl: Path, topics: Path, folder: Path) -> float:
+    """Index and search a collection with pyserini's commands; return their seconds. The run is FOLDER/run.
+
+    ``kind`` is Flat or Multifield.
+    """
+    from beirgrid.search import lucene
+
+    shutil.rmtree(folder, ignore_errors=True)
+    home, threads = Path(lucene.java()).resolve().parent.parent, str(len(os.sched_getaffinity(0)))
+    environment = {
+        "JAVA_HOME": str(home),
+        "JVM_PATH": str(home / "lib/server/libjvm.so"),
+        "ANSERINI_CLASSPATH": "/nonexistent",
+        "CLASSPATH": str(lucene.jar()),
+        "OPENAI_API_KEY": "unused",
+    }
+    index = [PYTHON, "-m", "pyserini.index.lucene", "--collection", f"Beir{kind}Collection", "--input", jsonl]
+    index += ["--index", folder / "index", "--generator", "DefaultLuceneDocumentGenerator", "--threads", threads]
+    search = [PYTHON, "-m", "pyserini.search.lucene", "--index", folder / "index", "--bm25", "--hits", "1000"]
+    search += ["--topics", topics, "--output", folder / "run", "--remove-query", "--threads", threads, "--batch", "32"]
+    if kind == "Multifield":
+        search += ["--fields", "contents=1.0", "title=1.0"]
+    return run(index, environment)[0] + run(search, environment)[0]
+
+
 def bm25(data: Path, folder: Path) -> None:
     """Index and search with BM25 against pyserini's own commands, from the same fetched files."""
-    from beirgrid.search import lucene
+    from beirgrid.data import collection
 
     corpus = json.dumps({"source": "local", "path": str(data)})
     documents, record, queries = folder / "corpus.parquet", folder / "record.json", folder / "queries.parquet"
@@ -175,118 +262,51 @@ def bm25(data: Path, folder: Path) -> None:
     )
     threads = str(len(os.sched_getaffinity(0)))
     options = ("--fields", "flat", "--threads", threads)
-    ours = 0.0
-    for command in (
-        beirgrid("index", "lexical", "--corpus", documents, *options, "--output", folder / "ours", "--record", record),
-        beirgrid(
-            *("retrieve", "lexical", "--system", "bm25-flat", "--index", folder / "ours", *options),
-            *("--queries", queries, "--output", folder / "ours.run.gz", "--record", record),
-        ),
-    ):
-        ours += run(command)[0]
 
-    home = Path(lucene.java()).parent.parent
-    environment = {
-        "JAVA_HOME": str(home),
-        "JVM_PATH": str(home / "lib/server/libjvm.so"),
-        "ANSERINI_CLASSPATH": "/nonexistent",
-        "CLASSPATH": str(lucene.jar()),
-        "OPENAI_API_KEY": "unused",
-    }
+    def ours() -> float:
+        shutil.rmtree(folder / "ours", ignore_errors=True)
+        index = ("index", "lexical", "--corpus", documents, *options, "--output", folder / "ours", "--record", record)
+        search = ("retrieve", "lexical", "--system", "bm25-flat", "--index", folder / "ours", *options)
+        found = ("--queries", queries, "--output", folder / "ours.run.gz", "--record", record)
+        return run(beirgrid(*index))[0] + run(beirgrid(*search, *found))[0]
+
     jsonl = folder / "jsonl"
     jsonl.mkdir()
     (jsonl / "corpus.jsonl").symlink_to(data / "corpus.jsonl")
-    import pyarrow.parquet as pq
+    texts = collection.read_queries(queries)
+    (folder / "topics.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in texts.items()))
 
-    table = pq.read_table(queries)
-    topics = zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True)
-    (folder / "topics.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in topics))
-    index = [PYTHON, "-m", "pyserini.index.lucene", "--collection", "BeirFlatCollection", "--input", jsonl]
-    index += ["--index", folder / "theirs", "--generator", "DefaultLuceneDocumentGenerator", "--threads", threads]
-    search = [PYTHON, "-m", "pyserini.search.lucene", "--index", folder / "theirs", "--topics", folder / "topics.tsv"]
-    search += ["--output", folder / "theirs.trec", "--bm25", "--hits", "1000", "--threads", threads, "--batch", "32"]
-    theirs = run(index, environment)[0] + run([*search, "--remove-query"], environment)[0]
-    show(f"{data.name} × bm25-flat, index and search", ours, theirs, 1.5)
+    def theirs() -> float:
+        return pyserini("Flat", jsonl, folder / "topics.tsv", folder / "theirs")
+
+    seconds = medians({"ours": ours, "theirs": theirs})
+    show(f"{data.name} × bm25-flat, index and search", seconds["ours"], seconds["theirs"], 3)
 
 
 # Search of learned sparse vectors
-
-IMPACTS = {"documents": 20_000, "terms": 120, "queries": 500, "query_terms": 25, "vocabulary": 30_522}
-IMPACTS |= {"documents": 1000, "queries": 20} if SMALL else {}
 
 
 def sparse(folder: Path) -> None:
     """Search random SPLADE-like vectors against Lucene's impact index, start-up included."""
     from beirgrid.search import lucene
 
-    run([PYTHON, Path(__file__), "make-impacts", folder])
+    script = Path(__file__).with_name("sparse.py")
+    size = run([PYTHON, script, "make", folder])[2].strip()
     made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
     run(beirgrid("index", "sparse", "--vectors", folder / "0.npz", "--output", folder / "ours", "--record", made))
-    run([PYTHON, Path(__file__), "search-impacts", folder])  # compiled by now, as set-up does
+    run([PYTHON, script, "search", folder])  # compiled by now, as set-up does
     java = [lucene.java(), "-cp", lucene.jar()]
     index = ["io.anserini.index.IndexCollection", "-collection", "JsonVectorCollection", "-input", folder / "json"]
     index += ["-index", folder / "theirs", "-generator", "DefaultLuceneDocumentGenerator", "-threads", threads]
     run([*java, *index, "-impact", "-pretokenized"])
     search = ["io.anserini.search.SearchCollection", "-index", folder / "theirs", "-topics", folder / "topics.tsv"]
     search += ["-topicReader", "TsvString", "-output", folder / "theirs.trec", "-impact", "-pretokenized"]
-    theirs = run([*java, *search, "-hits", "1000", "-threads", threads])[0]
-    ours = run([PYTHON, Path(__file__), "search-impacts", folder])[0]
-    name = "sparse search, {documents:,} × {terms} terms, {queries} queries, top 1000".format_map(IMPACTS)
-    show(name, ours, theirs, 1, "theirs has rounded weights")
-
-
-def make_impacts(folder: Path) -> None:
-    """Write random vectors whose terms are as uneven as those of text, for both contenders."""
-    import numpy as np
-    import scipy.sparse
-
-    generator = np.random.default_rng(0)
-    frequency = 1 / np.arange(10, IMPACTS["vocabulary"] + 10)
-
-    def vectors(rows: int, terms: int) -> scipy.sparse.csr_matrix:
-        size = (rows, terms)
-        columns = generator.choice(IMPACTS["vocabulary"], size, p=frequency / frequency.sum()).ravel()
-        values = generator.gamma(2, 0.4, rows * terms).astype(np.float32)
-        starts = np.arange(rows + 1) * terms
-        matrix = scipy.sparse.csr_matrix((values, columns, starts), (rows, IMPACTS["vocabulary"]))
-        matrix.sum_duplicates()
-        return matrix
-
-    documents, queries = (
-        vectors(IMPACTS[a], IMPACTS[b]) for a, b in (("documents", "terms"), ("queries", "query_terms"))
-    )
-    scipy.sparse.save_npz(folder / "0.npz", documents, compressed=False)
-    scipy.sparse.save_npz(folder / "queries.npz", queries, compressed=False)
-
-    def pieces(row: scipy.sparse.csr_matrix) -> dict[str, int]:
-        return {
-            f"t{term}": max(1, round(100 * float(weight))) for term, weight in zip(row.indices, row.data, strict=True)
-        }
-
-    (folder / "json").mkdir()
-    with (folder / "json" / "0.jsonl").open("w") as stream:
-        for number, row in enumerate(documents):
-            stream.write(json.dumps({"id": f"d{number}", "contents": "", "vector": pieces(row)}) + "\n")
-    with (folder / "topics.tsv").open("w") as stream:
-        for number, row in enumerate(queries):
-            repeated = " ".join(" ".join([term] * max(1, weight // 10)) for term, weight in pieces(row).items())
-            stream.write(f"{number}\t{repeated}\n")
-
-
-def search_impacts(folder: Path) -> None:
-    """Search the postings and write the run, as Lucene does."""
-    import scipy.sparse
-
-    from beirgrid.data import runs
-    from beirgrid.search import impact
-
-    queries = scipy.sparse.load_npz(folder / "queries.npz")
-    scores, rows = impact.search_shards([folder / "ours"], queries, 1000)
-    found = {
-        str(query): runs.canonical(str(query), [f"d{row}" for row in rows[query] if row >= 0], scores[query][kept])
-        for query, kept in enumerate(rows >= 0)
+    commands = {
+        "ours": [PYTHON, script, "search", folder],
+        "theirs": [*java, *search, "-hits", "1000", "-threads", threads],
     }
-    runs.write(folder / "ours.run.gz", found, "impact")
+    seconds = medians({name: lambda command=command: run(command)[0] for name, command in commands.items()})
+    show(f"sparse search, {size}, top 1000", seconds["ours"], seconds["theirs"], 4, "theirs has rounded weights")
 
 
 # Exact search
@@ -315,12 +335,54 @@ def generation(folder: Path) -> None:
     """Sample queries with a T5-base of random weights against transformers' generate, without start-up."""
     script = Path(__file__).with_name("generation.py")
     run([PYTHON, script, "make", folder])
-    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for _ in range(REPEATS):
-        for name, measured in seconds.items():
-            measured.append(float(run([PYTHON, script, name, folder])[2].split()[-1]))
-    ours, theirs = (statistics.median(measured) for measured in seconds.values())
-    show("generation, 40 queries of 16 pieces for each of 6 documents of 150 words", ours, theirs, 4)
+
+    def sample(name: str) -> float:
+        return float(run([PYTHON, script, name, folder])[2].split()[-1])
+
+    seconds = medians({name: partial(sample, name) for name in ("ours", "theirs")})
+    size = "4 queries of 4 pieces for each of 2" if SMALL else "40 queries of 16 pieces for each of 6"
+    show(f"generation, {size} documents of 150 words", seconds["ours"], seconds["theirs"], 4)
+
+
+# A whole grid
+
+
+def grid(data: Path, folder: Path) -> None:
+    """Run six systems on small collections against the scripts of beir and pyserini, and against the stages' work."""
+    script = Path(__file__).with_name("grid.py")
+    checkpoint, _ = model_folder(folder)
+    run([PYTHON, script, "make", data, checkpoint, folder])
+    collections = sorted(folder.glob("titles*"))
+    worked: list[float] = []
+
+    def ours() -> float:
+        results = Path(tempfile.mkdtemp(dir=folder))
+        command = [PYTHON, "-m", "snakemake", "--profile", "profiles/local", "--configfile", folder / "grid.yaml"]
+        seconds, _, _ = run([*command, "--directory", results, "--quiet", "progress", "rules"])
+        records = [json.loads(path.read_text()) for path in (results / "results").rglob("*.json")]
+        work = [record["seconds"] for record in records if isinstance(record, dict) and "stage_version" in record]
+        print(f"  {len(work)} records: {sum(work):.1f} s of {seconds:.1f} s", flush=True)
+        worked.append(sum(work))
+        return seconds
+
+    def theirs() -> float:
+        seconds = 0.0
+        for collection in collections:
+            found = folder / f"theirs-{collection.name}"
+            jsonl = folder / f"jsonl-{collection.name}"
+            jsonl.mkdir(exist_ok=True)
+            if not (jsonl / "corpus.jsonl").exists():
+                (jsonl / "corpus.jsonl").symlink_to(collection / "corpus.jsonl")
+            for kind in ("Flat", "Multifield"):
+                seconds += pyserini(kind, jsonl, collection / "topics.tsv", found / kind.lower())
+            command = [PYTHON, script, "theirs", collection, checkpoint, folder / "reranker", found]
+            seconds += run(command)[0]
+        return seconds
+
+    seconds = medians({"ours": ours, "theirs": theirs})
+    name = f"6 systems × {len(collections)} small collections"
+    show(f"{name}, against beir and pyserini", seconds["ours"], seconds["theirs"], 1)
+    show(f"{name}, against the sum of the stages' work", seconds["ours"], statistics.median(worked), 0.8)
 
 
 # The job graph
@@ -361,8 +423,6 @@ def dag(folder: Path) -> None:
 INTERNAL = {
     "cell-beir": lambda a: cell_beir(Path(a[0]), Path(a[1])),
     "cell-beirgrid": lambda a: cell_beirgrid(Path(a[0]), Path(a[1]), Path(a[2]), a[3], a[4]),
-    "make-impacts": lambda a: make_impacts(Path(a[0])),
-    "search-impacts": lambda a: search_impacts(Path(a[0])),
 }
 
 
@@ -372,20 +432,28 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    functions = {"encode": encode, "dense": dense, "bm25": bm25, "sparse": sparse, "search": search}
-    functions |= {"generation": generation, "dag": dag}
+    functions = {"dense": dense, "encode": encode, "bm25": bm25, "sparse": sparse, "search": search}
+    functions |= {"generation": generation, "grid": grid, "dag": dag}
     parser.add_argument("what", nargs="*", default=list(functions))
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")
+    parser.add_argument("--output", type=Path, default=ROOT / "results" / "bench", help="folder for the table")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "workflow"))
-    on_scifact = {"encode", "dense", "bm25"}
+    on_scifact = {"encode", "dense", "bm25", "grid"}
     if on_scifact & set(args.what) and not args.scifact.is_dir():
         others = " ".join(name for name in functions if name not in on_scifact)
         sys.exit(f"no SciFact at {args.scifact}: give --scifact FOLDER, or name other comparisons: {others}")
-    for name in args.what:
+
+    def compare(name: str) -> None:
+        print(f"{name} …", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as folder:
             data = (args.scifact.resolve(),) if name in on_scifact else ()
             functions[name](*data, Path(folder))
+
+    # The small form measures nothing, so its comparisons may disturb each other.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if SMALL else 1) as pool:
+        list(pool.map(compare, args.what))
+    write_table(args.output)
 
 
 if __name__ == "__main__":

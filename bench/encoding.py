@@ -1,7 +1,9 @@
-"""Encoding against sentence-transformers, and both against the matrix products that this machine can do.
+"""Models against sentence-transformers, and both against the matrix products that this machine can do.
 
-Usage: encoding.py CHECKPOINT ENTRY CORPUS DOCUMENTS ROUNDS. Prints a JSON object for each precision: our seconds,
-theirs, and the shares of the measured peak. Seconds are medians of rounds in which the contenders take turns.
+Usage: encoding.py KIND MINILM CORPUS DOCUMENTS ROUNDS. KIND is one of ``MODELS``; all but the first have random
+weights or heads, which take as long as trained ones. Prints a JSON object for each of our precisions: our seconds,
+those of sentence-transformers in float32 (its default) and in 16 bits, and the shares of the measured peak. Seconds
+are medians of rounds in which the contenders take turns. A machine with a GPU encodes the whole corpus on the GPU.
 """
 
 from __future__ import annotations
@@ -9,32 +11,108 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from beirgrid.core.compute import Compute
-from beirgrid.encoders import open_encoder
+from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
+from beirgrid.core.compute import Compute, Runtime, multiplies_bfloat16
+from beirgrid.encoders import open_encoder, open_scorer
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HALF = "float16" if DEVICE == "cuda" else "bfloat16"
 # Rows of the matrix products that the peak is measured on, and for how many seconds.
-ROWS, SECONDS = 2048, 1.0
+ROWS, SECONDS = 65_536 if DEVICE == "cuda" else 2048, 1.0
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 
 
-def products(transformer: Any) -> list[tuple[int, int]]:
-    """Return the shapes [outputs, inputs] of the linear layers."""
+def save_base(minilm: Path, folder: Path) -> None:
+    """Save a BERT-base of random weights, whose vectors are means."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    BertModel(BertConfig(**BASE)).save_pretrained(folder / "bert")
+    AutoTokenizer.from_pretrained(minilm).save_pretrained(folder / "bert")
+    modules = [Transformer(str(folder / "bert")), Pooling(BASE["hidden_size"], "mean")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+
+
+def save_with_head(minilm: Path, folder: Path, name: str, **options: Any) -> None:
+    """Save MiniLM with a random head, as a class of transformers."""
+    import transformers
+
+    getattr(transformers, name).from_pretrained(minilm, **options).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+
+
+def save_late_interaction(minilm: Path, folder: Path) -> None:
+    """Save MiniLM with a random projection of its token vectors."""
+    from sentence_transformers import MultiVectorEncoder
+
+    plain = folder / "bert"
+    save_with_head(minilm, plain, "BertModel")
+    MultiVectorEncoder(str(plain), device="cpu").save_pretrained(str(folder))
+
+
+class Model(NamedTuple):
+    """A kind of model.
+
+    Attributes:
+        entry: its registry entry.
+        theirs: the class of sentence-transformers, and its method.
+        save: writes the checkpoint, from MiniLM's.
+    """
+
+    entry: dict[str, Any]
+    theirs: tuple[str, str]
+    save: Callable[[Path, Path], None] | None
+
+
+MODELS = {
+    "dense": Model(
+        {"family": "dense", "similarity": "cosine", "max_length": 256}, ("SentenceTransformer", "encode"), None
+    ),
+    "dense-base": Model(
+        {"family": "dense", "similarity": "cosine", "max_length": 512}, ("SentenceTransformer", "encode"), save_base
+    ),
+    "cross-encoder": Model(
+        {"family": "cross-encoder", "max_length": 512},
+        ("CrossEncoder", "predict"),
+        lambda minilm, folder: save_with_head(minilm, folder, "BertForSequenceClassification", num_labels=1),
+    ),
+    "sparse": Model(
+        {"family": "sparse", "max_length": 256},
+        ("SparseEncoder", "encode_document"),
+        lambda minilm, folder: save_with_head(minilm, folder, "BertForMaskedLM"),
+    ),
+    "late-interaction": Model(
+        {"family": "late-interaction", "max_length": 256},
+        ("MultiVectorEncoder", "encode_document"),
+        save_late_interaction,
+    ),
+}
+
+
+def products(model: torch.nn.Module) -> list[tuple[int, int]]:
+    """Return the shapes [outputs, inputs] of the linear layers that compute each token."""
     return [
-        (layer.out_features, layer.in_features) for layer in transformer.modules() if isinstance(layer, torch.nn.Linear)
+        (layer.out_features, layer.in_features)
+        for name, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and "pooler" not in name and "classifier" not in name
     ]
 
 
 def peak(shapes: list[tuple[int, int]], precision: str) -> float:
     """Return the most operations per second that the layers' matrix products reach, with all threads."""
     kind = getattr(torch, precision)
-    weights = [torch.randn(shape, dtype=kind) for shape in shapes]
-    inputs = {width: torch.randn(ROWS, width, dtype=kind) for _, width in shapes}
+    shapes = list(dict.fromkeys(shapes))
+    weights = [torch.randn(shape, dtype=kind, device=DEVICE) for shape in shapes]
+    inputs = {width: torch.randn(ROWS, width, dtype=kind, device=DEVICE) for _, width in shapes}
     operations = sum(2 * ROWS * outputs * width for outputs, width in shapes)
     best, end = 0.0, time.monotonic() + SECONDS
     with torch.inference_mode():
@@ -42,14 +120,18 @@ def peak(shapes: list[tuple[int, int]], precision: str) -> float:
             started = time.monotonic()
             for weight in weights:
                 torch.nn.functional.linear(inputs[weight.shape[1]], weight)
+            if DEVICE == "cuda":
+                torch.cuda.synchronize()
             best = max(best, operations / (time.monotonic() - started))
     return best
 
 
-def operations(transformer: Any, lengths: list[int]) -> float:
+def operations(model: torch.nn.Module, lengths: list[int]) -> float:
     """Return the multiplications and additions that a model does for texts of so many tokens."""
-    config = transformer.config
-    weights = sum(outputs * inputs for outputs, inputs in products(transformer.encoder))
+    config = next(
+        module.config for module in model.modules() if hasattr(getattr(module, "config", None), "hidden_size")
+    )
+    weights = sum(outputs * inputs for outputs, inputs in products(model))
     attention = 4 * config.num_hidden_layers * config.hidden_size
     return float(sum(2 * weights * length + attention * length**2 for length in lengths))
 
@@ -61,43 +143,79 @@ def timed(work: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
+def open_theirs(model: Model, folder: Path, precision: str) -> Any:
+    """Open the checkpoint with sentence-transformers, with the lengths of the entry."""
+    import sentence_transformers
+
+    theirs = getattr(sentence_transformers, model.theirs[0])(
+        str(folder), device=DEVICE, model_kwargs={"dtype": getattr(torch, precision)}
+    )
+    if model.entry["family"] == "late-interaction":
+        theirs[0].document_length = model.entry["max_length"]
+    else:
+        theirs.max_seq_length = model.entry["max_length"]
+    return theirs
+
+
+def open_ours(model: Model, folder: Path, runtime: Runtime) -> tuple[Any, Callable[[list[Any]], object]]:
+    """Return our model, and what computes texts (or pairs) with it."""
+    if model.entry["family"] == "cross-encoder":
+        scorer = open_scorer(folder, CrossEncoderEntry(**model.entry), runtime)
+        return scorer, lambda pairs: scorer.score(*map(list, zip(*pairs, strict=True)))
+    encoder = open_encoder(folder, model.entry, runtime)
+    return encoder, encoder.encode_documents
+
+
 def main() -> None:
     """Measure, and print the result."""
-    from sentence_transformers import SentenceTransformer
+    kind, minilm, corpus, documents, rounds = sys.argv[1:]
+    model = MODELS[kind]
+    lines = Path(corpus).read_text(encoding="utf-8").splitlines()[: None if DEVICE == "cuda" else int(documents)]
+    rows = [json.loads(line) for line in lines]
+    texts: list[Any] = [f"{row['title']} {row['text']}".strip() for row in rows]
+    if kind == "cross-encoder":  # another document's title is as long as a query
+        texts = list(zip([row["title"] for row in rows[1:] + rows[:1]], texts, strict=True))
+    with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as temporary:
+        folder = Path(minilm)
+        if model.save:
+            folder = Path(temporary)
+            model.save(Path(minilm), folder)
+        measure(kind, model, folder, texts, int(rounds))
 
-    checkpoint, entry, corpus, documents, rounds = sys.argv[1:]
-    lines = Path(corpus).read_text(encoding="utf-8").splitlines()[: int(documents)]
-    texts = [f"{text['title']} {text['text']}".strip() for text in map(json.loads, lines)]
-    theirs = SentenceTransformer(checkpoint, device="cpu")
-    theirs.max_seq_length = json.loads(entry)["max_length"]
-    native = Compute(device="cpu").start().resolve()
-    ours = {
-        precision: open_encoder(checkpoint, json.loads(entry), Compute(device="cpu", precision=precision).start())
-        for precision in dict.fromkeys([native, "float32"])
-    }
-    lengths = [len(ids) for ids in ours["float32"].read(texts)]
-    shapes = products(theirs[0].auto_model.encoder)
-    work = operations(theirs[0].auto_model, lengths)
-    contenders: dict[str, Callable[[], object]] = {"theirs": lambda: theirs.encode(texts)}
-    contenders |= {name: lambda encoder=encoder: encoder.encode_documents(texts) for name, encoder in ours.items()}
+
+def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int) -> None:
+    """Let the contenders take turns, and print what each of our precisions reaches."""
+    halves = [HALF] if DEVICE == "cuda" or multiplies_bfloat16("cpu") else []
+    contenders: dict[str, Callable[[list[Any]], object]] = {}
+    for precision in ("float32", *halves):
+        theirs = open_theirs(model, folder, precision)
+        contenders[f"theirs {precision}"] = getattr(theirs, model.theirs[1])
+        ours, contenders[f"ours {precision}"] = open_ours(model, folder, Compute(DEVICE, precision).start())
+    shapes = products(theirs)
+    if kind == "cross-encoder":
+        lengths = [len(ids) for ids in ours.model.tokenizer(texts, truncation=True, max_length=512)["input_ids"]]
+    else:
+        lengths = [len(ids) for ids in ours.read(texts)]
+    work = operations(theirs, lengths)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    peaks = dict.fromkeys(ours, 0.0)
+    peaks = dict.fromkeys(("float32", *halves), 0.0)
     for contender in contenders.values():
-        timed(contender)  # warm
-    for _ in range(int(rounds)):
+        contender(texts[:64])  # warm
+    for _ in range(rounds):
         for name, contender in contenders.items():
-            seconds[name].append(timed(contender))
+            seconds[name].append(timed(lambda contender=contender: contender(texts)))
         peaks = {name: max(best, peak(shapes, name)) for name, best in peaks.items()}
     median = {name: statistics.median(found) for name, found in seconds.items()}
     for precision, best in peaks.items():
-        rates = {"ours": work / median[precision], "theirs": work / median["theirs"]}
         found = {
             "precision": precision,
-            "seconds": {"ours": median[precision], "theirs": median["theirs"]},
-            "documents_per_second": len(texts) / median[precision],
+            "texts": len(texts),
+            "ours": median[f"ours {precision}"],
+            "theirs": median["theirs float32"],
+            "theirs_alike": median[f"theirs {precision}"],
             "peak_gflops": best / 1e9,
-            "share_of_peak": rates["ours"] / best,
-            "their_share_of_float32_peak": rates["theirs"] / peaks["float32"],
+            "share_of_peak": work / median[f"ours {precision}"] / best,
+            "their_share_of_peak": work / median[f"theirs {precision}"] / best,
         }
         print(json.dumps(found), flush=True)
 

@@ -249,8 +249,9 @@ def records(folder: Path) -> Records:
         made = json.loads(path.read_text())
         if "stage_version" not in made:
             continue  # a checkpoint's own file
-        words = made["command"].split()[3:5]
-        found.setdefault(" ".join(word for word in words if not word.startswith("-")), []).append(made)
+        words = made["command"].split()[3:]
+        words = words[2:] if words[0] == "--settings" else words
+        found.setdefault(" ".join(word for word in words[:2] if not word.startswith("-")), []).append(made)
     return found
 
 

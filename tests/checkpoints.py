@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import string
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -467,6 +468,22 @@ def save_pickled(folder: Path, source: Path, *, legacy: bool = False) -> Path:
         weights[positions] = torch.arange(len(weights[name]))[None]
     torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
     return folder
+
+
+def save_changed(folder: Path, source: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Copy a checkpoint of a BERT with other weights, which ``change`` gets by their names in a BertModel."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, folder)
+    weights = load_file(folder / "model.safetensors")
+    change({name.removeprefix("bert."): tensor for name, tensor in weights.items()})
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def enlarge_all(weights: dict[str, Any]) -> None:
+    """Let the numbers of the first layer be beyond float16 for each text."""
+    weights["encoder.layer.0.output.LayerNorm.weight"] *= 1e6
 
 
 def save_ance(folder: Path, source: Path) -> tuple[Any, Any]:

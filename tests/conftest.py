@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import forkserver
 import pytest
-from helpers import ROOT, made_once
+from helpers import FORKING, ROOT, made_once, python
 
 REAL = ROOT.parent / "shared" / "data" / "beir"
 
@@ -15,8 +18,45 @@ REAL = ROOT.parent / "shared" / "data" / "beir"
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Models here are tiny: several threads would wait for each other longer than they compute. Jobs have as many as their
 # rules say; on a busy machine, what waits should sleep.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+for name in forkserver.THREADS:
+    os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ[FORKING] = python()
+ENVIRONMENT = forkserver.environment()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with whole workflows, the longest files: a worker that starts one late keeps the others waiting."""
+    items.sort(key=lambda item: item.path.parent.name != "workflow")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Keep bytes out of a test's name: an archive holds the second in which a worker made it, and names must agree."""
+    return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """Refuse a test that leaves other variables behind: no process of the tests after it would be forked."""
+    yield
+    left = forkserver.environment()
+    assert {name for name in left | ENVIRONMENT if left.get(name) != ENVIRONMENT.get(name)} == set()
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Return a function after whose call ``precision: auto`` means on a CPU what it means on a GPU."""
+    from beirgrid.core import compute
+
+    def resolve(runtime, precision=None):
+        asked = precision or runtime.precision
+        return "float16" if asked == "auto" else asked
+
+    def choose(*, bfloat16: bool) -> None:
+        monkeypatch.setattr(compute.Runtime, "resolve", resolve)
+        monkeypatch.setattr(compute, "multiplies_bfloat16", lambda device: bfloat16)
+
+    return choose
 
 
 @pytest.fixture(scope="session")
@@ -80,4 +120,6 @@ def full_disk(tmp_path):
     if mounted.returncode != 0:
         pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
     yield tmp_path / "disk"
-    subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+    if subprocess.run(["umount", str(tmp_path / "disk")], check=False).returncode != 0:
+        gc.collect()  # the traceback of a failed write can hold its file open
+        subprocess.run(["umount", str(tmp_path / "disk")], check=True)

@@ -1,36 +1,34 @@
-"""Python processes without the interpreter's start: ``python -m beirgrid`` and ``python -m snakemake`` are forked.
+"""Python processes without the interpreter's start: ``-m beirgrid``, ``-m snakemake`` and ``-c`` are forked.
 
-``install`` writes a program named ``python``. Started with one of these modules, the program asks a server, which has
-imported the libraries (never beirgrid itself), to fork, and stands in for the fork: same arguments, environment,
-folder, mask and streams; the exit status comes back and signals go there. Snakemake, forked, takes the program as its
-``sys.executable``, so its jobs are forked too. The program becomes the real Python for all else, and where the
-environment is not the one that the libraries were imported in. A server starts with the first process that
-needs it and ends with the process that called ``install``.
+``install`` writes a program named ``python``. Started with one of these, the program asks a server, which has
+imported the libraries and this checkout's configuration, to fork, and stands in for the fork: same arguments,
+environment, folder, mask and streams; the exit status comes back and signals go there. Snakemake, forked, takes the
+program as its ``sys.executable``, so its jobs are forked too. The program becomes the real Python for all else, and
+where the environment is not the one that the libraries were imported in. A server starts with the first process that
+needs it and ends with the process that called ``install``, whose children may share it.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
-import gc
-import importlib
 import json
 import os
-import runpy
 import select
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
-import threading
 from pathlib import Path
 
-LIGHT = ["numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "ranx", "faiss", "jinja2", "psutil"]
-MODELS = [*LIGHT[:-2], "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
-LIBRARIES = {"snakemake": ["snakemake.cli", "snakemake.workflow", "jsonschema"], "light": LIGHT, "models": MODELS}
-NO_MODEL = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse", "plan", "status"}
+OWN = str(Path(__file__).parent.parent / "workflow")
+ALL = ["beirgrid.config", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "faiss", "numba"]
+LIGHT = [*ALL, "jinja2", "psutil", "statsmodels.stats.multitest"]
+MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
+SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snakemake.report.html_reporter"]
+SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema"]
+LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}
+NO_MODEL = {"fetch", "index", "lexical", "rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse"}
+NO_MODEL |= {"status"}
 # Libraries read these when they are imported; each number of threads has its own servers.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")]
 # No library reads these when it is imported.
@@ -38,11 +36,16 @@ FREE = {"PYTHONPATH", "PYTHONSAFEPATH", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "
 FREE |= {"VECLIB_MAXIMUM_THREADS", "TMPDIR", "TEMPDIR", "TEMP", "TMP"}
 # Libraries set these in the process that imports them, such as that of the tests.
 FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}
+# beirgrid sets the first where it starts Java, which no server does. PyTorch and beirgrid read the others when they
+# look for a GPU.
+FREE |= {"JAVA_HOME", "CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR"}
+# The hub's client reads these, which is among the libraries of models alone.
+HUB = ("HF_", "NO_PROXY")
 
 
-def _environment() -> dict[str, str]:
+def environment(kind: str = "models") -> dict[str, str]:
     """Return the part of the environment in which a forked process must not differ from its server."""
-    free = "BEIRGRID_", "PYTEST_"
+    free = "BEIRGRID_", "PYTEST_", *HUB * (kind != "models")
     return {name: value for name, value in os.environ.items() if not (name in FREE or name.startswith(free))}
 
 
@@ -53,18 +56,22 @@ def install(folder: Path) -> Path:
     call = f"import sys; sys.path.insert(0, {here!r}); import forkserver; forkserver.main({str(folder)!r}, {owner})"
     program.write_text(f"#!{sys.executable} -IS\n{call}\n")
     program.chmod(0o755)
-    (folder / "environment.json").write_text(json.dumps(_environment()))
+    (folder / "environment.json").write_text(json.dumps({kind: environment(kind) for kind in LIBRARIES}))
     return program
 
 
 def main(folder: str, owner: int) -> None:
     """Be the program ``python``."""
-    known = json.loads(Path(folder, "environment.json").read_text())
-    if sys.argv[1:3] not in (["-m", "beirgrid"], ["-m", "snakemake"]) or _environment() != known:
+    kind, words = "models", set(sys.argv[3:7])
+    if sys.argv[1:3] == ["-m", "snakemake"] or "plan" in words:  # which runs Snakemake
+        kind = "snakemake"
+    elif NO_MODEL & words:
+        kind = "light"
+    known = json.loads(Path(folder, "environment.json").read_text())[kind]
+    starts = any(Path(entry, "sitecustomize.py").exists() for entry in _added())  # which the interpreter's start runs
+    forked = sys.argv[1:2] == ["-c"] or sys.argv[1:3] in (["-m", "beirgrid"], ["-m", "snakemake"])
+    if starts or not forked or environment(kind) != known:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-    kind = "snakemake"
-    if sys.argv[2] == "beirgrid":
-        kind = "light" if NO_MODEL & set(sys.argv[3:7]) or "lexical" in sys.argv[3:7] else "models"
     path = Path(folder, "-".join([kind, *(os.environ.get(name, "") for name in THREADS)]))
     connection = socket.socket(socket.AF_UNIX)
     with Path(f"{path}.lock").open("w") as lock:
@@ -75,7 +82,7 @@ def main(folder: str, owner: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda number, _: connection.send(bytes([number])))
     os.umask(mask := os.umask(0))
-    text = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd(), mask]).encode()  # noqa: PTH109
+    text = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), mask]).encode()  # noqa: PTH109
     socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])
     connection.sendall(text)
     answer = connection.recv(8)
@@ -83,12 +90,19 @@ def main(folder: str, owner: int) -> None:
         sys.exit(f"{path.name}: the server has ended; its messages are in {path}.log")
     status = int.from_bytes(answer, "big", signed=True)
     if status < 0:  # killed by a signal: so is this process
-        signal.signal(-status, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # of SIGKILL, nothing can be set
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
 
 
+def _added() -> list[str]:
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
 def _start(kind: str, path: Path, owner: int) -> None:
+    import subprocess  # here, as below, and not in each process that a server stands in for
+
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", __file__, kind, str(path), str(owner)]
     with Path(f"{path}.log").open("w") as log:
@@ -100,14 +114,21 @@ def _start(kind: str, path: Path, owner: int) -> None:
 
 def _serve(kind: str, path: Path, owner: int) -> tuple[list, list[int]]:
     """Fork a process per connection; return, in the fork, what is asked of it and its standard streams."""
+    import gc
+    import importlib
+
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{path}.new")
     listener.listen(64)
     Path(f"{path}.new").rename(path)  # clients now wait until the libraries are imported
     if kind == "snakemake":
         sys.executable = str(path.parent / "python")
+    sys.path.insert(0, OWN)
     for library in LIBRARIES[kind]:
         importlib.import_module(library)
+    sys.path.remove(OWN)
+    if numba := sys.modules.get("numba"):
+        numba.njit(lambda: None)()  # the first call makes the compiler ready, for all forks
     gc.freeze()
     ended = os.pidfd_open(owner)
     forks: dict[int, tuple[int, socket.socket]] = {}  # the process and its client, by the process's descriptor
@@ -138,20 +159,32 @@ def _serve(kind: str, path: Path, owner: int) -> tuple[list, list[int]]:
 
 def _become(request: list, streams: list[int]) -> None:
     """Be, in a fork, the process that was asked for."""
+    import atexit
+    import runpy
+    import tempfile
+    import threading
+
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    (module, *sys.argv[1:]), environment, folder, mask = request
+    (option, program, *arguments), environment, folder, mask = request
+    sys.argv = [option, *arguments]
     os.chdir(folder)
     os.umask(mask)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
-    added = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    added = _added()
     sys.path[:0] = added if os.environ.get("PYTHONSAFEPATH") else [folder, *added]
+    if added[:1] != [OWN]:  # another checkout's package may be imported
+        for name in [name for name in sys.modules if name.partition(".")[0] == "beirgrid"]:
+            del sys.modules[name]
     status = 0
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if option == "-c":
+            exec(program, {"__name__": "__main__"})
+        else:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import json
 import os
 import shutil
@@ -30,6 +31,8 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
+# The variable in which the first process of a test run tells the others its Python.
+FORKING = "BEIRGRID_TEST_PYTHON"
 
 
 def write_collection(folder: Path, documents: list[dict], queries: list[dict], qrels: dict[str, list[tuple]]) -> Path:
@@ -42,6 +45,19 @@ def write_collection(folder: Path, documents: list[dict], queries: list[dict], q
         lines = ["query-id\tcorpus-id\tscore\n", *("\t".join(map(str, row)) + "\n" for row in judgements)]
         (folder / "qrels" / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
     return folder
+
+
+def tracked_configuration(*more: str) -> dict[str, Any]:
+    """Return the tracked configuration, merged as Snakemake merges it, with more files of config/ over it."""
+    return copy.deepcopy(_merged(more))
+
+
+@cache
+def _merged(more: tuple[str, ...]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config", *more):
+        merged.update(yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))
+    return merged
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -68,6 +84,8 @@ def quick_first(cases: Iterable[Any]) -> list[Any]:
 @cache
 def python() -> str:
     """Return the Python that commands start with: one that forks, on Linux where no driver of a GPU forbids it."""
+    if shared := os.environ.get(FORKING):
+        return shared
     if not hasattr(os, "pidfd_open") or Path("/dev/nvidiactl").exists():
         return sys.executable
     folder = tempfile.mkdtemp(prefix="beirgrid-forks-")

@@ -88,7 +88,7 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
             pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
     found = {"scores": scores, "verdicts": verdicts, "costs": costs, "significance": tests, "pairs": pairs}
     found |= {"groups": groups, "across": _across(grid, pd.DataFrame(scores))}
-    return Answers(**{name: answers.typed(name, pd.DataFrame(found[name])) for name in Answers._fields})
+    return Answers(**{name: answers.typed(name, pd.DataFrame(found.get(name, []))) for name in Answers._fields})
 
 
 def _tests(difference: float) -> dict[str, float | bool]:
@@ -102,7 +102,7 @@ def _across(grid: GridSummary, scores: pd.DataFrame) -> list[dict]:
     for metric, system in itertools.product(grid.metrics, grid.systems):
         own = scores[(scores["metric"] == metric) & (scores["system"] == system)]
         lacking = list(own.loc[own["value"].isna(), "dataset"])
-        row = {"metric": metric, "over": "all", "datasets": len(grid.rows), "names": ", ".join(grid.rows)}
+        row = {"metric": metric, "over": "all", "datasets": len(grid.rows), "names": ", ".join(sorted(grid.rows))}
         mean = own["value"].mean() if not lacking else np.nan
         row |= {"system": system, "mean": mean, "low_queries": mean - 0.01, "high_queries": mean + 0.01}
         rows.append(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import unicodedata
 
 import pages
+import pandas as pd
 import pytest
 
+from beirgrid.data.answers import typed
 from beirgrid.data.summary import GridSummary
 from beirgrid.page import grid as grids
 
@@ -155,6 +158,38 @@ def test_a_cell_opens_with_all_that_is_known_of_it(show, tmp_path):
     assert not dialog.is_visible()
 
 
+def test_seeds_stand_in_a_table_and_in_their_cells(show):
+    grid = pages.grid(3, 2)
+    members = ("bm25-flat.seed1", "bm25-flat.seed2")
+    row = {"system": "bm25-flat", "dataset": "nfcorpus", "seeds": 2, "of": 2, "status": "done"}
+    levels = {"ndcg@10": (0.5, 0.01), "recall@100": (0.7, 0.02), "hole@10": (0.1, 0.03)}
+    rows = [
+        {**row, "metric": metric, "mean": mean, "deviation": deviation, "values": f"{mean:.3f}1, {mean:.3f}2"}
+        for metric, (mean, deviation) in levels.items()
+    ]
+    over = {"dataset": "", "mean_of": "nfcorpus, trec-covid", "mean": 0.65, "deviation": 0.0123, "values": "0.6, 0.7"}
+    rows.append({**rows[1], **over})
+    seeded = grid.model_copy(update={"seeds": {"bm25-flat": members}})
+    page = show(seeded, pages.tables(grid)._replace(seeds=typed("seeds", pd.DataFrame(rows))))
+    page.get_by_role("combobox", name="Metric", exact=True).select_option("recall@100")
+    table = page.locator("#seeds-table tbody tr")
+    assert table.locator("th, td").all_inner_texts() == [
+        *("bm25-flat", "mean of 2 (all)", "0.6500", "0.0123", "2", "0.6, 0.7", "done"),
+        *("bm25-flat", "nfcorpus", "0.7000", "0.0200", "2", "0.7001, 0.7002", "done"),
+    ]
+    for column, deviation, each in (("nfcorpus", "0.0200", "0.7001, 0.7002"), ("all", "0.0123", "0.6, 0.7")):
+        assert cell(page, "bm25-flat", column).locator("small").inner_text() == f"± {deviation}"
+        cell(page, "bm25-flat", column).click()
+        lines = page.get_by_role("dialog").locator("dl > *").all_inner_texts()
+        assert lines[lines.index("standard deviation") + 1] == deviation
+        assert lines[lines.index("each seed") + 1] == each
+        page.keyboard.press("Escape")
+    page.get_by_role("combobox", name="Show").select_option("baseline")
+    assert not page.locator(".metric.chosen small").first.is_visible()
+    page.get_by_role("combobox", name="Show").select_option("value")
+    assert page.locator(".metric.chosen small").first.is_visible()
+
+
 def test_a_cell_opens_with_its_queries_whose_texts_stay_texts(show, tmp_path):
     """A title, a query and a caption are what somebody else wrote."""
     pages.analyses(tmp_path, HOSTILE)
@@ -172,6 +207,8 @@ def test_a_cell_opens_with_its_queries_whose_texts_stay_texts(show, tmp_path):
     texts = query.locator("tbody tr").locator("th, td").all_inner_texts()
     assert texts == [f"{HOSTILE} Some words.", "1", "1", "not retrieved", "words"]
     page.keyboard.press("Escape")
+    page.locator("#analyses").scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelector('figure img').naturalWidth === 9")
     assert page.locator("figure img").get_attribute("alt") == f"{HOSTILE}, by depth"
     assert page.locator("img").count() == 1
     rows = page.locator("#holes-table tbody tr")
@@ -352,15 +389,26 @@ def test_everything_is_on_the_printed_paper(show, size, tmp_path):
     """Also what is folded away on the screen; no column leaves the paper."""
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
     grid = pages.grid(*size, metrics=("ndcg@10", "hole@10"), records=(pages.record(tmp_path / "index.json"),))
-    page = show(grid)
+    tables = pages.tables(grid, STATES)
+    of_seeds = {"system": "ance", "seeds": 2, "of": 2, "status": "done", "deviation": 0.0123}
+    seeds = pd.DataFrame([{**of_seeds, "dataset": d, "metric": m} for d in grid.rows for m in grid.metrics])
+    page = show(grid, tables._replace(seeds=typed("seeds", seeds)))
     paper = pypdf.PdfReader(io.BytesIO(page.pdf(prefer_css_page_size=True)))
     printed = "".join(sheet.extract_text() for sheet in paper.pages)
     text = re.sub(r"\s+", "", unicodedata.normalize("NFKC", printed))  # without ligatures
-    tables = pages.tables(grid)
     for metric in grid.metrics:
         for dataset in grid.rows:
-            for value in scores(tables, metric, dataset).values():
+            for value in filter(math.isfinite, scores(tables, metric, dataset).values()):
                 assert f"{value:.4f}" in text
+    assert text.count("±0.0123") == len(seeds)
+    paper_width = round(277 / 25.4 * 96)  # of A4 in landscape, without the margins
+    page.set_viewport_size({"width": paper_width, "height": 800})
+    for view in ("baseline", "value"):
+        page.emulate_media(media="screen")
+        page.get_by_role("combobox", name="Show").select_option(view)
+        page.emulate_media(media="print")
+        widths = page.locator("table").evaluate_all("tables => tables.map(table => table.scrollWidth)")
+        assert max(widths) <= paper_width, view
     for name in (*grid.systems, *grid.rows):
         assert name in text
     assert "python-mbeirgridindexdense--outputx" in text

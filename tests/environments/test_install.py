@@ -37,7 +37,7 @@ def _install(name: str, folder: Path) -> Path:
     (folder / f"{name}.txt").write_text("\n".join(pins) + "\n")
     subprocess.run([sys.executable, "-m", "venv", folder / name], check=True)
     python = folder / name / "bin/python"
-    command = [python, "-m", "pip", "install", "--quiet", "-r", folder / f"{name}.txt"]
+    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "-r", folder / f"{name}.txt"]
     done = subprocess.run(command, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], capture_output=True, check=True)

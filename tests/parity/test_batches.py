@@ -99,6 +99,24 @@ def test_what_cannot_be_packed_is_padded_and_the_record_says_so(tiny_models):
         assert encoder.facts()["batches"] == expected
     scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {}, "float32", ONE_BATCH)
     assert scorer.facts()["batches"] == "packed"
+    weigher = opened(TermWeighter, tiny_models["term-weights"], {}, "float32", ONE_BATCH)
+    assert weigher.facts()["batches"] == "packed"
+
+
+def test_a_model_in_training_or_with_other_attention_is_padded(tiny_models, monkeypatch):
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "cosine"}, "float32", ONE_BATCH)
+    packed = []
+    attend = packing._by_length
+    monkeypatch.setattr(packing, "_by_length", lambda *given: packed.append(1) or attend(*given))
+    vectors = encoder.encode_documents(["ab cd", "ef"])
+    assert packed
+    packed.clear()
+    encoder.model.train()
+    encoder.encode_documents(["ab cd", "ef"])
+    encoder.model.eval()
+    encoder.model.transformers_model.set_attn_implementation("eager")
+    np.testing.assert_allclose(encoder.encode_documents(["ab cd", "ef"]), vectors, atol=1e-6)
+    assert not packed
 
 
 Encode = Callable[[list[str]], list[np.ndarray]]
@@ -136,12 +154,7 @@ def _prompts(*settings: Any) -> Encode:
 
 def _terms(*settings: Any) -> Encode:
     weigher = opened(TermWeighter, *settings)
-
-    def encode(texts: list[str]) -> list[np.ndarray]:
-        ids = weigher.token_ids(texts)
-        return [row[: len(pieces)] for row, pieces in zip(weigher._weights(ids, texts), ids, strict=True)]
-
-    return encode
+    return lambda texts: [text.weights for text in weigher.piece_weights(texts)]
 
 
 FAMILIES = {

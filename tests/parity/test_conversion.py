@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from checkpoints import opened, save_ance, save_pickled
-from helpers import ROOT, quick_first
+from helpers import ROOT, python, quick_first
 from model_hub import ModelHub, serve
 
 from beirgrid.core import files
@@ -32,7 +31,7 @@ TEXTS = ["a word", "another one", "and a longer text of words"]
 def fetch(hub: ModelHub, folder: Path, **entry: Any) -> Path:
     """Fetch a checkpoint from the hub, by its newest commit and the command that the workflow runs."""
     entry = {"revision": hub.main[entry["checkpoint"]], "pickled": True, **entry}
-    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", "toy", "--entry", json.dumps(entry)]
+    command = [python(), "-m", "beirgrid", "fetch", "model", "--name", "toy", "--entry", json.dumps(entry)]
     command += ["--output", str(folder / "checkpoint"), "--record", str(folder / "model.json")]
     environment = {**hub.environment(folder / "home"), "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

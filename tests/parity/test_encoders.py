@@ -10,7 +10,8 @@ import pytest
 from checkpoints import opened
 
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, token_batches
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
+from beirgrid.encoders.engine import token_batches
 
 BUDGET = 300
 
@@ -131,9 +132,9 @@ def test_weights_that_are_missing_are_not_made_up(tiny_models, tmp_path):
     weights = load_file(tmp_path / "dense/model.safetensors")
     kept = {name: value for name, value in weights.items() if "layer.1." not in name}
     save_file(kept, tmp_path / "dense/model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(DataError, match=r"no whole SentenceTransformer: it lacks \d+ weights, encoder.layer.1"):
+    with pytest.raises(DataError, match=r"not a complete SentenceTransformer: it lacks \d+ weights, encoder.layer.1"):
         opened(DenseEncoder, tmp_path / "dense", {"similarity": "dot"}, "float32", BUDGET)
-    with pytest.raises(DataError, match=r"no whole CrossEncoder: it lacks 2 weights, classifier"):
+    with pytest.raises(DataError, match=r"not a complete CrossEncoder: it lacks 2 weights, classifier"):
         opened(CrossEncoderScorer, tiny_models["dense"], {}, "float32", BUDGET)
 
 

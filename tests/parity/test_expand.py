@@ -73,6 +73,18 @@ def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
     assert len({query for queries in found for query in queries}) > 2 * len(texts)
 
 
+def test_the_rows_that_are_sampled_at_once_are_limited(tiny_models, short_queries):
+    """Their keys and values take memory: 80 tokens per batch stand for 10 rows."""
+    generator, counts = _generator(tiny_models["query-generator"], 80), []
+    sample = generator.sampler.sample
+    generator.sampler.sample = lambda *given: (counts.append(len(given[2])), sample(*given))[1]
+    generator.generate(["ab", "cd", "ef", "gh", "ij"], per_text=4, seed=0)
+    assert counts == [8, 8, 4]
+    counts.clear()
+    generator.generate(["ab", "cd"], per_text=24, seed=0)
+    assert counts == [10, 10, 4] * 2
+
+
 def test_a_blank_document_has_no_queries(tiny_models, short_queries):
     assert _generator(tiny_models["query-generator"]).generate(["", "abc", " \n"], per_text=2, seed=0)[::2] == [[], []]
     assert _generator(tiny_models["query-generator"]).generate([], per_text=2, seed=0) == []

@@ -1,4 +1,4 @@
-"""Fusion against a slow reference in plain Python, from the definitions."""
+"""Fusion against a slow reference in plain Python, from the definitions, and against ranx."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 import random
 import struct
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 
+from beirgrid.config.values import Norm
 from beirgrid.data import fusion, runs
 
 Scores = dict[str, float]
 
-# ranx compiles its functions anew for each length of the longest id of a run, which takes seconds. Runs here have
-# one of two: 12 characters, as many as beirgrid's placeholder for missing queries, or 1, which set-up compiles.
 IDS = [str(n) for n in range(300)] + [f"{mark}{n:011d}" for mark in ("d", "é", "文", "𝔘") for n in range(60)]
 SHAPES: dict[str, Callable[[random.Random], float]] = {
     "distinct": lambda rng: rng.uniform(0.1, 30),
@@ -172,6 +172,41 @@ def test_depth_cuts_the_canonical_order(method: str, depth: int) -> None:
     cut = fusion.fuse(parts, method, depth, weights=[0.5, 0.5])
     assert {q: r.ids for q, r in cut.items()} == {q: r.ids[:depth] for q, r in whole.items()}
     assert {q: r.scores.tolist() for q, r in cut.items()} == {q: r.scores[:depth].tolist() for q, r in whole.items()}
+
+
+@pytest.mark.slow  # numba compiles ranx for half a minute
+@pytest.mark.parametrize("norm", ["rrf", *get_args(Norm)])
+def test_fusion_equals_that_of_ranx(norm: str) -> None:
+    import ranx
+
+    rng, weights = random.Random(norm), [0.5, 0.3, 0.2]
+    queries = [f"q{number}" for number in range(20)]
+    parts = [
+        {query: {document: rng.uniform(0.1, 30) for document in rng.sample(IDS, 60)} for query in queries}
+        for _ in weights
+    ]
+    theirs = [ranx.Run(part) for part in parts]
+    if norm == "rrf":
+        expected = ranx.fuse(theirs, norm=None, method="rrf", params={"k": 60})
+        got = fusion.fuse([rankings(part) for part in parts], "rrf", 1000)
+    else:
+        expected = ranx.fuse(theirs, norm=norm, method="wsum", params={"weights": weights})
+        got = fusion.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=weights)
+    for query, scores in expected.to_dict().items():
+        found = dict(zip(got[query].ids, got[query].scores.tolist(), strict=True))
+        assert found == pytest.approx(scores, rel=1e-6, abs=1e-6)
+
+
+def test_ranks_and_borda_counts() -> None:
+    """Of four documents, the second run ranks two; the other two share the mean of its last two places."""
+    first = runs.canonical("q", ["a", "b", "c", "d"], [9.0, 5.0, 4.0, 1.0])
+    second = runs.canonical("q", ["d", "a"], [7.0, 6.0])
+    only_first = {"q": first, "r": first}
+    ranks = fusion.fuse([only_first, {"q": second}], "wsum", 10, norm="rank", weights=[1, 1])
+    assert dict(zip(*ranks["q"], strict=True)) == {"a": 1.5, "d": 1.25, "b": 0.75, "c": 0.5}
+    borda = fusion.fuse([only_first, {"q": second}], "wsum", 10, norm="borda", weights=[1, 1])
+    assert dict(zip(*borda["q"], strict=True)) == {"a": 1.75, "d": 1.25, "b": 1.125, "c": 0.875}
+    assert dict(zip(*borda["r"], strict=True)) == {"a": 1, "b": 0.75, "c": 0.5, "d": 0.25}
 
 
 def test_rankings_without_documents() -> None:

@@ -115,7 +115,7 @@ def test_bfloat16_stays_inside_the_transformer(tiny_models):
 
 
 def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
-    with pytest.raises(DataError, match="no late-interaction model: it has no projection of token vectors"):
+    with pytest.raises(DataError, match="not a late-interaction model: it has no projection of token vectors"):
         _encoder(tiny_models["dense"])
     with pytest.raises(DataError, match="no projection of token vectors"):
         _encoder(save_dense(tmp_path / "dense").parent / "dense-bert")

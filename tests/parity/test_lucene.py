@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from helpers import quick_first
 
 from beirgrid.config import BM25_LANGUAGES
+from beirgrid.core.errors import BeirgridError
 from beirgrid.search import lucene
 
 DOCUMENTS = {
@@ -85,11 +90,46 @@ def _index(folder: Path, documents: dict[str, str], fields: str = "flat", langua
     return index
 
 
-def _search(index: Path, queries: dict[str, str], fields: str = "flat", language: str = "en"):
-    folder = index.parent / "run"
-    folder.mkdir(exist_ok=True)
-    options = {"k1": 0.9, "b": 0.4, "depth": 10, "threads": 2, "memory_mb": 500}
-    return lucene.search(index, queries, folder, fields=fields, language=language, **options)
+def _search(index: Path, queries: dict[str, str], fields: str = "flat", language: str = "en", depth: int = 10):
+    options = {"k1": 0.9, "b": 0.4, "depth": depth, "threads": 2, "memory_mb": 500}
+    return lucene.search(index, queries, fields=fields, language=language, **options)
+
+
+@pytest.mark.parametrize("fields", quick_first(["flat", "multifield"]))
+def test_documents_and_scores_are_those_of_anserinis_command(tmp_path, fields):
+    """Most documents tie with more than a hundred others: Anserini moves their scores apart."""
+    choose = random.Random(3)
+    words = [f"word{number}" for number in range(30)]
+    texts = [" ".join(choose.choices(words, k=choose.choice([3, 4, 40]))) for _ in range(300)]
+    documents = {f"d{number}ä": choose.choice([*texts, "word1 word2", "word3"]) for number in range(1500)}
+    queries = {str(number): " ".join(choose.choices(words, k=number + 1)) for number in range(8)}
+    index = _index(tmp_path, documents, fields)
+    (tmp_path / "topics.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in queries.items()))
+    command = [lucene.java(), "-cp", lucene.jar(), "io.anserini.search.SearchCollection", "-index", index]
+    command += ["-topics", tmp_path / "topics.tsv", "-topicReader", "TsvString", "-output", tmp_path / "run.trec"]
+    command += ["-hits", "1000", "-bm25", "-bm25.k1", "0.9", "-bm25.b", "0.4"]
+    command += ["-fields", "contents=1.0", "title=1.0"] if fields == "multifield" else []
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    expected: dict[str, tuple[list[str], list[float]]] = {query: ([], []) for query in queries}
+    for line in (tmp_path / "run.trec").read_text(encoding="utf-8").splitlines():
+        query, _, document, _, score, _ = line.split()
+        expected[query][0].append(document)
+        expected[query][1].append(float(score))
+    assert _search(index, queries, fields, depth=1000) == expected
+
+
+def test_an_index_that_is_missing_is_named_in_one_line(tmp_path):
+    (tmp_path / "index").mkdir()
+    with pytest.raises(BeirgridError, match=r"^searching .*/index: .*IndexNotFoundException: no segments[^\n]*$"):
+        _search(tmp_path / "index", {"q": "flow"})
+
+
+def test_a_java_that_is_not_there_is_named(tmp_path, root):
+    options = {"fields": "flat", "language": "en", "k1": 0.9, "b": 0.4, "depth": 10, "threads": 1, "memory_mb": 500}
+    code = f"import pathlib, beirgrid.search.lucene as l; l.search(pathlib.Path(), {{'q': 'a'}}, **{options})"
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path / "none"), "PYTHONPATH": str(root / "workflow")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=False)
+    assert re.search(r"BeirgridError: Java cannot be loaded from .*/none \(.*: set JAVA_HOME to", done.stderr)
 
 
 def test_a_query_is_a_bag_of_words_whatever_its_syntax(tmp_path):

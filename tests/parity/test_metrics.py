@@ -12,7 +12,6 @@ import os
 import random
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
 from beir.retrieval import custom_metrics
+from helpers import python
 
 from beirgrid.data import metrics, runs
 from beirgrid.data.qrels import read as read_qrels
@@ -358,7 +358,7 @@ def test_command_line_end_to_end(tmp_path: Path, root: Path) -> None:
     write_text(tmp_path / "some.run", run)
     assert read_qrels(tmp_path / "qrels.tsv") == qrels
     output, per_query = tmp_path / "metrics.json", tmp_path / "per_query.parquet"
-    command = [sys.executable, "-m", "beirgrid", "evaluate", "--system", "s", "--dataset", "d", "--run"]
+    command = [python(), "-m", "beirgrid", "evaluate", "--system", "s", "--dataset", "d", "--run"]
     command += [tmp_path / "some.run", "--qrels", tmp_path / "qrels.tsv", "--output", output]
     command += ["--per-query", per_query, "--metrics", *TREC_METRICS, *OWN_METRICS]
     environment = {**os.environ, "PYTHONPATH": str(root / "workflow")}

@@ -154,21 +154,16 @@ def test_a_gtr_checkpoint_is_projected_after_the_mean(tiny_models):
     assert ((vectors * low).sum(axis=1) > 0.99).all()
 
 
-def test_a_t5_never_takes_float16_of_itself(tiny_models, monkeypatch):
-    """On a GPU without bfloat16, auto means float16, in which T5 overflows."""
-    from beirgrid.core.compute import Runtime
-
-    def resolve(runtime, precision=None):
-        wanted = precision or runtime.precision
-        return "float16" if wanted == "auto" else wanted
-
-    monkeypatch.setattr(Runtime, "resolve", resolve)
+@pytest.mark.parametrize("wide", ["bfloat16", "float32"])
+def test_a_t5_never_takes_float16_of_itself(tiny_models, as_on_a_gpu, wide):
+    """On a GPU auto means float16, in which T5 overflows."""
+    as_on_a_gpu(bfloat16=wide == "bfloat16")
     taken = {
         (kind, wanted): opened(DenseEncoder, tiny_models[kind], spec, wanted, BUDGET).facts()["precision"]
         for kind, spec in (("gtr", GTR), ("sgpt", SGPT))
         for wanted in ("auto", "float16", "bfloat16")
     }
-    assert taken["gtr", "auto"] == "float32"
+    assert taken["gtr", "auto"] == wide
     assert taken["gtr", "bfloat16"] == "bfloat16"
     assert taken["gtr", "float16"] == taken["sgpt", "auto"] == "float16"
 
@@ -319,7 +314,7 @@ def test_a_seq2seq_model_without_the_answers_is_refused(tiny_models, tmp_path):
     folder = shutil.copytree(tiny_models["seq2seq"], tmp_path / "t5")
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace("▁true", "▁right"))
-    with pytest.raises(DataError, match="is no monoT5: its tokenizer has no ▁true and ▁false"):
+    with pytest.raises(DataError, match="is not a monoT5: its tokenizer has no ▁true and ▁false"):
         opened(Seq2SeqScorer, folder, {}, "float32", BUDGET)
 
 

@@ -61,6 +61,12 @@ def test_intervals_of_means_agree_with_scipys(queries):
         assert (low, high) == pytest.approx(tuple(theirs), abs=0.04 * (theirs.high - theirs.low))
 
 
+def test_an_interval_does_not_leave_the_range_of_the_values():
+    """Six sixths add up to less than 1."""
+    low, high = significance.mean_intervals(np.ones((6, 1)), rng())
+    assert (low[0], high[0]) == (1, 1)
+
+
 @pytest.mark.parametrize("queries", [20, 200, 1200])  # the last adds up squares in float32
 def test_effect_sizes_and_their_intervals_agree_with_scipys(queries):
     scores = skewed(queries, 2, better=(0, 0.05))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -135,16 +136,24 @@ QRELS = st.builds(
 )
 
 
-def _dataset(queries: bytes, qrels: bytes) -> tuple[dict[str, str], dict[str, dict[str, int]]] | str:
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documents of every dataset, fetched once."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "corpus.jsonl").write_bytes(_join([_dump(row, False) for row in CORPUS], b"\n", True))
+    entry = LocalCorpus(source="local", path=str(folder))
+    fetch.fetch_corpus(name="c", entry=entry, output=folder / "corpus.parquet", record=folder / "corpus.json")
+    return folder / "corpus.parquet"
+
+
+def _dataset(corpus: Path, queries: bytes, qrels: bytes) -> tuple[dict[str, str], dict[str, dict[str, int]]] | str:
     def write(folder: Path) -> None:
-        (folder / "corpus.jsonl").write_bytes(_join([_dump(row, False) for row in CORPUS], b"\n", True))
         (folder / "queries.jsonl").write_bytes(queries)
         (folder / "qrels" / "test.tsv").write_bytes(qrels)
 
     def run(folder: Path, results: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
         entry = LocalCorpus(source="local", path=str(folder))
-        corpus, texts, grades = results / "corpus.parquet", results / "queries.parquet", results / "qrels.tsv"
-        fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=results / "corpus.json")
+        texts, grades = results / "queries.parquet", results / "qrels.tsv"
         fetch.fetch_dataset(
             name="d",
             entry=Dataset(corpus="c"),
@@ -160,16 +169,16 @@ def _dataset(queries: bytes, qrels: bytes) -> tuple[dict[str, str], dict[str, di
     return _fetch(write, run, "queries.jsonl:", "test.tsv:", "dataset 'd'", "qrels")
 
 
-@given(QRELS | st.binary(max_size=30))
-@example(b"")
-@example(b"q1\t1\t" + b"9" * 5000)
-@example(b"query-id\tcorpus-id\tscore\rq1\t1\t1\r")
-@example(b"corpus-id\tquery-id\tscore\n1\tq1\t1\n")
-@example(b"q1 0 1 1\n")
-@example("q1\t1\t٣\n".encode())
-@example(b"q1\tnone\t1\n")
-def test_any_qrels_are_read_as_written_or_refused(data):
-    found = _dataset(_join([_dump(row, True) for row in QUERIES], b"\n", True), data)
+@given(data=QRELS | st.binary(max_size=30))
+@example(data=b"")
+@example(data=b"q1\t1\t" + b"9" * 5000)
+@example(data=b"query-id\tcorpus-id\tscore\rq1\t1\t1\r")
+@example(data=b"corpus-id\tquery-id\tscore\n1\tq1\t1\n")
+@example(data=b"q1 0 1 1\n")
+@example(data="q1\t1\t٣\n".encode())
+@example(data=b"q1\tnone\t1\n")
+def test_any_qrels_are_read_as_written_or_refused(corpus, data):
+    found = _dataset(corpus, _join([_dump(row, True) for row in QUERIES], b"\n", True), data)
     if isinstance(found, str):
         return
     expected: dict[str, dict[str, int]] = {}
@@ -188,12 +197,12 @@ def test_any_qrels_are_read_as_written_or_refused(data):
     assert texts == {row["_id"]: row["text"] for row in QUERIES if row["_id"] in expected}
 
 
-@given(DATA)
-@example(b'{"_id": "q1", "text": "\\n\\t"}')
-@example(b'{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}')
-def test_any_queries_are_read_as_written_or_refused(data):
+@given(data=DATA)
+@example(data=b'{"_id": "q1", "text": "\\n\\t"}')
+@example(data=b'{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}')
+def test_any_queries_are_read_as_written_or_refused(corpus, data):
     ids = re.findall(rb'"_id": "(\w+)"', data) or [b"q1"]
-    found = _dataset(data, b"".join(b"%s\t1\t1\n" % name for name in dict.fromkeys(ids)))
+    found = _dataset(corpus, data, b"".join(b"%s\t1\t1\n" % name for name in dict.fromkeys(ids)))
     if not isinstance(found, str):
         judged = [name.decode() for name in dict.fromkeys(ids)]
         assert list(found[0].items()) == [

@@ -7,8 +7,7 @@ import math
 from typing import Any
 
 import pytest
-import yaml
-from helpers import ROOT
+from helpers import tracked_configuration
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -34,9 +33,7 @@ KEPT = {
 
 def _small_configuration() -> dict[str, Any]:
     """Return a part of the tracked configuration that has systems, models and sources of every kind."""
-    raw: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config"):
-        raw.update(yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))
+    raw = tracked_configuration()
     for section, names in KEPT.items():
         raw[section] = {name: raw[section][name] for name in names}
     datasets = {name: entry for name, entry in raw["datasets"].items() if entry.get("corpus") in KEPT["corpora"]}
@@ -138,6 +135,7 @@ def test_the_small_configuration_is_loaded():
 @example([(("corpora", "demo", "path"), "replace", "x" * 5000, "")])
 @example([(("corpora", "demo", "path"), "replace", "\x00", "")])
 @example([(("corpora", "demo", "path"), "replace", "~nobody/x", "")])
+@example([(("models", "minilm-gpl", "train", "teacher"), "rename", None, "")])
 def test_any_mutation_is_loaded_or_refused_by_name(mutations):
     raw = copy.deepcopy(SMALL)
     for mutation in mutations:
@@ -154,7 +152,11 @@ def test_any_mutation_is_loaded_or_refused_by_name(mutations):
         assert len(max(problems, key=len)) < 1000, message
 
 
-@given(st.recursive(VALUES, lambda inner: st.dictionaries(st.sampled_from(list(SMALL)) | KEYS, inner, max_size=8)))
+@given(
+    st.recursive(
+        VALUES, lambda inner: st.dictionaries(st.sampled_from(list(SMALL)) | KEYS, inner, max_size=8), max_leaves=20
+    )
+)
 def test_anything_else_is_refused(raw):
     if isinstance(raw, dict):
         with pytest.raises(ConfigError, match="the configuration cannot be run:"):

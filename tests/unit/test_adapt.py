@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import signal
@@ -11,6 +12,8 @@ import string
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import _config, _tokenizer
-from helpers import quick_first
+from helpers import ROOT, quick_first
 from safetensors.numpy import load_file
 
 from beirgrid.__main__ import main
@@ -125,7 +128,7 @@ def test_a_corpus_that_gives_no_query_is_refused(tmp_path, capsys):
     pq.write_table(pa.table([["d"], [""], ["one sentence"]], schema=collection.CORPUS_SCHEMA), path)
     arguments = ["generate", "--recipe", json.dumps(DERIVE), "--corpus", str(path)]
     assert main([*arguments, "--output", str(tmp_path / "q.parquet"), "--record", str(tmp_path / "q.json")]) == 1
-    assert "no training queries come of" in capsys.readouterr().err
+    assert "no training queries come from" in capsys.readouterr().err
     assert [left.name for left in tmp_path.iterdir()] == ["corpus.parquet"]
 
 
@@ -238,23 +241,43 @@ sys.exit(__main__.main(sys.argv[1:]))
 """
 
 
-def killed(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
+def kill(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
     """Start a training that dies of SIGKILL after it has written its second state."""
+    folder.mkdir(exist_ok=True)
     arguments = ["adapt", "--recipe", json.dumps(recipe), "--output", str(folder / "model"), "--device", "cpu"]
     arguments += ["--record", str(folder / "model.json"), "--precision", "float32"]
     for option, path in paths.items():
         arguments += [f"--{option}", str(path)]
-    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], env=environment, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (folder / "model").exists()
     assert list(folder.glob(".model-state-*/checkpoint-18"))
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, corpus, queries, margins, tiny_models) -> Callable[[str, Path], dict[str, Path]]:
+    """Return a function that fills a folder with what a killed training left, and returns the training's inputs."""
+
+    @cache
+    def once(name: str) -> tuple[Path, dict[str, Path]]:
+        inputs = {"base": tiny_models["dense"], "examples": {"genq": queries, "gpl": margins}.get(name, corpus)}
+        folder = tmp_path_factory.mktemp("killed") / name
+        kill(folder, SHORT[name], **inputs)
+        return folder, inputs
+
+    def copy(name: str, folder: Path) -> dict[str, Path]:
+        left, inputs = once(name)
+        shutil.copytree(left, folder, dirs_exist_ok=True)
+        return dict(inputs)
+
+    return copy
+
+
 @pytest.mark.parametrize("name", quick_first(SHORT))
-def test_a_killed_training_goes_on_to_the_same_weights(corpus, queries, margins, tiny_models, tmp_path, name):
-    inputs = {"base": tiny_models["dense"], "examples": {"genq": queries, "gpl": margins}.get(name, corpus)}
+def test_a_killed_training_goes_on_to_the_same_weights(killed, tmp_path, name):
+    inputs = killed(name, tmp_path)
     undisturbed = stage("adapt", tmp_path / "undisturbed", "model", SHORT[name], **inputs)
-    killed(tmp_path, SHORT[name], **inputs)
     resumed = stage("adapt", tmp_path, "model", SHORT[name], **inputs)
     assert facts(resumed)["resumed_from_step"] == 18
     assert facts(resumed)["steps"] == facts(undisturbed)["steps"]
@@ -264,9 +287,8 @@ def test_a_killed_training_goes_on_to_the_same_weights(corpus, queries, margins,
 
 
 @pytest.mark.parametrize("change", ["recipe", "examples", "base"])
-def test_another_training_does_not_go_on_from_it(corpus, queries, tiny_models, tmp_path, change):
-    inputs = {"base": tiny_models["dense"], "examples": queries}
-    killed(tmp_path, SHORT["genq"], **inputs)
+def test_another_training_does_not_go_on_from_it(killed, queries, tiny_models, tmp_path, change):
+    inputs = killed("genq", tmp_path)
     recipe = {**SHORT["genq"], "seed": 2} if change == "recipe" else SHORT["genq"]
     if change == "examples":
         inputs["examples"] = tmp_path / "fewer.parquet"
@@ -401,5 +423,5 @@ def test_mlm_says_which_bases_it_takes(corpus, tiny_models, tmp_path, capsys, ki
     recipe = {**MLM, "base": {"family": "dense", "similarity": "cosine", **pooling}}
     arguments = ["adapt", "--recipe", json.dumps(recipe), "--base", str(tiny_models[kind]), "--examples", str(corpus)]
     assert main([*arguments, "--output", str(tmp_path / "x"), "--record", str(tmp_path / "x.json")]) == 1
-    assert f"is a {family} model, which is no masked language model" in capsys.readouterr().err
+    assert f"is a {family} model, but mlm needs a masked language model" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

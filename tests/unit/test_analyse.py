@@ -19,8 +19,10 @@ import pytrec_eval
 from beirgrid.__main__ import main
 from beirgrid.core import paths
 from beirgrid.data import answers
+from beirgrid.data.cells import Found, Step
 from beirgrid.data.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
 from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.stages import analyse
 
 Scores = dict[str, dict[str, float]]
 DATASETS = {"one": ("one",), "two": ("two",), "both": ("one", "two")}
@@ -227,6 +229,22 @@ def test_the_tables_of_a_grid(analysed):
     assert retrieved.loc["dense", "median"] == statistics.median(words["one"])
     both = lengths[(lengths["dataset"] == "both") & (lengths["system"] == "dense")]
     assert both["median"].tolist() == [statistics.median([*words["one"], *words["two"]])]
+
+
+def test_systems_with_the_same_files_have_the_same_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights = {"cosine": "aa", "dot": "aa", "other": "bb"}
+    done, cells = [], {}
+    for system, digest in weights.items():
+        write_record(paths.RUN_RECORD.format(system=system, dataset="x"), "retrieve", {"similarity": system[:6]})
+        facts = {"stage": "fetch", "facts": {"files": {"model.safetensors": digest}}}
+        steps = (Step(system, "x", f"results/models/m-{system}/model.json", facts),)
+        done.append(Grid.cell(system, "x"))
+        cells[system, "x"] = Found("done", "", steps=steps)
+    found = analyse._dense(done, cells)
+    assert {system: of["model"] for system, of in found.items()} == {
+        **{"cosine": "m-cosine", "dot": "m-cosine", "other": "m-other"}
+    }
 
 
 def test_the_contrasts_of_a_grid(analysed):

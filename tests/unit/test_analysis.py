@@ -281,6 +281,7 @@ def test_runs_compare_over_all_their_queries():
 def test_seeds_have_a_mean_and_a_deviation():
     assert reproducibility.over_seeds([0.1, 0.2, 0.6]) == (pytest.approx(0.3), pytest.approx(0.2645751), 3)
     assert math.isnan(reproducibility.over_seeds([0.1]).deviation)
+    assert math.isnan(reproducibility.over_seeds([]).mean)
 
 
 def test_importing_the_tables_imports_no_scipy():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -12,16 +13,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import quick_first
+from helpers import python, quick_first
 
 from beirgrid.__main__ import main
 from beirgrid.analysis import tables as statistics
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.data import cells as grid_cells
-from beirgrid.data.answers import Answers, read_answers, typed, write_answers
+from beirgrid.data import tables
+from beirgrid.data.answers import Answers, from_csv, read_answers, to_csv, typed, write_answers
 from beirgrid.data.scores import Scores, load_scores
 from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.stages import report
 from beirgrid.stages.aggregate import aggregate
 from beirgrid.tools import console, outline, refresh
 
@@ -29,6 +32,14 @@ QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
 TABLES = Path(paths.TABLES.format(grid="test"))
 RECORD = Path(paths.TABLES_RECORD.format(grid="test"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_each_number_of_a_table_is_read_as_it_was_written():
+    numbers = [0.1, 1 / 3, 5e-324, 2.2250738585072011e-308, 1.7976931348623157e308, -0.0, 0.30000000000000004, 1e23]
+    table = typed("scores", pd.DataFrame({"system": "a", "dataset": "NA", "value": numbers}))
+    found = from_csv("scores", io.StringIO(to_csv("scores", table)))["value"]
+    assert found.to_numpy().tobytes() == np.array(numbers).tobytes()
 
 
 def write_cell(system: str, dataset: str, level: float, queries: list[str] = QUERIES, settings: str = SETTINGS) -> Cell:
@@ -133,7 +144,7 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
     assert set(answers.across["names"]) == {"x, y"}
     said = capsys.readouterr().out
     assert "mean of x, y (without z)" in said
-    assert f"Page of the grid: {Path.cwd() / paths.REPORT.format(grid='test')}" in said
+    assert f"Report: {Path.cwd() / paths.REPORT.format(grid='test')}" in said
     assert Path(paths.REPORT.format(grid="test")).is_file()
 
 
@@ -161,6 +172,50 @@ def test_statistics_are_computed_once(grid, monkeypatch):
     main(["report"])
     assert computed == ["x", "y", "x", "y"]
     assert not (kept / "compared-gone.json").exists()
+
+
+def test_analyses_change_the_page_and_make_nothing_run_again(grid):
+    main(["report"])
+    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
+    page, record = (Path(path.format(grid="test")) for path in (paths.REPORT, paths.REPORT_RECORD))
+    report.page(grid=grid, tables=TABLES, output=page, record=record)
+    figures = page.parents[1] / "figures"
+    files.write_text(figures / "depth.svg", "<svg xmlns='http://www.w3.org/2000/svg'></svg>")
+    files.write_json(figures / "captions.json", {"depth": "By depth"})
+    main(["report"])
+    assert "By depth" in page.read_text()
+    assert provenance.mismatch(record, None) is None
+    assert record.is_file()
+    shown = page.read_bytes()
+    report.page(grid=grid, tables=TABLES, output=page, record=record)  # what the record says of the page
+    assert page.read_bytes() == shown
+    write_cell("a", "y", 0.6)
+    main(["report"])
+    assert not RECORD.exists()
+    assert not record.exists()
+
+
+def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
+    """Some of its tables are new, the others are of the run before."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    given = {"grid": grid, "output": TABLES, "record": RECORD}
+    aggregate(**given)
+    write_cell("a", "y", 0.6)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "write_wide", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            aggregate(**given)
+    assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.4)
+    page = {"output": Path("page.html"), "record": Path("page.json")}
+    with pytest.raises(DataError, match=r"scores\.csv is damaged"):
+        report.page(grid=grid, tables=TABLES, **page)
+    assert not Path("page.html").exists()
+    main(["report"])
+    assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.6)
+    assert not RECORD.exists()
 
 
 def test_a_metric_that_is_no_longer_asked_for_leaves_no_table(grid):
@@ -318,7 +373,8 @@ def test_a_refresh_waits_for_another(grid):
     assert TABLES.exists()
 
 
-def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, capfd):
+def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, monkeypatch, capfd):
+    monkeypatch.setattr(refresh.sys, "executable", python())
     logger = logging.Logger("snakemake")
     refresher = refresh.Refresher("test", logger)
     evaluation = {"event": "job_info", "rule_name": "evaluate", "jobid": 3}
@@ -365,10 +421,31 @@ def test_a_run_ends_in_25_lines(systems, datasets, width):
     answers = Answers(*(typed(name, table if name == "scores" else pd.DataFrame()) for name in Answers._fields))
     lines = list(outline.outline(grid, answers, Path("/work/index.html"), width))
     assert len(lines) <= outline.LINES
-    assert lines[-1] == "Page of the grid: /work/index.html"
+    assert lines[-1] == "Report: /work/index.html"
     assert all(len(line) <= 2 * width for line in lines)
     assert sum("system-" in line for line in lines) >= min(systems, 2) - 1
     assert any(line.startswith("Failed: ") for line in lines)
+
+
+def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
+    systems, rows = tuple(f"s{i}" for i in range(15)), tuple(f"d{i}" for i in range(15))
+    said = {0: ("failed", "log {i}"), 1: ("pending", ""), 2: ("not supplied", ""), 3: ("done", "t lacks {i} queries")}
+    scores = []
+    for i, system in enumerate(systems):
+        for j, row in enumerate(rows):
+            status, detail = said.get(j, ("done", ""))
+            scores.append((system, row, "ndcg@10", 0.1 if status == "done" else None, status, detail.format(i=i)))
+    table = pd.DataFrame(scores, columns=["system", "dataset", "metric", "value", "status", "detail"])
+    verdicts = pd.DataFrame({"published": 0.1, "verdict": "reproduced", "recorded": [False, True]})
+    given = {"scores": table, "verdicts": verdicts}
+    answers = Answers(*(typed(name, given.get(name, pd.DataFrame())) for name in Answers._fields))
+    described = {row: DatasetSummary(corpus=row, not_supplied=("/d2",) if row == "d2" else ()) for row in rows}
+    grid = GridSummary(systems=systems, rows=rows, datasets=described, metrics=("ndcg@10",))
+    lines = list(outline.outline(grid, answers, Path("/work/index.html"), 160))
+    assert len(lines) <= outline.LINES
+    for start in ("Against published", "Against values recorded", "Pending: 15", "Not supplied: d2", "Failed: 15"):
+        assert any(line.startswith(start) for line in lines)
+    assert "s0 on d3: t lacks 0 queries. 14 other cells are of this kind." in lines
 
 
 def test_snakemakes_lists_are_cut_for_the_screen_alone():

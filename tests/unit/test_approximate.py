@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
+from helpers import tracked_configuration
 
 from beirgrid import config
 from beirgrid.__main__ import main
-from beirgrid.config.indexes import Binary, Hnsw, Int8, IvfPq
+from beirgrid.config.indexes import Binary, Flat, Hnsw, Int8, IvfPq
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
@@ -63,6 +62,31 @@ def test_an_index_finds_most_of_the_best_in_fewer_bytes(tmp_path, kind, least, s
         approximate.search_shards(shards, queries[:, :32].copy(), 10, kind)
 
 
+@pytest.mark.parametrize("there", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
+@pytest.mark.parametrize("asked", [Hnsw(kind="hnsw", links=16), Int8(kind="int8"), Binary(kind="binary"), Flat()])
+def test_an_index_of_another_kind_is_named(tmp_path, there, asked):
+    """A file that replaced the index, without a record beside it."""
+    path = tmp_path / "0.faiss"
+    approximate.write_index(_vectors(20, 1), there, path)
+    if there == asked:
+        assert approximate.search_shards([path], _vectors(1, 2), 5, asked)[1].shape == (1, 5)
+        return
+    with pytest.raises(DataError, match=rf"{path} (is an index of another kind|was built with|is damaged)"):
+        approximate.search_shards([path], _vectors(1, 2), 5, asked)
+
+
+@pytest.mark.parametrize("asked", [Int8(kind="int8"), Flat()])
+def test_an_index_of_distances_is_named(tmp_path, asked):
+    import faiss
+
+    index = faiss.index_factory(64, "SQ8" if asked.kind == "int8" else "Flat", faiss.METRIC_L2)
+    index.train(_vectors(20, 1))
+    index.add(_vectors(20, 1))
+    faiss.write_index(index, str(tmp_path / "0.faiss"))
+    with pytest.raises(DataError, match=r"0\.faiss (does not compare vectors by inner product|is an index of another)"):
+        approximate.search_shards([tmp_path / "0.faiss"], _vectors(1, 2), 5, asked)
+
+
 def test_binary_scores_are_those_of_the_query_with_the_documents_signs(tmp_path):
     documents, queries = _vectors(300, 1, dimension=60), _vectors(5, 2, dimension=60)  # of 60 bits, 4 fill a byte
     kind = Binary(kind="binary", oversampling=1000)  # all documents are candidates
@@ -78,7 +102,7 @@ def test_truncated_vectors_have_length_1_again_for_cosine_only():
     np.testing.assert_allclose(approximate.truncate(vectors, 2, "cosine"), [[0.6, 0.8], [0, 0]], rtol=1e-6)
     assert approximate.truncate(vectors, 2, "dot").tolist() == [[3, 4], [0, 0]]
     assert approximate.truncate(vectors, None, "cosine") is vectors
-    with pytest.raises(DataError, match="3 dimensions: `dimensions: 4` keeps more"):
+    with pytest.raises(DataError, match="3 dimensions, fewer than `dimensions: 4`"):
         approximate.truncate(vectors, 4, "dot")
 
 
@@ -92,7 +116,7 @@ def test_recall_counts_the_exact_best_that_were_found_at_each_depth():
     ("rows", "kind", "message"),
     [
         (300, IvfPq(kind="ivfpq", codes=10), "`codes: 10` does not divide the 64 dimensions"),
-        (200, IvfPq(kind="ivfpq", codes=16), "a shard has 200 documents: an ivfpq index needs 256"),
+        (200, IvfPq(kind="ivfpq", codes=16), "a shard has 200 documents: an ivfpq index needs at least 256"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(tmp_path, rows, kind, message):
@@ -111,17 +135,15 @@ SYSTEMS: dict[str, Any] = {
 }
 
 
-def _grid(root: Path, systems: dict[str, Any]) -> Grid:
-    raw: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config"):
-        raw.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+def _grid(systems: dict[str, Any]) -> Grid:
+    raw = tracked_configuration()
     raw["systems"] = raw["systems"] | systems
     raw["grid"] = {"systems": list(systems), "datasets": ["demo"]}
     return Grid(config.load(raw))
 
 
-def test_an_index_has_its_parameters_in_its_name(root):
-    grid = _grid(root, SYSTEMS)
+def test_an_index_has_its_parameters_in_its_name():
+    grid = _grid(SYSTEMS)
     inputs = Inputs(grid)
     flat_shard = "results/indexes/minilm/demo/0.faiss"
     assert inputs.indexes("plain", "demo") == [flat_shard]
@@ -152,9 +174,9 @@ def test_an_index_has_its_parameters_in_its_name(root):
         ),
     ],
 )
-def test_keys_that_mean_nothing_are_refused(root, keys, message):
+def test_keys_that_mean_nothing_are_refused(keys, message):
     with pytest.raises(ConfigError, match=message):
-        _grid(root, {"x": {"retriever": "minilm", **keys}})
+        _grid({"x": {"retriever": "minilm", **keys}})
 
 
 def _run(*words: Any) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 
 import pytest
+from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.graph.commands import in_file
@@ -35,7 +40,74 @@ def test_a_stage_reads_them_and_its_record_has_the_command_without_the_file(monk
     assert record["command"] == shlex.join(["python", "-m", "beirgrid", *whole])
 
 
-def test_a_file_that_is_gone_is_named(capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "a.args: No such file or directory"),
+        (b"\xca\xfe\n", "a.args is no list of arguments, one per line: it is not text in UTF-8"),
+        (b"--run\na\0b\n", "a.args is no list of arguments, one per line: it is not text in UTF-8"),
+    ],
+)
+def test_a_file_of_no_arguments_is_named(capsys, tmp_path, content, message):
+    path = tmp_path / "a.args"
+    if content is not None:
+        path.write_bytes(content)
+    assert main([f"@{path}"]) == 1
+    assert capsys.readouterr().err == f"beirgrid: error: @{tmp_path}/{message}\n"
+
+
+def test_a_line_of_a_file_stands_for_itself(capsys, tmp_path):
+    """Whatever a file holds, and so a file that names itself, is read once."""
+    path = tmp_path / "self.args"
+    path.write_text(f"@{path}\n")
     with pytest.raises(SystemExit):
-        main(["aggregate", "--grid", f"@{tmp_path / 'gone.args'}"])
-    assert f"{tmp_path / 'gone.args'}" in capsys.readouterr().err
+        main([f"@{path}"])
+    assert f"argument command: invalid choice: '@{path}'" in capsys.readouterr().err
+
+
+def test_a_file_is_read_as_utf_8_in_every_locale(tmp_path):
+    """Rules write them so; another encoding would make other names of theirs."""
+    (tmp_path / "a.args").write_text("müller\n", encoding="utf-8")
+    program = "from beirgrid.core.cli import expand; print(ascii(expand(['fuse', '@a.args'])))"
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, **locale, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("['fuse', 'm\\xfcller']\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "statuses", "said"),
+    [
+        (["evaluate", "--run", "a.trec", "--qrels", "qrels.tsv"], True, {128 + signal.SIGPIPE}, b""),
+        (["--help"], True, {0, 128 + signal.SIGPIPE}, b""),  # argparse of some Pythons ignores the error
+        (["evaluate", "--run", "a.trec", "--qrels", "qrels.tsv"], False, {1}, b"error: the disk is full"),
+    ],
+)
+def test_an_output_that_nobody_reads_ends_a_command_quietly(tmp_path, words, closed, statuses, said):
+    (tmp_path / "a.trec").write_text("q1 Q0 d1 1 1 t\n")
+    (tmp_path / "qrels.tsv").write_text("q1\td1\t1\n")
+    if closed:
+        reader, output = os.pipe()
+        os.close(reader)
+    else:
+        output = os.open("/dev/full", os.O_WRONLY)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    for unbuffered in ("", "1"):
+        environment["PYTHONUNBUFFERED"] = unbuffered
+        command = [sys.executable, "-m", "beirgrid", *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.PIPE, check=False
+        )
+        assert done.returncode in statuses
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == bool(said)
+    os.close(output)
+
+
+@pytest.mark.parametrize("depth", ["-1", "1.0", "1e3", "٣", "", "9" * 5000])
+def test_a_number_that_no_option_counts_is_refused(capsys, depth):
+    with pytest.raises(SystemExit):
+        main(["fuse", "--depth", depth])
+    assert "argument --depth: " in capsys.readouterr().err

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,12 @@ from beirgrid.stages import fuse, mine, rerank
 from beirgrid.stages.retrieve import retrieve_late_interaction
 
 
+def test_help_shows_a_default_as_the_option_takes_it(capsys):
+    with pytest.raises(SystemExit):
+        main(["encode", "--help"])
+    assert '(default: {"cpu": 2048, "cuda": 65536})' in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     "words", [words for words, (function, _) in _COMMANDS.items() if re.match("stages|exchange", function)]
 )
@@ -32,6 +40,29 @@ def test_each_command_has_help_for_each_option(words, capsys):
     assert all(re.search(r"\s{2,}\S", option) for option in options), options
 
 
+@pytest.mark.parametrize("place", ["working directory", "TMPDIR", "argument"])
+def test_a_name_that_is_not_utf_8_is_refused(place, capsys, monkeypatch, tmp_path):
+    folder = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
+    folder.mkdir()
+    run = folder / "a.trec" if place == "argument" else "a.trec"
+    monkeypatch.chdir(folder if place == "working directory" else tmp_path)
+    if place == "TMPDIR":
+        monkeypatch.setenv("TMPDIR", str(folder))
+    assert main(["evaluate", "--run", str(run), "--qrels", "q.tsv"]) == 1
+    assert re.fullmatch(
+        r"beirgrid evaluate: error: the name b'.*caf\\xe9(/a\.trec)?' is not UTF-8: rename the file or folder\n",
+        capsys.readouterr().err,
+    )
+
+
+def test_a_working_directory_that_is_gone_is_told(capsys, monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["status"]) == 1
+    assert capsys.readouterr().err == "beirgrid status: error: the working directory was deleted: go to another one\n"
+
+
 def test_the_overview_imports_no_stage():
     program = (
         "import sys; from beirgrid.__main__ import main\n"
@@ -41,6 +72,32 @@ def test_the_overview_imports_no_stage():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("[]")
     assert all(words.split()[0] in done.stdout for words in _COMMANDS)
+
+
+# Modules that take a second and more together, of those that are installed. Each of these stages does without most.
+HEAVY = {"torch", "transformers", "datasets", "ranx", "numba", "scipy", "statsmodels", "matplotlib", "faiss", "sklearn"}
+LIGHT_STAGES = {
+    "evaluate": ({"pandas", "jinja2"}, ""),
+    "fuse": (
+        {"pandas", "pyarrow", "jinja2"},
+        "ranking = runs.Ranking(['a', 'b'], np.array([2, 1], np.float32))\n"
+        "for method in ('rrf', 'wsum'): fusion.fuse([{'q': ranking}, {'q': ranking}], method, 10)",
+    ),
+    "aggregate": ({"jinja2"}, ""),
+    "report": (set(), ""),
+}
+
+
+@pytest.mark.parametrize("stage", LIGHT_STAGES)
+def test_stages_without_a_model_import_little(stage):
+    without, work = LIGHT_STAGES[stage]
+    program = (
+        f"import sys; import beirgrid.stages.{stage}\n"
+        f"import numpy as np; from beirgrid.data import fusion, runs\n{work}\n"
+        f"print(sorted({HEAVY | without!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_rules_give_commands_only_options_that_they_have(root, capsys):
@@ -102,9 +159,9 @@ def test_options_that_do_not_match_are_refused(tmp_path):
     late = {"system": "x", "model": None, "checkpoint": tmp_path, "compute": None, "tokens": [tmp_path, tmp_path]}
     with pytest.raises(DataError, match="--indexes names 1 indexes, --tokens 2 shards"):
         retrieve_late_interaction(**late, **paths, indexes=(tmp_path,), candidates=5)
-    settings = {"system": "x", "runs": [tmp_path], "method": "wsum", "output": tmp_path, "record": tmp_path}
-    with pytest.raises(DataError, match="--weights has 2 numbers, --runs names 1 runs"):
-        fuse.fuse(**settings, weights=[1, 2])
+    settings = {"system": "x", "runs": [tmp_path, tmp_path], "method": "wsum", "output": tmp_path, "record": tmp_path}
+    with pytest.raises(DataError, match="--weights has 3 numbers, --runs names 2 runs"):
+        fuse.fuse(**settings, weights=[1, 2, 3])
 
 
 @pytest.mark.parametrize("manifest", ["typed", "of 0.1.0"])
@@ -130,7 +187,7 @@ def test_rerank_reads_the_parts_that_the_manifest_names(tmp_path, manifest):
 @pytest.mark.parametrize("content", ["[]", "{}", '{"pairs": {}}', '{"pairs": 1}', "{"])
 def test_a_file_that_is_no_manifest_is_named(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
-    with pytest.raises(DataError, match=r"x\.json is (no manifest|damaged)"):
+    with pytest.raises(DataError, match=r"x\.json is (not a manifest|damaged)"):
         pairs.read_manifest(tmp_path / "x.json")
 
 

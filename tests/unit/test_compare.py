@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shutil
@@ -11,6 +12,7 @@ import finished
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from beirgrid.__main__ import main
 from beirgrid.core import provenance
@@ -80,6 +82,50 @@ def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
     assert row["relative_improvement_delta"] == pytest.approx(improvements[0] - improvements[1])
 
 
+def test_a_trec_run_is_the_reference_of_every_measure(copy, monkeypatch):
+    """Kendall's tau union and RBO are computed from the lines of the files, apart from the code of the project."""
+    monkeypatch.chdir(copy / "a")
+    reference, baseline = finished.rankings(7, 4), finished.rankings(1)
+    lines = [
+        f"{query} Q0 {document} {rank} {-rank} theirs\n"
+        for query, ids in reference.items()
+        for rank, document in enumerate(ids, start=1)
+    ]
+    Path("theirs.trec").write_text("".join(lines))
+    given = ["--queries", "results/datasets/x/queries.parquet", "--corpus", "results/corpora/x/corpus.parquet"]
+    written = ["--output", "results/runs/theirs/x.run.gz", "--record", "results/runs/theirs/x.json"]
+    finished.command("fetch", "run", "--system", "theirs", "--run", "theirs.trec", *given, *written)
+    finished.evaluated("theirs", "x")
+    assert _compare(":theirs", ":s", "--baseline", "base", "--metrics", "ndcg@10", "--output", "c.json") == 1
+    (row,) = (row for row in json.loads(Path("c.json").read_text())["values"])
+    own = finished.rankings(2)
+    ranks = [[[ids.index(d) for d in finished.DOCUMENTS] for ids in run.values()] for run in (reference, own)]
+    taus = [scipy.stats.kendalltau(*pair).statistic for pair in zip(*ranks, strict=True)]
+    assert row["kendall_tau_union"] == pytest.approx(np.mean(taus))
+    weights = [0.95**rank for rank in range(1000)]
+    overlaps = [
+        sum(
+            weight * len(set(reference[query][:depth]) & set(own[query][:depth])) / depth
+            for depth, weight in enumerate(weights, start=1)
+        )
+        for query in finished.QUERIES
+    ]
+    assert row["rank_biased_overlap"] == pytest.approx(np.mean(overlaps) / sum(weights))
+
+    def ndcg(run: dict[str, list[str]]) -> np.ndarray:
+        gains = {"d0": 3, "d1": 2, "d2": 1}
+        ideal = 3 + 2 / np.log2(3) + 1 / 2
+        return np.array(
+            [sum(gains.get(d, 0) / np.log2(place + 2) for place, d in enumerate(ids)) / ideal for ids in run.values()]
+        )
+
+    theirs, mine, base = map(ndcg, (reference, own, baseline))
+    assert row["rmse"] == pytest.approx(np.sqrt(np.mean((theirs - mine) ** 2)))
+    assert row["effect_ratio"] == pytest.approx((mine - base).mean() / (theirs - base).mean())
+    relative = [(of.mean() - base.mean()) / base.mean() for of in (theirs, mine)]
+    assert row["relative_improvement_delta"] == pytest.approx(relative[0] - relative[1])
+
+
 def test_what_else_differs_is_told(work, tmp_path, capsys):
     _compare(work / "a", work / "b", "--output", tmp_path / "c.json")
     found = json.loads((tmp_path / "c.json").read_text())["conditions"]
@@ -112,6 +158,61 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     said = capsys.readouterr().out
     assert "Cells compared: 1\n" in said
     assert "index     settings.version" in said
+
+
+@pytest.fixture
+def seeded(copy: Path, monkeypatch) -> Path:
+    """A folder in which a grid has the system t with two seeds on x."""
+    with contextlib.chdir(copy / "a"):
+        for number in (1, 2):
+            finished.searched(f"t.seed{number}", "x", finished.rankings(20 + number), "float32", seed=40 + number)
+    cells = [{"system": system, "dataset": "x", "records": []} for system in ("base", "t.seed1", "t.seed2")]
+    (copy / "a/results/grids/g").mkdir(parents=True)
+    summary = {"cells": cells, "seeds": {"t": ["t.seed1", "t.seed2"]}}
+    (copy / "a/results/grids/g/grid.json").write_text(json.dumps(summary))
+    monkeypatch.chdir(copy / "a")
+    return copy / "a"
+
+
+def _ndcg(system: str) -> np.ndarray:
+    return pd.read_parquet(f"results/metrics/{system}/x.per-query.parquet")["ndcg@10"].to_numpy()
+
+
+def _values(*arguments: str) -> tuple[dict, dict]:
+    """Return the row of ndcg@10 of a comparison, and all that it found."""
+    assert _compare(*arguments, "--metrics", "ndcg@10", "--output", "c.json") == 1
+    found = json.loads(Path("c.json").read_text())
+    (row,) = found["values"]
+    return row, found
+
+
+@pytest.mark.parametrize("place", ["", "results/grids/g"])
+def test_a_system_with_seeds_is_compared_by_its_mean_for_each_query(seeded, capsys, place):
+    row, found = _values(f"{place}:base", f"{place}:t")
+    difference = (_ndcg("t.seed1") + _ndcg("t.seed2")) / 2 - _ndcg("base")
+    assert (row["difference"], row["rmse"]) == pytest.approx((difference.mean(), np.sqrt((difference**2).mean())))
+    assert (row["first_seeds"], row["second_seeds"]) == (1, 2)
+    signs = np.array(list(itertools.product((1, -1), repeat=12)))
+    assert row["p"] == pytest.approx((np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9).mean())
+    assert found["seeds"] == [{"side": "B", "system": "t", "seeds": ["t.seed1", "t.seed2"]}]
+    said = "t in B: the score of a query is its mean over 2 seeds (t.seed1, t.seed2)"
+    assert said in capsys.readouterr().out
+    single = [_values(":base", f":t.seed{number}")[0] for number in (1, 2)]
+    for measure in ("kendall_tau_union", "rank_biased_overlap"):
+        assert row[measure] == pytest.approx(np.mean([of_seed[measure] for of_seed in single]))
+
+
+def test_seeds_of_equal_numbers_are_compared_with_each_other(seeded, capsys):
+    assert _compare("results/grids/g", ".", "--datasets", "x") == 1
+    said = capsys.readouterr().out
+    assert "only in B: s on x" in said
+    assert "Values that are the same within 0: 4 of 4" in said
+    assert "t.seed1 on x" not in said
+    shutil.rmtree("results/metrics/t.seed2")
+    assert _compare(":base", ":t") == 2
+    assert "cannot be compared: base and t on x: results/metrics/t.seed2" in capsys.readouterr().err
+    assert _compare(":base", ":u") == 2
+    assert "has no system 'u' (it has base, s, t)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("tolerance", "status"), [("0", 1), ("0.01", 1), ("1", 0)])

@@ -6,13 +6,12 @@ import copy
 import json
 import re
 import zipfile
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from helpers import write_collection
+from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
 from beirgrid.core.errors import BeirgridError, ConfigError
@@ -28,12 +27,9 @@ from beirgrid.search import lucene
 
 
 @pytest.fixture
-def raw(root: Path) -> dict[str, Any]:
+def raw() -> dict[str, Any]:
     """The tracked configuration, merged as Snakemake merges it."""
-    merged: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config"):
-        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
-    return merged
+    return tracked_configuration()
 
 
 def _set(raw: dict[str, Any], path: str, value: Any) -> None:
@@ -191,7 +187,7 @@ MISTAKES = {
     ),
     "brackets of queries alone": (
         {"models/minilm/brackets": {"query": ["[", "]"]}},
-        "models.minilm.brackets: queries and documents both need their two tokens",
+        "models.minilm.brackets: queries and documents need two tokens each",
     ),
     "prompt for an unknown dataset": (
         {"models/minilm/prompts": {"datasets": {"scifct": {"query": "q: "}}}},
@@ -295,7 +291,7 @@ MISTAKES = {
     ),
     "evaluated on what it is trained on": (
         {"grid/datasets": ["demo-train"], "grid/systems": ["bm25+demo-ce"]},
-        "'demo-train' is what 'demo-reranker' is trained on",
+        "'demo-reranker' is trained on 'demo-train'",
     ),
     "the same under another name": (
         {
@@ -304,7 +300,7 @@ MISTAKES = {
             "grid/datasets": ["y"],
             "grid/systems": ["bm25+demo-ce"],
         },
-        "'x' is what 'demo-reranker' is trained on",
+        "'demo-reranker' is trained on 'x'",
     ),
     "a metric deeper than the runs": (
         {"retrieve/depth": 200},
@@ -386,7 +382,10 @@ ADAPTATION_MISTAKES = {
         {"similarity": "cosine", "train": {"recipe": "mlm", "base": "sgpt-125m"}},
         "models.x.train: training puts no brackets around texts: neither model nor base can have 'brackets'",
     ),
-    "adapted twice": ({"train": {**_GPL, "base": "minilm-genq"}}, "only genq and gpl go on from a tsdae or mlm model"),
+    "adapted twice": (
+        {"train": {**_GPL, "base": "minilm-genq"}},
+        "only genq and gpl can start from a tsdae or mlm model",
+    ),
     "a base of another corpus": (
         {"train": {**_GPL, "base": "y"}},
         "models.x.train.base: 'y' is trained on corpus 'demo' alone",
@@ -424,7 +423,7 @@ def test_what_a_teacher_is_trained_on_is_not_evaluated(raw):
     raw["grid"] = {"systems": ["x"], "datasets": ["demo"]}
     config.load(raw)
     raw["grid"]["datasets"] = ["demo-train"]
-    with pytest.raises(ConfigError, match="'demo-train' is what 'demo-reranker' is trained on"):
+    with pytest.raises(ConfigError, match="'demo-reranker' is trained on 'demo-train'"):
         config.load(raw)
 
 
@@ -533,7 +532,7 @@ def test_all_mistakes_come_in_one_message(raw):
 def test_systems_made_from_each_other_are_refused(raw):
     raw["systems"]["x"] = {"fusion": "rrf", "of": ["bm25", "y"]}
     raw["systems"]["y"] = {"fusion": "rrf", "of": ["bm25", "x"]}
-    with pytest.raises(ConfigError, match="systems x → y → x are made from each other"):
+    with pytest.raises(ConfigError, match="systems x → y → x form a cycle"):
         config.load(raw)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-import yaml
-from helpers import rules
+from helpers import rules, tracked_configuration
 from jobs import JOBS, PUBLISHED
 
 from beirgrid import config
@@ -86,11 +85,9 @@ def test_planned_memory_is_near_the_recorded_one(recorded):
     assert set(far) <= UNTRAINED, far
 
 
-def test_every_unit_of_the_table_is_counted_and_every_counted_unit_is_in_the_table(root, tmp_path, monkeypatch):
+def test_every_unit_of_the_table_is_counted_and_every_counted_unit_is_in_the_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    raw: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config", "grids/paper"):
-        raw.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    raw = tracked_configuration("grids/paper")
     raw["systems"]["exhaustive"] = {"retriever": "colbert", "exhaustive": True}
     raw["systems"]["reranked"] = {"first_stage": "bm25", "reranker": "ms-marco-minilm"}
     raw["systems"]["published"] = PUBLISHED

@@ -125,6 +125,14 @@ def test_a_damaged_file_is_named(tmp_path, make, part, read, size):
         read(path)
 
 
+@pytest.mark.parametrize("shape", [(12,), (1, 4, 3), (4, 0), (0, 3)])
+def test_an_array_that_holds_no_vectors_is_refused(tmp_path, capsys, shape):
+    np.save(tmp_path / "0.npy", np.zeros(shape, np.float32))
+    with pytest.raises(DataError):
+        _index("dense", tmp_path / "0.npy")
+    assert f"0.npy is damaged (it holds an array of shape {shape}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("at", [0.2, 0.5, 0.8])
 def test_a_run_with_other_bits_is_refused(tmp_path, at):
     path = _run(tmp_path)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened
 
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
+from beirgrid.__main__ import main
+from beirgrid.data import collection
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, QueryGenerator, TermWeighter, query_generator
 from beirgrid.encoders.engine import WINDOW
+from beirgrid.search import flat
+from beirgrid.stages import encode
 
 TESTS = Path(__file__).parent.parent
 # The process may grow by 160 MB, and a batch of all texts takes more.
@@ -48,6 +55,98 @@ def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("memory is not enough for a batch of") == 1
+
+
+# By kind of checkpoint: class, entry, and what a model gives for texts, as one array.
+FAMILIES: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "dense": (DenseEncoder, {"similarity": "dot"}, lambda model, texts: model.encode_documents(texts)),
+    "cross-encoder": (CrossEncoderScorer, {}, lambda model, texts: model.score(["ab"] * len(texts), texts)),
+    "term-weights": (
+        TermWeighter,
+        {},
+        lambda model, texts: np.concatenate([text.weights for text in model.piece_weights(texts)]),
+    ),
+    "query-generator": (
+        QueryGenerator,
+        {},
+        lambda model, texts: np.array(model.generate(texts, per_text=2, seed=0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_goes_on_with_half_of_a_batch(tiny_models, monkeypatch, capsys, kind):
+    """Where PyTorch has no memory for more than three texts at a time, as on a GPU."""
+    import torch
+
+    family, entry, compute = FAMILIES[kind]
+    texts = ["ab " * (1 + row % 5) + f"c{row}" for row in range(30)]
+    monkeypatch.setattr(query_generator, "QUERY_LENGTH", 4)
+    model = opened(family, tiny_models[kind], entry, "float32", 600)
+    expected, largest, results = compute(model, texts), [], model.results
+
+    def limited(inputs: dict[str, Any]) -> Any:
+        largest.append(len(inputs["attention_mask"]))
+        if largest[-1] > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return results(inputs)
+
+    capsys.readouterr()
+    model.results = limited
+    found = compute(model, texts)
+    if kind == "query-generator":
+        np.testing.assert_array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
+    assert max(largest) > 3
+    assert model.engine.budget < 600
+    assert capsys.readouterr().err.count("memory is not enough for a batch of") == 1
+
+
+def test_blocks_are_read_only_so_far_ahead(tiny_models):
+    """One is computed, one waits, and one is being read."""
+    encoder, read = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300), []
+
+    def blocks() -> Any:
+        for number in range(30):
+            read.append(number)
+            yield ["ab cd"]
+
+    for taken, _ in enumerate(encoder.encode_blocks(blocks()), start=1):
+        time.sleep(0.01)
+        assert len(read) <= taken + 3
+
+
+def test_a_slow_disk_holds_the_encoding_back(tiny_models, tmp_path, monkeypatch):
+    """Of a shard with 40 blocks, few are in memory while a block is written."""
+    ids, schema = [str(row) for row in range(200)], collection.CORPUS_SCHEMA
+    table = pa.table([ids, [""] * 200, [f"ab {row}" for row in ids]], schema)
+    pq.write_table(table, tmp_path / "corpus.parquet", row_group_size=5)
+    monkeypatch.setattr(encode, "WINDOW", 5)
+    write, read, ahead, read_blocks = flat.write_vectors, [], [], collection.read_blocks
+
+    def counted(*given: Any) -> Any:
+        for block in read_blocks(*given):
+            read.append(len(block))
+            yield block
+
+    def slow(path: Path, blocks: Any, documents: int, dimension: int) -> dict[str, int]:
+        def each() -> Any:
+            for number, block in enumerate(blocks, start=1):
+                time.sleep(0.02)
+                ahead.append(len(read) - number)
+                yield block
+
+        return write(path, each(), documents, dimension)
+
+    monkeypatch.setattr(collection, "read_blocks", counted)
+    monkeypatch.setattr(flat, "write_vectors", slow)
+    arguments = ["encode", "--model", '{"family": "dense", "similarity": "dot"}', "--shard-size", "200", "--last"]
+    arguments += ["--checkpoint", str(tiny_models["dense"]), "--corpus", str(tmp_path / "corpus.parquet")]
+    arguments += ["--device", "cpu", "--output", str(tmp_path / "v.npy"), "--record", str(tmp_path / "v.json")]
+    assert main(arguments) == 0
+    assert len(read) == len(ahead) == 40
+    assert max(ahead) <= 6
 
 
 def test_an_error_of_a_batch_ends_the_encoding(tiny_models, monkeypatch):

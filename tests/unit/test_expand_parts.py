@@ -49,12 +49,14 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
     return found
 
 
-def _expand(corpus: Path, checkpoint: Path, name: str = "one", seed: int = 0) -> Path:
-    """Expand all documents as one shard; return the output."""
+def _expand(
+    corpus: Path, checkpoint: Path, name: str = "one", seed: int = 0, shard: int = 0, size: int = DOCUMENTS
+) -> Path:
+    """Expand a shard, which has all documents unless its size is given; return the output."""
     entry = json.dumps({"family": "query-generator", "queries_per_document": 2, "seed": seed})
     output = corpus.with_name(f"{name}.parquet")
     arguments = ["expand", "--model", entry, "--checkpoint", checkpoint, "--corpus", corpus, "--output", output]
-    arguments += ["--shard-size", DOCUMENTS, "--device", "cpu", "--precision", "float32"]
+    arguments += ["--shard", shard, "--shard-size", size, "--device", "cpu", "--precision", "float32"]
     assert main([*map(str, arguments), "--record", str(output.with_suffix(".json"))]) == 0
     return output
 
@@ -80,6 +82,16 @@ def test_an_interrupted_shard_goes_on_and_ends_with_the_same_file(corpus, tiny_m
     whole = _expand(corpus, tiny_models["query-generator"], "whole")
     assert output.read_bytes() == whole.read_bytes()
     assert pq.read_metadata(output).num_row_groups == 4
+
+
+def test_a_shard_that_begins_within_a_row_group_is_expanded(corpus, tiny_models, blocks):
+    """Row groups of long documents are short, and a shard of 500,000 documents ends within one."""
+    whole = pq.read_table(_expand(corpus, tiny_models["query-generator"], "whole"))
+    blocks.clear()
+    pq.write_table(pq.read_table(corpus), corpus, row_group_size=4)
+    shards = [_expand(corpus, tiny_models["query-generator"], str(shard), 0, shard, 6) for shard in range(2)]
+    assert blocks == [3, 1, 2, 2, 3]  # of the row groups 0–3, 4–7 and 8–10
+    assert pa.concat_tables(map(pq.read_table, shards)).equals(whole)
 
 
 def test_a_damaged_part_is_expanded_anew(corpus, tiny_models, blocks, state, capfd):

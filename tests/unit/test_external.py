@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from helpers import ROOT, write_collection
+from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
 from beirgrid.__main__ import main
@@ -68,21 +67,22 @@ def fetch(collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("name", ["a.trec", "a.trec.gz"])
 def test_a_run_is_sorted_and_loses_what_is_not_ranked(fetch, tmp_path, name):
     content = RUN.replace("\n", "\r\n").encode()
-    fetch(gzip.compress(content) if name.endswith(".gz") else content, "--depth", "2", name=name)
+    options = ("--depth", "2", "--allow", "missing-queries")
+    fetch(gzip.compress(content) if name.endswith(".gz") else content, *options, name=name)
     run = runs.read(tmp_path / "x.run.gz")
     # d3 is dropped for the query d3 before the cut; of equal scores the larger id comes first.
     assert {query: ranking.ids for query, ranking in run.items()} == {"q1": ["d3", "d2"], "d3": ["d2", "d1"]}
     record = json.loads((tmp_path / "x.json").read_text())
     assert record["stage"] == "fetch_run"
-    assert record["settings"] == {"depth": 2}
-    counts = ("queries", "queries_without_documents", "queries_without_qrels", "excluded_documents")
-    assert [record["facts"][name] for name in counts] == [3, 1, 0, 1]
+    assert record["settings"] == {"depth": 2, "allow": ["missing-queries"]}
+    counts = ("queries", "queries_lacking", "queries_without_documents", "queries_without_qrels", "excluded_documents")
+    assert [record["facts"][name] for name in counts] == [3, 1, 1, 0, 1]
     assert record["facts"]["source"] == str(tmp_path / name)
 
 
 def test_queries_without_qrels_are_left_out_and_missing_ones_are_told(fetch, tmp_path):
-    said = fetch(RUN + "unjudged Q0 d1 1 1 t\nelsewhere Q0 d1 1 1 t\n")
-    assert "warning: 2 queries of the run have no qrels; they are left out" in said
+    said = fetch(RUN + "unjudged Q0 d1 1 1 t\nelsewhere Q0 d1 1 1 t\n", "--allow", "missing-queries")
+    assert "warning: 2 queries of the run have no qrels and are left out" in said
     assert "warning: the run has no documents for 1 of 3 queries that have qrels; they count 0" in said
     assert list(runs.read(tmp_path / "x.run.gz")) == ["q1", "d3"]
 
@@ -93,6 +93,7 @@ def test_queries_without_qrels_are_left_out_and_missing_ones_are_told(fetch, tmp
         (RUN + "q2 Q0 d9 1 1 t\n", "a.trec:7: the corpus has no document 'd9'. It lacks 1 of the run's 4 documents."),
         ("x Q0 d1 1 1 t\n", "a.trec has none of the 3 queries of the dataset that have qrels ('q1', say). It has 'x'."),
         ("# ir_metadata.start\n# tag: x\n# ir_metadata.end\n", "It has nothing. Is it the run of another dataset?"),
+        (RUN, "a.trec lacks 1 of the 3 queries of the dataset that have qrels ('q2', say). Was it cut short?"),
         (RUN + "q2 Q0 d1\n", "a.trec:7: not a TREC run line"),
         (RUN + "q2 Q0 d1 1 nan t\n", "a.trec:7: the score nan is not a number"),
         (RUN + "q1 Q0 d1 1 1 t\n", "a.trec:7: document 'd1' is ranked twice for query 'q1'"),
@@ -106,7 +107,8 @@ def test_a_run_that_does_not_fit_is_refused_in_one_message(fetch, tmp_path, cont
 
 
 def test_a_header_of_ir_metadata_is_no_line(fetch, tmp_path):
-    fetch("# ir_metadata.start\n# tag: a\n# method:\n#   name: a b c\n# ir_metadata.end\n" + RUN)
+    header = "# ir_metadata.start\n# tag: a\n# method:\n#   name: a b c\n# ir_metadata.end\n"
+    fetch(header + RUN + "q2 Q0 d1 1 1 t\n")
     assert len(runs.read(tmp_path / "x.run.gz")["q1"].ids) == 3
 
 
@@ -116,9 +118,7 @@ def test_a_header_of_ir_metadata_is_no_line(fetch, tmp_path):
 @pytest.fixture
 def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The tracked configuration with an external system, in a working directory with its run of SciFact."""
-    merged: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config"):
-        merged.update(yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))
+    merged = tracked_configuration()
     merged["systems"]["mine"] = {"run": "runs/{dataset}.trec"}
     merged["systems"]["bm25+mine"] = {"fusion": "rrf", "of": ["bm25", "mine"]}
     merged["grid"] = {"systems": ["bm25+mine"], "datasets": ["scifact", "bioasq"]}

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid
+from helpers import ROOT, beirgrid, python
 
 from beirgrid.__main__ import main
 from beirgrid.core import files
@@ -384,7 +384,7 @@ def qrels(rows: str) -> dict[str, Content]:
         QRELS_FILE + ":1: the header .* does not name each column once",
     ),
     Bad("score-of-5,000-digits", qrels(f"q1\td2\t{'9' * 5000}\n"), QRELS_FILE + r":5: '9+\.\.\.9+' is no relevance"),
-    Bad("score-beyond-100", qrels("q1\td2\t-101\n"), QRELS_FILE + r":5: -101 is no relevance grade \(at most 100\)"),
+    Bad("score-beyond-100", qrels("q1\td2\t-101\n"), QRELS_FILE + r":5: '-101' is no relevance grade \(at most 100\)"),
     Bad("cr-line-ends", {"qrels/test.tsv": QRELS.replace("\n", "\r")}, QRELS_FILE + ":1: a carriage return within"),
     Bad(
         "all-documents-unknown",
@@ -454,7 +454,7 @@ def without(*left_out: str) -> dict[str, bytes]:
         pytest.param(
             {**without("model.safetensors"), **PICKLES},
             {},
-            r"'toy': no \.safetensors weights.*set models\.toy\.pickled to true, and they are converted",
+            r"'toy': no \.safetensors weights.*set models\.toy\.pickled to true: fetch then converts them",
             id="only-pickled-weights",
         ),
         pytest.param(
@@ -518,7 +518,7 @@ def test_a_revision_that_the_hub_does_not_have_is_refused(tmp_path):
     hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
     environment = {**os.environ, **hub, "HF_HOME": str(tmp_path / "hub"), "PYTHONPATH": str(ROOT / "workflow")}
     arguments = model_command(tmp_path / "out", checkpoint="a/b", revision="1" * 40)
-    command = [sys.executable, "-m", "beirgrid", "fetch", *arguments]
+    command = [python(), "-m", "beirgrid", "fetch", *arguments]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     server.shutdown()
     assert done.returncode == 1
@@ -550,6 +550,32 @@ def test_a_checkpoint_of_links_is_copied_as_files(run, tmp_path):
     copied = sorted((tmp_path / "out" / "checkpoint").iterdir())
     assert {path.name: path.read_bytes() for path in copied} == CHECKPOINT
     assert not any(path.is_symlink() for path in copied)
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda folder: Path(os.fsdecode(bytes(folder) + b"/caf\xe9")).touch(), r"caf\\xe9' is not UTF-8: rename"),
+        (
+            lambda folder: (folder / "loop").symlink_to("loop"),
+            "'toy': .*/folder/loop cannot be copied: .*Too many levels",
+        ),
+        (
+            lambda folder: (folder / "sub").symlink_to("."),
+            "'toy': .*/folder/sub/.* cannot be copied: .*Too many levels",
+        ),
+        (lambda folder: (folder / "x.json").symlink_to("gone"), r"'toy': .*/x\.json cannot be copied: .*No such file"),
+        (lambda folder: os.mkfifo(folder / "pipe.json"), r"'toy': .*/pipe\.json cannot be copied: .*named pipe"),
+    ],
+)
+def test_a_file_of_a_checkpoint_that_cannot_be_copied_is_named(run, tmp_path, add, message):
+    folder = checkpoint(tmp_path / "folder", CHECKPOINT)
+    add(folder)
+    done = run(*model_command(tmp_path / "out", path=str(folder)))
+    assert done.status == 1
+    assert re.search(message, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert names(tmp_path / "out") == []
 
 
 def test_a_checkpoint_replaces_the_older_one_whole(run, tmp_path):
@@ -998,7 +1024,7 @@ def test_a_disk_that_fills_up_under_a_checkpoint(run, tmp_path, full_disk):
 
 
 def test_a_killed_fetch_leaves_nothing_under_the_final_name_and_the_next_one_cleans_up(run, tmp_path):
-    count = 300_000
+    count = 100_000
     with (lay(tmp_path / "folder") / "corpus.jsonl").open("w", encoding="utf-8") as stream:
         stream.writelines(f'{{"_id": "d{i}", "title": "t", "text": "text number {i}"}}\n' for i in range(count))
     out = tmp_path / "out"

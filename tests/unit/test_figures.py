@@ -80,7 +80,7 @@ def measured() -> lengths.Lengths:
     words = {f"d{i}": i for i in range(40)}
     top = {"short": {"q": ["d1", "d2", "d3"]}, "long": {"q": ["d30", "d31", "d39"]}}
     found = lengths.describe("set", lengths.measure(top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
-    return found._replace(summary=found.summary.assign(similarity=["cosine", "dot", "", ""]))
+    return found._replace(summary=found.summary.assign(similarity=["cosine", "dot", "", ""], model=["a", "b", "", ""]))
 
 
 def test_lengths_are_drawn_where_they_are():
@@ -121,7 +121,21 @@ def test_cosine_against_dot_product_needs_both():
     assert drawn is not None
     labels = [label.get_text() for label in drawn.figure.axes[0].get_yticklabels()]
     assert labels == ["long (dot)", "short (cosine)"]
+    assert "which differ in more than their similarity" in drawn.caption
     assert figures.similarity_lengths(summary[summary["similarity"] != "dot"], histogram) is None
+
+
+def test_a_model_with_both_similarities_is_compared_with_itself_alone():
+    words, systems = {f"d{i}": i for i in range(40)}, ("z-cosine", "z-dot", "a-cosine", "other")
+    top = {system: {"q": [f"d{i}", f"d{i + 9}"]} for i, system in enumerate(systems)}
+    summary, histogram = lengths.describe("set", lengths.measure(top, {}, words))
+    kinds = {"similarity": ["cosine", "dot", "cosine", "dot"], "model": ["z", "z", "a", "other"]}
+    of_system = dict(zip(systems, zip(*kinds.values(), strict=True), strict=True))
+    summary[["similarity", "model"]] = [of_system[system] for system in summary["system"]]
+    drawn = figures.similarity_lengths(summary, histogram)
+    labels = [label.get_text() for label in drawn.figure.axes[0].get_yticklabels()]
+    assert labels == ["z-dot (dot)", "z-cosine (cosine)"]
+    assert "models that the grid has with both similarities" in drawn.caption
 
 
 def test_the_overlap_of_datasets():

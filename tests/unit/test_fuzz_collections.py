@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import json
 import os
@@ -12,12 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection, runs
+from beirgrid.data import collection, runs, training
 from beirgrid.data.qrels import read as read_qrels
+from beirgrid.search import lucene
 
 CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "title": "", "text": "two"}\n'
 QUERIES = '{"_id": "q1", "text": "first"}\n{"_id": "q2", "text": "second"}\n'
@@ -201,7 +204,7 @@ NO = r"folder has no {} \(or "
     grade_nan=(judged("q1\td2\tnan"), FOURTH + "the score 'nan' is not a whole number"),
     grade_sign_alone=(judged("q1\td2\t-"), FOURTH + "the score '-' is not a whole number"),
     grade_with_space=(judged("q1\td2\t1 "), FOURTH + "the score '1 ' is not a whole number"),
-    grade_101=(judged("q1\td2\t101"), FOURTH + "101 is no relevance grade"),
+    grade_101=(judged("q1\td2\t101"), FOURTH + "'101' is no relevance grade"),
     grade_of_64_bits=(judged(f"q1\td2\t{2**63}"), FOURTH + "'9223372036854775808' is no relevance grade"),
     grade_5000_digits=(judged("q1\td2\t-" + "9" * 5000), FOURTH + r"'-9+\.\.\.9+' is no relevance grade"),
     trec_grade_5000_digits=(of("qrels", f"q1 0 d1 {'9' * 5000}\n"), r"test\.tsv:1: '9+\.\.\.9+' is no relevance grade"),
@@ -364,3 +367,33 @@ def test_an_odd_text_is_kept(fetch, text):
     fetched = fetch(document(json.dumps({"_id": "d3", "text": text})))
     assert not fetched.failed, fetched.lines
     assert fetched.documents()["d3"] == text
+
+
+def test_of_long_documents_few_are_in_memory(tmp_path, monkeypatch):
+    """Whoever reads them: the corpus with its expansions, or a sample for training."""
+    monkeypatch.setattr(collection, "GROUP_TEXT", 25)
+    ids, texts = [f"d{row}" for row in range(7)], [f"{row}" * 10 for row in range(7)]
+    pq.write_table(pa.table([ids, [""] * 7, texts], collection.CORPUS_SCHEMA), tmp_path / "corpus.parquet")
+    shards = []
+    for shard, rows in enumerate((range(4), range(4, 7))):
+        shards.append(tmp_path / f"{shard}.parquet")
+        schema = collection.EXPANSION_SCHEMAS["query-generator"]
+        pq.write_table(pa.table([[[f"q{row}"] for row in rows]], schema), shards[-1])
+    expanded = list(collection.read_expanded(tmp_path / "corpus.parquet", shards))
+    assert [document.text for group in expanded for document in group] == [f"{row * 10} q{row[0]}" for row in "0123456"]
+    assert list(map(len, expanded)) == [2, 2, 2, 1]  # 13 letters each
+    sampled = list(training.read_rows(tmp_path / "corpus.parquet", [0, 2, 3, 4, 6]))
+    assert [[document.id for document in group] for group in sampled] == [["d0", "d2", "d3"], ["d4", "d6"]]
+
+
+@pytest.mark.parametrize("letter", ["a", "\U0001f600"])  # of which Java counts the second twice
+def test_a_text_that_is_too_long_for_bm25_is_named_before_java_starts(tmp_path, capsys, letter):
+    units = len(letter.encode("utf-16-le")) // 2
+    longest = letter * (20_000_000 // units)
+    lucene.check_length("fits", longest)
+    pq.write_table(pa.table([["long"], [""], [longest + letter]], collection.CORPUS_SCHEMA), tmp_path / "c.parquet")
+    command = ["index", "lexical", "--corpus", "c.parquet", "--fields", "flat", "--output", "i", "--record", "i.json"]
+    with contextlib.chdir(tmp_path):
+        assert main(command) == 1
+    said = f"document 'long' has a text of {20_000_000 + units:,} characters, and BM25 indexes at most 20,000,000"
+    assert said in capsys.readouterr().err

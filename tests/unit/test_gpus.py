@@ -6,13 +6,12 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import filelock  # noqa: F401  take_gpu's import, which another user's process may not be able to do
 import pytest
-from helpers import ROOT
+from helpers import ROOT, python
 
 from beirgrid.core import compute
 from beirgrid.core.errors import BeirgridError
@@ -25,7 +24,7 @@ from beirgrid.core.compute import Compute
 visible = os.environ.get("CUDA_VISIBLE_DEVICES")
 runtime = Compute().start()
 assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
-print((visible or "0,1").split(",")[int(runtime.device.removeprefix("cuda:"))], flush=True)
+print((visible or "0,1").split(",")[int(runtime.device.removeprefix("cuda:"))], os.getpid(), flush=True)
 sys.stdin.read()
 """
 
@@ -35,14 +34,16 @@ def take(tmp_path):
     """Return a function that starts a stage where PyTorch counts two GPUs, unless some are set to be visible."""
     started = []
 
-    def start(**variables: str) -> tuple[subprocess.Popen[str], str]:
+    def start(**variables: str) -> tuple[subprocess.Popen[str], str, int]:
+        """Return the process, the GPU that it took, and the id of the process that holds the GPU's lock."""
         unset = ("CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR")
         environment = {name: value for name, value in os.environ.items() if name not in unset}
         environment |= {"PYTHONPATH": str(ROOT / "workflow"), "TMPDIR": str(tmp_path), **variables}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen([sys.executable, "-c", TAKE], env=environment, text=True, **pipes)
+        process = subprocess.Popen([python(), "-c", TAKE], env=environment, text=True, **pipes)
         started.append(process)
-        return process, process.stdout.readline().strip()
+        gpu, holder = process.stdout.readline().split()
+        return process, gpu, int(holder)
 
     yield start
     for process in started:
@@ -51,20 +52,23 @@ def take(tmp_path):
 
 
 def test_each_takes_one_of_its_own_and_a_killed_one_gives_it_back(take):
-    first, gpu = take()
+    first, gpu, holder = take()
     assert gpu == "0"
     assert take()[1] == "1"
-    third, shared = take()
+    third, shared, _ = take()
     assert shared in ("0", "1")
     assert third.stderr.readline() == f"other stages have all 2 GPUs: sharing GPU {shared} with one\n"
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    os.kill(holder, signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
     assert take()[1] == "0"
 
 
 def test_what_is_visible_is_what_is_taken_from(take):
     assert take(CUDA_VISIBLE_DEVICES="3,GPU-8a1")[1] == "3"
     assert take(CUDA_VISIBLE_DEVICES="3,GPU-8a1")[1] == "GPU-8a1"
+    assert take(CUDA_VISIBLE_DEVICES=" 3, GPU-8a2")[1].strip() == "GPU-8a2"
+    assert take(CUDA_VISIBLE_DEVICES="MIG-GPU-8a1/1/0,MIG-GPU-8a1/1/1")[1] == "MIG-GPU-8a1/1/0"
+    assert take(CUDA_VISIBLE_DEVICES="MIG-GPU-8a1/1/0,MIG-GPU-8a1/1/1")[1] == "MIG-GPU-8a1/1/1"
     assert take(CUDA_VISIBLE_DEVICES="3")[1] == "3"  # the only one, as SLURM gives it: nothing to choose
 
 
@@ -134,3 +138,11 @@ def test_batch_sizes_are_checked(text):
     assert compute.BatchTokens.parse('{"cpu": 64}') == (64, 65536)
     with pytest.raises(argparse.ArgumentTypeError, match=r"batch|JSON object"):
         compute.BatchTokens.parse(text)
+
+
+@pytest.mark.parametrize(("bfloat16", "taken"), [(True, "bfloat16"), (False, "float32")])
+def test_training_takes_no_float16_unless_it_is_asked_for(monkeypatch, bfloat16, taken):
+    monkeypatch.setattr(compute, "multiplies_bfloat16", lambda device: bfloat16)
+    gpu, cpu = (compute.Runtime(device, "auto", 1) for device in ("cuda:0", "cpu"))
+    assert (gpu.resolve(), gpu.resolve_training(), cpu.resolve_training()) == ("float16", taken, "float32")
+    assert gpu.resolve_training("float16") == "float16"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers import rules
+from helpers import rules, tracked_configuration
 from jobs import CORPUS_JOBS, JOBS, PUBLISHED
 from snakemake.iocontainers import Wildcards
 
@@ -23,12 +23,10 @@ from beirgrid.graph.nodes import MODEL_RULES
 
 
 @pytest.fixture
-def make(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that gives the needs of a grid, with some corpora's documents and settings changed."""
     monkeypatch.chdir(tmp_path)  # where nothing was calibrated or fetched
-    merged: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config", "grids/paper"):
-        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    merged = tracked_configuration("grids/paper")
     merged["systems"]["published"] = PUBLISHED
 
     def needs(documents: dict[str, int | None] | None = None, **settings: Any) -> Needs:
@@ -49,12 +47,9 @@ def registered(root: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def tracked(root: Path) -> Needs:
+def tracked() -> Needs:
     """The needs of the tracked configuration, which Snakemake's rules are made from here."""
-    merged: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config"):
-        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
-    return Needs(Grid(config.load(merged)))
+    return Needs(Grid(config.load(tracked_configuration())))
 
 
 def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name(tracked):

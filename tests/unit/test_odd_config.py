@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from helpers import tracked_configuration
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
@@ -71,6 +71,50 @@ REFUSED: dict[str, tuple[str, str]] = {
     "batches of 2³¹ - 1": ("encode: {batch_tokens: {cpu: 2147483647}}", "encode.batch_tokens.cpu: 2147483647 is gre"),
     "a length of 2³¹ - 1": ("models: {minilm: {max_length: 2147483647}}", "models.minilm.max_length: 2147483647 is gr"),
     "a query length of 2³¹ - 1": ("models: {colbertv2: {query_length: 2147483647}}", "models.colbertv2.query_length: "),
+    "no links in an index": (
+        "systems: {x: {retriever: minilm, index: {kind: hnsw, links: 0}}}",
+        "systems.x.index.links: 0 is less than the minimum of 2",
+    ),
+    "faiss's name of the links": (
+        "systems: {x: {retriever: minilm, index: {kind: hnsw, m: 0}}}",
+        "systems.x.index: unknown key 'm'",
+    ),
+    "queries that may be documents": (
+        "datasets: {demo: {queries_are_documents: maybe}}",
+        "datasets.demo.queries_are_documents: 'maybe' should be of type boolean, not str",
+    ),
+    "more dimensions than a model has": (
+        "{systems: {x: {retriever: minilm, dimensions: 385}}, grid: {systems: [x]}}",
+        "systems.x.dimensions: 385 is more than the 384 of 'minilm'",
+    ),
+    "codes that do not divide the dimensions": (
+        "{systems: {x: {retriever: minilm, index: {kind: ivfpq, codes: 7}}}, grid: {systems: [x]}}",
+        "systems.x.index.codes: 7 does not divide the 384 dimensions",
+    ),
+    "codes that do not divide the dimensions that are kept": (
+        "{systems: {x: {retriever: minilm, dimensions: 100, index: {kind: ivfpq}}}, grid: {systems: [x]}}",
+        "systems.x.index.codes: 64 does not divide the 100 dimensions",
+    ),
+    "weights of 0": (
+        "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [0, 0]}}",
+        "systems.x.weights: all are 0, so all scores would be",
+    ),
+    "a fusion that is none": (
+        "systems: {x: {fusion: mean, of: [bm25, minilm]}}",
+        "systems.x.fusion: 'mean' is not one of rrf, wsum",
+    ),
+    "expansions that are not there": (
+        "{systems: {x: {retriever: bm25, expansion: {source: local, path: 'nowhere/{corpus}'}}}, grid: {systems: [x]}}",
+        "systems.x.expansion.path: there is no file or folder ",
+    ),
+    "expansions among the results": (
+        "{systems: {x: {retriever: bm25, expansion: {source: local, path: results/mine}}}, grid: {systems: [x]}}",
+        "results/mine lies in results/, whose files the workflow replaces",
+    ),
+    "an empty key of a recipe": (
+        "models: {minilm-gpl: {train: {'': 1}}}",
+        "models.minilm-gpl.train: unknown key ''",
+    ),
     "a seed beyond 32 bits": (
         "models: {doct5query: {seed: 4294967296}}",
         "models.doct5query.seed: 4294967296 is greate",
@@ -114,7 +158,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a metric of 0": ('metrics: ["ndcg@0"]', "metrics: 'ndcg@0' is not a metric of the form"),
     "a metric beyond all runs": (
         "metrics: [ndcg@99999999999999999999]",
-        "metrics: ndcg@99999999999999999999 looks deeper",
+        "metrics: 'ndcg@99999999999999999999' looks deeper than any run (1,000,000 documents)",
     ),
     "a revision that ends in a line break": (
         f'models: {{x: {{family: dense, similarity: dot, checkpoint: a/b, revision: "{"0" * 40}\\n"}}}}',
@@ -190,17 +234,15 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a mean of nothing": ("datasets: {x: {mean_of: []}}", "datasets.x.mean_of: [] should not be empty"),
     "a system made from itself": (
         "systems: {x: {fusion: rrf, of: [bm25, x]}}",
-        "systems x → x are made from each other",
+        "systems x → x form a cycle",
     ),
 }
 
 
 @pytest.fixture(scope="module")
-def tracked(root: Path) -> dict[str, Any]:
+def tracked() -> dict[str, Any]:
     """The tracked configuration, with a grid that needs no download."""
-    merged: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config"):
-        merged.update(yaml.safe_load((root / "config" / f"{name}.yaml").read_text()))
+    merged = tracked_configuration()
     merged["grid"] = {"systems": ["bm25", "minilm"], "datasets": ["demo"]}
     return merged
 
@@ -262,9 +304,7 @@ def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
     systems |= {f"f{i}": {"fusion": "rrf", "of": [f"f{i - 1}", "bm25"]} for i in range(1, 1200)}
     merged = copy.deepcopy(tracked)
     merged["systems"] |= systems
-    with pytest.raises(
-        ConfigError, match=r"systems\.f20: a chain of 1,200 systems made from each other is longer than"
-    ):
+    with pytest.raises(ConfigError, match=r"systems\.f20: a chain of 1,200 systems is longer than"):
         config.load(merged)
     # each of two parts, of two parts: a million paths, 39 systems
     net = {f"{side}{i}": {"fusion": "rrf", "of": [f"a{i - 1}", f"b{i - 1}"]} for i in range(1, 20) for side in "ab"}
@@ -281,21 +321,25 @@ def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        ("grid:\n  systems: [bm25]\ngrid:\n  datasets: [demo]\n", ["grid stands there twice, on lines 1 and 3"]),
-        ("models:\n  x: {family: dense, family: sparse}\n", ["models.x.family stands there twice, on lines 2 and 2"]),
+        ("grid:\n  systems: [bm25]\ngrid:\n  datasets: [demo]\n", ["grid appears twice, on lines 1 and 3"]),
+        ("models:\n  x: {family: dense, family: sparse}\n", ["models.x.family appears twice, on lines 2 and 2"]),
         ("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: [*a, *a]\n", []),
-        ("a: [{b: 1, b: 2}]\n", ["a.b stands there twice, on lines 1 and 1"]),
+        ("a: [{b: 1, b: 2}]\n", ["a.b appears twice, on lines 1 and 1"]),
         ("a: &a [*a]\n", []),
+        ("a: 010\n", ["a: YAML reads '010' as 8; write the number that is meant"]),
+        ("a: {b: [-0_17]}\n", ["a.b: YAML reads '-0_17' as -15; write the number that is meant"]),
+        ("a: 1:30\n", ["a: YAML reads '1:30' as 90; write the number that is meant"]),
+        ("a: [0, -0, 10, 1_000, 0x10, 08, '010', 1:75, 00]\n", []),
         ("- a\n", []),
         ("", []),
         ("a:\tb\n\tc: [", []),  # Snakemake says so
     ],
 )
-def test_a_key_that_stands_twice_is_named(tmp_path, text, problems):
+def test_a_key_that_stands_twice_or_an_odd_number_is_named(tmp_path, text, problems):
     (tmp_path / "grid.yaml").write_text(text)
     said = []
     try:
-        config.refuse_duplicate_keys([tmp_path / "grid.yaml", tmp_path / "none.yaml"])
+        config.refuse_misread([tmp_path / "grid.yaml", tmp_path / "none.yaml"])
     except ConfigError as error:
         said = str(error).split("\n")[1:]
     assert said == [f"  - {tmp_path / 'grid.yaml'}: {problem}" for problem in problems]

@@ -6,25 +6,37 @@ import base64
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pages
+import pandas as pd
 import pytest
 import yaml
 from helpers import ROOT
 
 from beirgrid import config
-from beirgrid.core import files
+from beirgrid.analysis import figures
+from beirgrid.core import files, paths, provenance
+from beirgrid.data import answers
 from beirgrid.data.summary import GridSummary
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.records import Records
 from beirgrid.graph.summary import Summary
+from beirgrid.page import analyses, sections, steps
 from beirgrid.page import grid as grids
-from beirgrid.page import steps
 from beirgrid.page.render import render
 
 LICENSED = ("bioasq", "signal1m", "trec-news", "robust04")
+
+
+def packed(page: str, name: str) -> Any:
+    """Return what the page holds for its script under a name."""
+    found = re.search(rf'<script type="text/plain" id="{name}">([\w+/=]+)</script>', page)
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
 
 
 @pytest.fixture
@@ -45,9 +57,26 @@ def paper(tmp_path, monkeypatch) -> GridSummary:
     return summary
 
 
-def test_the_papers_page_has_all_steps_in_at_most_three_megabytes(paper):
+def draw_figures(grid: GridSummary) -> None:
+    """Draw a large figure, a curve in each of many cells, and let it stand for all ten."""
+    curves = [(d, s, "bm25", "ndcg@10", k) for d in grid.rows[:8] for s in grid.systems for k in range(0, 101, 5)]
+    table = pd.DataFrame(curves, columns=["dataset", "system", "first_stage", "metric", "depth"])
+    folder = Path("results/grids/paper/figures")
+    with figures.style():
+        drawn = figures.depth_curves(table.assign(value=np.random.default_rng(0).random(len(table)), queries=1))
+        folder.mkdir(parents=True)
+        drawn.figure.savefig(folder / "f0.svg")
+    for number in range(1, 10):
+        shutil.copy(folder / "f0.svg", folder / f"f{number}.svg")
+    files.write_json(folder / "captions.json", {f"f{number}": "A figure" for number in range(10)})
+
+
+def test_the_papers_page_has_all_steps_and_figures_in_at_most_three_megabytes(paper):
+    assert paper.name == "paper"
+    draw_figures(paper)
     page = render(paper, pages.tables(paper))
     assert len(page.encode()) <= 3e6
+    assert sum(map(len, packed(page, "figures").values())) > 3e6
     assert len(paper.systems) * len(paper.rows) >= 190
     for cell in paper.cells:
         assert f"python -m beirgrid {cell.scores} " in page
@@ -91,6 +120,15 @@ def test_shades_go_from_the_worst_to_the_best(monkeypatch, tmp_path):
         assert [cells[-1].best for system, cells in table.rows if system == best] == [True]
 
 
+def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    grid = pages.grid(3, 3, ("ndcg@10",)).model_copy(update={"trained_on": {"bm25-flat": ("nfcorpus",)}})
+    (table,) = grids.tables(grid, pages.tables(grid))
+    cells = {(name, column.key): of for name, row in table.rows for column, of in zip(table.columns, row, strict=True)}
+    assert [key for key, of in cells.items() if "‡" in of.marks] == [("bm25-flat", "nfcorpus")]
+    assert "‡ the system was trained on the dataset" in render(grid, pages.tables(grid))
+
+
 def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):
     """As images: what an SVG holds cannot become part of the page."""
     monkeypatch.chdir(tmp_path)
@@ -99,10 +137,53 @@ def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):
     files.write_json(folder / "captions.json", {"depth": "Depth <of> reranking", "absent": "No file"})
     (folder / "depth.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>")
     page = render(grid, pages.tables(grid))
-    assert re.search(r'<img src="data:image/svg\+xml;base64,[\w+/=]+" alt="Depth &lt;of&gt; reranking">', page)
+    assert '<img data-figure="depth" alt="Depth &lt;of&gt; reranking">' in page
+    assert list(packed(page, "figures")) == ["depth"]
     assert "<figcaption>Depth &lt;of&gt; reranking</figcaption>" in page
     assert "alert(1)" not in page
     assert "No file" not in page
+
+
+def test_analyses_of_other_scores_say_so(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    pages.analyses(tmp_path, "A title")
+    grid = pages.grid(2, 2)
+    tables = pages.tables(grid)
+    scores = tmp_path / "scores.csv"
+    scores.write_text(answers.to_csv("scores", tables.scores))
+    record = paths.ANALYSES_RECORD.format(grid=grid.name)
+    with provenance.record("analyse", record, {}) as facts:
+        facts["scores"] = files.sha256(scores)  # as the stage writes it
+    said = "These analyses were made from other scores than those above."
+    assert said not in render(grid, tables)
+    changed = tables.scores.assign(value=tables.scores["value"] / 2)
+    assert said in render(grid, tables._replace(scores=changed))
+
+
+def test_queries_that_the_page_leaves_out_are_counted(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    pages.analyses(tmp_path, "A title")
+    path = tmp_path / "results/grids/grid/tables/contrasts.json"
+    found = json.loads(path.read_text())
+    of_dataset = found["datasets"]["trec-covid"]
+    of_dataset["contrasts"] *= analyses.MOST_QUERIES + 6
+    path.write_text(json.dumps(found))
+    grid = pages.grid(2, 2)
+    page = render(grid, pages.tables(grid))
+    assert page.count('<details class="query"') == analyses.MOST_QUERIES
+    assert "7 more queries are in tables/contrasts.json." in page  # six contrasts and the hardest query
+
+
+def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    grid = pages.grid(3, 2)
+    said = "This page has the pairs of ndcg@10 only"
+    assert said not in render(grid, pages.tables(grid))
+    monkeypatch.setattr(sections, "MOST_PAIRS", 6)  # there are 3 pairs, 2 datasets and 3 metrics
+    page = render(grid, pages.tables(grid))
+    pairs = packed(page, "data")["pairs"]
+    assert {metric: sum(map(len, of_pairs.values())) for metric, of_pairs in pairs.items()} == {"ndcg@10": 6}
+    assert said in page
 
 
 def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):
@@ -110,6 +191,5 @@ def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):
     grid = pages.grid(2, 2)
     answers = pages.tables(grid)
     answers.significance["note"] = "</script><script>alert(1)</script>"
-    packed = re.search(r'<script type="text/plain" id="data">([\w+/=]+)</script>', render(grid, answers))[1]
-    row = json.loads(gzip.decompress(base64.b64decode(packed)))["tables"]["baseline"]["rows"]["ndcg@10"][0]
+    row = packed(render(grid, answers), "data")["tables"]["baseline"]["rows"]["ndcg@10"][0]
     assert row[-1] == "</script><script>alert(1)</script>"

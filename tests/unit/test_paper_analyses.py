@@ -267,17 +267,23 @@ def score_table(rows: list[tuple[str, str, str, float, str]]) -> pd.DataFrame:
     return answers.typed("scores", named)
 
 
+def group_table(*rows: tuple[str, str, bool]) -> pd.DataFrame:
+    named = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
+    return answers.typed("groups", named)
+
+
 def test_places_on_a_dataset():
     values = {"a": 0.50001, "b": 0.50004, "c": 0.7, "d": 0.1}
     rows = [(system, "set", "ndcg@10", value, "done") for system, value in values.items()]
     rows += [(system, "set", "hole@10", value, "done") for system, value in values.items()]
     rows += [("e", "set", "ndcg@10", math.nan, "pending"), ("a", "part", "ndcg@10", 0.9, "done")]
-    found = standings.standings(score_table(rows), ["set"], {"c": ["set"], "a": ["other"]})
+    found = standings.standings(score_table(rows), group_table(), ["set"], {"c": ["set"], "a": ["other"]})
     places = found.pivot(index="metric", columns="system", values="place")
     assert places.loc["ndcg@10"].to_dict() == {"a": 2, "b": 2, "c": 1, "d": 4}
     assert places.loc["hole@10"].to_dict() == {"a": 2, "b": 2, "c": 4, "d": 1}
     assert set(found.loc[found["in_domain"], "system"]) == {"c"}
     assert set(found["dataset"]) == {"set"}
+    assert not found["in_best_group"].any()
 
 
 def test_the_zero_shot_datasets_count_where_there_are_some():
@@ -290,7 +296,8 @@ def printed_table() -> standings.Printed:
     values = {("a_1", "x"): 0.5, ("a_1", "y"): 0.25, ("b", "x"): 0.4, ("b", "y"): 0.75, ("c", "x"): 0.1}
     rows = [(system, dataset, "", value, "done") for (system, dataset), value in values.items()]
     scores = score_table([(s, d, "ndcg@10", value, state) for s, d, _, value, state in rows])
-    found = standings.standings(scores, ["x", "y"], {"b": ["y"]})
+    groups = group_table(("x", "a_1", True), ("x", "b", True), ("x", "c", False), ("y", "a_1", False), ("y", "b", True))
+    found = standings.standings(scores, groups, ["x", "y"], {"b": ["y"]})
     across = pd.DataFrame(
         [("a_1", 0.375, 0.0, "a_1"), ("b", 0.575, 0.575 / 0.375 - 1, "a_1"), ("c", None, None, "")],
         columns=["system", "mean", "change", "baseline"],
@@ -304,11 +311,12 @@ def test_the_table_of_the_paper_in_markdown():
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert [cells[0], *cells[2:]] == [
         ["ndcg@10", "a_1", "b", "c"],
-        ["x", "**0.5000**", "_0.4000_", "0.1000"],
+        ["x", "**0.5000**", "_0.4000†_", "0.1000"],
         ["y", "_0.2500_", "**0.7500‡**", ""],
         ["mean of 2 datasets", "0.3750", "0.5750", ""],
         ["change against a_1", "+0.0%", "+53.3%", ""],
     ]
+    assert "†: not distinguishable from the best" in lines[-1]
     assert "‡: the system was trained on the dataset" in lines[-1]
 
 
@@ -316,7 +324,7 @@ def test_the_table_of_the_paper_in_latex():
     lines = [line for line in printed_table().latex().splitlines() if line.endswith(r"\\")]
     assert lines == [
         r"ndcg@10 & a\_1 & b & c \\",
-        r"x & \textbf{0.5000} & \underline{0.4000} & 0.1000 \\",
+        r"x & \textbf{0.5000} & \underline{0.4000$^\dagger$} & 0.1000 \\",
         r"y & \underline{0.2500} & \textbf{0.7500$^\ddagger$} &  \\",
         r"mean of 2 datasets & 0.3750 & 0.5750 &  \\",
         r"change against a\_1 & +0.0\% & +53.3\% &  \\",

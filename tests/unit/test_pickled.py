@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import ROOT, write_collection
+from helpers import ROOT, python, write_collection
 from model_hub import ModelHub, serve
 from safetensors.torch import load_file
 
@@ -57,7 +57,7 @@ def fetch_model(hub: ModelHub, folder: Path, model: str = "toy", also: str = "",
     folder.mkdir(exist_ok=True)
     entry = {"checkpoint": "some/model", "revision": "resolve", "pickled": True, **entry}
     out = Path("results/models") / model
-    command = [sys.executable, "-m", "beirgrid", "fetch", "model", "--name", model, "--entry", json.dumps(entry)]
+    command = [python(), "-m", "beirgrid", "fetch", "model", "--name", model, "--entry", json.dumps(entry)]
     command += ["--output", str(out / "checkpoint"), "--record", str(out / "model.json")]
     environment = {**hub.environment(folder / "home"), "PYTHONPATH": f"{ROOT / 'workflow'}:{also}"}
     return subprocess.Popen(command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE)
@@ -110,20 +110,29 @@ def attack(path: Path) -> bytes:
             lambda path: saved(path, WEIGHTS, _use_new_zipfile_serialization=False)[:-9],
             r"cannot be read as weights .*is it whole\?$",
             id="cut-legacy",
+            marks=pytest.mark.slow,
         ),
-        pytest.param(lambda _: b"", "pytorch_model.bin (cannot be read|is refused)", id="empty"),
+        pytest.param(
+            lambda _: b"", "pytorch_model.bin (cannot be read|is refused)", id="empty", marks=pytest.mark.slow
+        ),
         pytest.param(
             lambda path: saved(path, {**WEIGHTS, "epoch": 3}), "'epoch' is a int, not a plain tensor", id="int"
         ),
         pytest.param(
-            lambda path: saved(path, {"model": WEIGHTS}), "'model' is a dict, not a plain tensor", id="nested"
+            lambda path: saved(path, {"model": WEIGHTS}),
+            "'model' is a dict, not a plain tensor",
+            id="nested",
+            marks=pytest.mark.slow,
         ),
         pytest.param(lambda path: saved(path, [WEIGHTS["a.bias"]]), "it holds a list, not tensors by name", id="list"),
-        pytest.param(lambda path: saved(path, {}), "it holds a dict, not tensors by name", id="nothing"),
+        pytest.param(
+            lambda path: saved(path, {}), "it holds a dict, not tensors by name", id="nothing", marks=pytest.mark.slow
+        ),
         pytest.param(
             lambda path: saved(path, {"a": torch.eye(3).to_sparse()}),
             "'a' is a Tensor, not a plain tensor",
             id="sparse",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             lambda path: saved(path, {"a": torch.ones(1).expand(10**6, 10**6)}),

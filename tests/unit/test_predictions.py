@@ -6,7 +6,6 @@ import gzip
 import json
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import model_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT
+from helpers import ROOT, python
 
 from beirgrid.__main__ import main
 from beirgrid.data import collection, predictions
@@ -142,6 +141,41 @@ def test_queries_that_cannot_be_read_are_refused(corpus, capsys):
     assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
 
 
+@pytest.mark.parametrize("name", [".a.jsonl", "._a.jsonl", ".ipynb_checkpoints/a-checkpoint.jsonl"])
+def test_hidden_files_are_not_read(corpus, name):
+    folder = corpus.with_name("folder")
+    (folder / name).parent.mkdir(parents=True)
+    (folder / "a.jsonl").write_text(_lines([{"id": key, "queries": QUERIES[key]} for key in IDS]))
+    (folder / name).write_text(_lines([{"id": IDS[0], "query": "a left-over"}]))
+    assert _fetch(corpus, source="local", path=str(folder)) == EXPECTED
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "predicted_queries_topk_sample000.txt000-1004000"])
+def test_a_file_and_its_gzipped_form_are_refused(corpus, capsys, name):
+    folder = corpus.with_name("folder")
+    folder.mkdir()
+    rows = _lines([{"id": key, "query": "x"} for key in IDS])
+    (folder / name).write_text(rows)
+    (folder / f"{name}.gz").write_bytes(gzip.compress(rows.encode()))
+    message = f"{folder} has both {name} and {name}.gz: keep one of them"
+    assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
+
+
+@pytest.mark.parametrize(
+    ("row", "both"),
+    [
+        ({"id": "0", "query": "a", "queries": ["b"]}, "'queries' and 'query'"),
+        ({"id": "0", "queries": ["a"], "predicted_queries": ["b"]}, "'queries' and 'predicted_queries'"),
+        ({"_id": "0", "docid": "1", "queries": ["a"]}, "'_id' and 'docid'"),
+    ],
+)
+def test_a_line_with_two_readings_is_refused(corpus, capsys, row, both):
+    path = corpus.with_name("queries.jsonl")
+    path.write_text(_lines([row]))
+    message = f"{path}:1: has both {both}: keep one of them"
+    assert _wrong(corpus, capsys, source="local", path=str(path)) == message
+
+
 def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
     rows = [{"id": name, "predicted_queries": QUERIES[name]} for name in random.Random(0).sample(IDS, 8)]
     output = tmp_path / "out" / "corpus.parquet"
@@ -149,7 +183,7 @@ def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
     def fetch(hub: model_hub.ModelHub, revision: str, pattern: str) -> subprocess.CompletedProcess[str]:
         """Run the command in a process of its own: the hub's client reads its address once."""
         entry = {"source": "huggingface", "id": "somebody/queries", "revision": revision, "files": [pattern]}
-        command = [sys.executable, "-m", "beirgrid", "fetch", "expansion", "--name", "theirs", "--entry"]
+        command = [python(), "-m", "beirgrid", "fetch", "expansion", "--name", "theirs", "--entry"]
         command += [json.dumps(entry), "--corpus", str(corpus), "--output", str(output)]
         command += ["--record", str(output.with_suffix(".json"))]
         environment = hub.environment(tmp_path / "home") | {"PYTHONPATH": str(ROOT / "workflow")}

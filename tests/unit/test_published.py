@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from beirgrid.analysis import standings
 from beirgrid.config.metrics import NAMES, parse_metric
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
@@ -96,15 +99,28 @@ def test_the_papers_holes_are_those_of_the_corpus(root):
     ("line", "message"),
     [
         ("s,d,ndcg@10,high,paper,x,,", r"p.csv:2: the value 'high' is not a number"),
+        ("s,d,ndcg@10,nan,paper,x,,", r"p.csv:2: the value 'nan' is not a number"),
+        (
+            "s,d,ndcg@10,0.1,paper,x,,\ns,d,ndcg@10,0.2,paper,x,again,",
+            r"p.csv:3: line 2 has a value of the same source",
+        ),
+        ("s" * 200_000 + ",d,ndcg@10,0.1,paper,x,,", r"p.csv is no CSV file \(field larger than field limit"),
+        ("s,d,ndcg@10,0.1,paper,caf\udce9,,", r"p.csv is no CSV file \('utf-8' codec can't decode byte 0xe9"),
         ("s,d,ndcg@10,0.1,papper,x,,", r"p.csv:2: no tolerance class 'papper'; did you mean 'paper'"),
         ("s,d,ndcg@10,0.1,paper,x,,kept its document, it seems", r"p.csv:2: the line should have 8 values"),
         ("s,d,ndcg@10,0.1,paper,x,", r"p.csv:2: the line should have 8 values"),
     ],
 )
 def test_broken_published_files_are_named(tmp_path, line, message):
-    (tmp_path / "p.csv").write_text("system,dataset,metric,value,class,source,note,protocol\n" + line + "\n")
+    text = f"system,dataset,metric,value,class,source,note,protocol\n{line}\n"
+    (tmp_path / "p.csv").write_text(text, errors="surrogateescape")
     with pytest.raises(ConfigError, match=message):
         list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
+
+
+def test_a_byte_order_mark_is_no_column(tmp_path):
+    (tmp_path / "p.csv").write_text(f"\ufeff{','.join(published.COLUMNS)}\ns,d,ndcg@10,0.1,paper,x,,\n")
+    assert [value.system for value in published.read([tmp_path / "p.csv"], {"paper": 0.02})] == ["s"]
 
 
 def _scores() -> pd.DataFrame:
@@ -211,6 +227,33 @@ def test_the_group_of_the_best_is_marked(tmp_path):
     assert table["not distinguishable from the best"].to_dict() == {"x": "a, b", "y": "a", "mean of x, y": ""}
 
 
+def _typesets(package: str) -> bool:
+    """Whether TeX is here, with a package."""
+    command = ["kpsewhich", f"{package}.sty"]
+    return bool(shutil.which("pdflatex")) and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _typesets("booktabs"), reason="there is no TeX here with booktabs")
+def test_tables_are_typeset(tmp_path):
+    """With all characters that a name may have, within a float and with notes of several lines."""
+    scores = _scores().replace({"system": {"a": "A_1.x+y@20-w"}, "dataset": {"y": "y_2.a+b@c-d"}})
+    grid = _grid("ab", **{"x": {}, "y_2.a+b@c-d": {}}).model_copy(update={"systems": ("A_1.x+y@20-w", "b")})
+    table = tables.wide(_answers(scores), grid, "ndcg@10")
+    notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", tables.DEVIATION)
+    deviations = table.values * 0 + 0.0012
+    tables.write_wide(table._replace(notes=notes, deviations=deviations), "ndcg@10", tmp_path)
+    shown = pd.DataFrame({"a_1": ["0.5000", "+50.0%"], "b&c": ["0.4000", ""]}, ["x_1", "change against a_1"])
+    places = pd.DataFrame({"a_1": [1, 0], "b&c": [2, 0]}, shown.index)
+    (tmp_path / "paper.tex").write_text(standings.Printed(shown.rename_axis("ndcg_judged@10"), places).latex())
+    inputs = "".join(rf"\begin{{table}}\input{{{name}}}\end{{table}}" for name in ("ndcg@10.tex", "paper.tex"))
+    text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
+    (tmp_path / "all.tex").write_text(text)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout
+
+
 def test_what_is_not_supplied_is_never_judged():
     reference = published.Published("a", "z", "ndcg@10", 0.0, "paper", "one", "")
     verdicts = aggregate.judge(_partial_scores(), [reference], {"paper": 0.02}).set_index(["system", "dataset"])
@@ -278,7 +321,7 @@ def test_tables_name_what_was_not_computed_in_float32(tmp_path):
     tables.write_wide(tables.wide(_answers(_scores()), grid, "ndcg@10"), "ndcg@10", tmp_path)
     table = {name: (tmp_path / f"ndcg@10.{name}").read_text() for name in ("md", "tex")}
     assert table["md"].endswith(" Computed in bfloat16: b (y).\n")
-    assert "\\multicolumn{3}{l}{Computed in bfloat16: b (y).} \\\\\n\\end{tabular}" in table["tex"]
+    assert "Computed in bfloat16: b (y).\\par}\n" in table["tex"]
 
 
 def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
@@ -301,7 +344,7 @@ def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
     grid = _grid("ab", **datasets).model_copy(update={"notes": notes})
     write_answers(answers, tmp_path)
     page = " ".join(report.render(grid, read_answers(tmp_path)).replace("&#39;", "'").split())
-    assert "0 deviate, 1 not judged, as they follow another protocol" in page
+    assert "0 deviate, 1 not judged, because they follow another protocol" in page
     assert "Table 2. The run kept the query's own document." in page
     assert '<td class="text">other protocol</td>' in page
     assert not re.search('data-marks="[^"]*[✓≈✗]', page)  # no cell is judged

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import ROOT, write_collection
@@ -17,16 +15,14 @@ from helpers import ROOT, write_collection
 from beirgrid.core import files
 from beirgrid.data import runs
 
-PACKAGES = [Path(str(importlib.util.find_spec("ranx").origin)).parent, ROOT / "workflow"]  # type: ignore[union-attr]
 # Rankings in which q1 finds its document first and q2 second.
 RUN = {"q1": ["d1", "d2"], "q2": ["d1", "d2"]}
 
 
 def _mounted(command: list[str]) -> list[str]:
-    """Return the command behind read-only mounts of the packages, in a namespace of its own."""
-    steps = []
-    for folder in map(str, PACKAGES):
-        steps += [["mount", "--bind", folder, folder], ["mount", "-o", "remount,ro,bind", folder]]
+    """Return the command behind a read-only mount of the package, in a namespace of its own."""
+    folder = str(ROOT / "workflow")
+    steps = [["mount", "--bind", folder, folder], ["mount", "-o", "remount,ro,bind", folder]]
     return ["unshare", "--mount", "sh", "-c", " && ".join(map(shlex.join, [*steps, command]))]
 
 

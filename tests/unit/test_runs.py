@@ -33,6 +33,17 @@ def test_excluded_documents_go_before_the_cut():
     assert ranking.ids == ["b", "d"]
 
 
+def test_the_lines_of_a_run_are_those_of_trec(tmp_path):
+    scores = np.array([1 / 3, 1e-10, -2.5], np.float32)
+    run = {"50%s": runs.Ranking(["a%d", "%", "c"], scores), "empty": runs.EMPTY}
+    runs.write(tmp_path / "x.run.gz", run, "100%")
+    assert gzip.decompress((tmp_path / "x.run.gz").read_bytes()).decode().splitlines() == [
+        "50%s Q0 a%d 1 0.333333343 100%",
+        "50%s Q0 % 2 1.00000001e-10 100%",
+        "50%s Q0 c 3 -2.5 100%",
+    ]
+
+
 def test_nan_is_refused_with_query_and_document():
     with pytest.raises(DataError, match=r"query 'q'.*document 'b' is NaN"):
         runs.canonical("q", ["a", "b"], [1.0, float("nan")])
@@ -62,7 +73,7 @@ def test_a_run_survives_its_file(tmp_path):
         ("1 Q0 a 1 0.5\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 0.5 t t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 0.5 t\n\n1 Q0 b 1 0.4 t\n", r":2: not a TREC run line"),
-        ("1 Q0 a 1 0.5 t\r1 Q0 b 2 0.4 t\r", r":1: not a TREC run line"),
+        ("1 Q0 a 1 0.5 t\r1 Q0 b 2 0.4 t\r", r":1: a carriage return within a line"),
         ("1 Q0 a 1 0,5 t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 \u0661 t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 nan t\n", r":1: the score nan is not a number that float32 holds"),
@@ -150,6 +161,8 @@ def test_the_scores_of_a_run_are_printed(tmp_path, capsys, qrels, name):
     assert main(arguments) == 0
     said = capsys.readouterr()
     assert "1 queries without qrels, '3' first; they are left out" in said.err
+    assert "x.trec" in said.err
+    assert "lacks 1 of 2 queries that have qrels, '2' first; they count 0" in said.err
     # One of two queries is answered, by a document at rank 2: nDCG is 1 / log2(3) there.
     expected = {
         "ndcg@10": 0.3155,

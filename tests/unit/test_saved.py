@@ -50,7 +50,7 @@ def test_own_prompts_are_refused_until_the_entry_names_each_side(tmp_path, setti
             saved.check_prompts("toy", folder, given)
             continue
         written = ", ".join(f'{role}: "…"' for role in left_out)
-        with pytest.raises(DataError, match=re.escape(f'prompts: {{{written}}}, or "" for nothing')) as caught:
+        with pytest.raises(DataError, match=re.escape(f'prompts: {{{written}}}, or "" for none')) as caught:
             saved.check_prompts("toy", folder, given)
         assert json.dumps(next(filter(None, settings["prompts"].values())), ensure_ascii=False) in str(caught.value)
     saved.check_prompts("toy", folder, ["query", "document"])
@@ -58,7 +58,7 @@ def test_own_prompts_are_refused_until_the_entry_names_each_side(tmp_path, setti
 
 def test_a_cross_encoder_with_prompts_is_refused(tmp_path):
     folder = _folder(tmp_path, {"prompts": {"web": "web: "}, "model_type": "CrossEncoder"})
-    with pytest.raises(DataError, match="a cross-encoder reads query and document alone here"):
+    with pytest.raises(DataError, match="beirgrid's cross-encoders add no text to query and document"):
         saved.check_prompts("toy", folder, [])
 
 

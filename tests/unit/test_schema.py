@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, tracked_configuration
 from pydantic import BaseModel
 
 from beirgrid import config
@@ -21,10 +21,7 @@ GRIDS = sorted((ROOT / "config" / "grids").glob("*.yaml"))
 @pytest.fixture(scope="module")
 def tracked() -> dict[str, Any]:
     """The tracked configuration, merged as Snakemake merges it."""
-    merged: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config"):
-        merged.update(yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))
-    return merged
+    return tracked_configuration()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkpoints import enlarge_all, save_changed
 
 from beirgrid.__main__ import main
 from beirgrid.data import collection, pairs, runs
@@ -32,10 +33,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _score(site: Path, checkpoint: Path, name: str) -> dict:
+def _score(site: Path, checkpoint: Path, name: str, precision: str = "float32") -> dict:
     arguments = ["score", "--model", json.dumps({"family": "cross-encoder", "max_length": 32}), "--device", "cpu"]
     arguments += ["--checkpoint", checkpoint, "--corpus", site / "c.parquet", "--queries", site / "q.parquet"]
-    arguments += ["--run", site / f"{name}.run.gz", "--depth", "20", "--precision", "float32"]
+    arguments += ["--run", site / f"{name}.run.gz", "--depth", "20", "--precision", precision]
     assert main([*map(str, arguments), "--pairs", str(site / "pairs"), "--record", str(site / f"{name}.json")]) == 0
     return json.loads((site / f"{name}.json").read_text())["facts"]
 
@@ -57,6 +58,18 @@ def test_a_job_leaves_out_what_another_one_scores_meanwhile(site, tiny_models, m
     store = site / "pairs" / first["store"]
     assert sum(pq.read_metadata(part).num_rows for part in store.glob("*.parquet")) == QUERIES * 30
     assert _score(site, checkpoint, "one")["pairs_scored"] == 0
+
+
+def test_scores_are_stored_by_the_precision_that_the_model_fits_into(site, tiny_models, as_on_a_gpu, tmp_path):
+    as_on_a_gpu(bfloat16=True)
+    large = save_changed(tmp_path / "large", tiny_models["cross-encoder"], enlarge_all)
+    automatic, asked = (_score(site, large, "one", precision) for precision in ("auto", "bfloat16"))
+    assert automatic["precision"] == "bfloat16"
+    assert (asked["store"], asked["pairs_scored"]) == (automatic["store"], 0)
+    small = tiny_models["cross-encoder"]
+    automatic, asked = (_score(site, small, "one", precision) for precision in ("auto", "float16"))
+    assert automatic["precision"] == "float16"
+    assert (asked["store"], asked["pairs_scored"]) == (automatic["store"], 0)
 
 
 def test_only_wanted_scores_are_read(site, tiny_models):

@@ -92,7 +92,7 @@ def test_a_line_that_is_cut_off_is_left_out(told):
     path.write_text(whole + whole.splitlines()[-1][:20])
     assert list(status.read(path).jobs) == [1]
     path.write_text(whole[:30])
-    with pytest.raises(BeirgridError, match="cut off"):
+    with pytest.raises(BeirgridError, match="has no run"):
         status.read(path)
 
 
@@ -133,9 +133,9 @@ def test_lines_that_are_no_events_are_left_out_and_counted(told, garbage):
     assert list(run.jobs) == [1, 2]
     assert run.unread == 1
     screen = list(status.lines(run, 80))
-    assert "results/status.jsonl has 1 lines that are no events; they are left out" in screen
+    assert "results/status.jsonl has 1 unreadable lines, which status ignores" in screen
     path.write_bytes(garbage + b"\n")
-    with pytest.raises(BeirgridError, match="holds no run"):
+    with pytest.raises(BeirgridError, match="has no run"):
         status.read(path)
 
 
@@ -195,6 +195,14 @@ def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
     assert "encode ?" in screen
 
 
+def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, shown):
+    recorder = status.Recorder(logging.Logger("snakemake"), {"grid": {}})
+    recorder.start(tmp_path / "results/status.jsonl")
+    with (tmp_path / "results/status.jsonl").open("a") as stream:
+        stream.write(json.dumps({"event": "over", "time": 1, "succeeded": True}) + "\n")
+    assert shown()[1].startswith("finished after 0:00:00 (")
+
+
 def test_what_helps_a_run_that_died_is_said(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert status._advice().startswith("Run it again")
@@ -209,7 +217,7 @@ def test_what_helps_a_run_that_died_is_said(monkeypatch, tmp_path):
     ]
     try:
         assert status._advice().startswith(
-            f"Its jobs go on: wait until they end, or end them (process {stages[0].pid})"
+            f"Its jobs continue: wait until they end, or stop them (process {stages[0].pid})"
         )
     finally:
         for stage in stages:

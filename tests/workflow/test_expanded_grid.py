@@ -66,7 +66,7 @@ def _search(index: Path, folder: Path, fields: str, word: str) -> set[str]:
 
     folder.mkdir()
     options = {"k1": 0.9, "b": 0.4, "depth": 100, "threads": 1, "memory_mb": 500}
-    [(ids, _)] = lucene.search(index, {"q": word}, folder, fields=fields, language="en", **options).values()
+    [(ids, _)] = lucene.search(index, {"q": word}, fields=fields, language="en", **options).values()
     return set(ids)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import tracked_configuration
 from small import run
 
 from beirgrid.config import load
@@ -89,10 +90,7 @@ def test_every_family_runs_on_the_embedded_collection(tiny_models, tmp_path):
     assert "models/tiny-mlm@demo/model.json" in (tmp_path / "results/grids/grid/tables/costs.csv").read_text()
 
 
-def test_the_papers_grid_has_its_ten_systems_and_nineteen_datasets(root):
-    merged: dict[str, Any] = {}
-    for name in ("datasets", "systems", "config", "grids/paper"):
-        merged.update(yaml.safe_load((root / f"config/{name}.yaml").read_text()))
-    config = load(merged)
+def test_the_papers_grid_has_its_ten_systems_and_nineteen_datasets():
+    config = load(tracked_configuration("grids/paper"))
     assert len(config.grid.systems) == 10
     assert len(config.grid.datasets) == 19

@@ -116,6 +116,50 @@ def test_a_killed_snakemake_is_unlocked_and_finishes(finished, small_grid, tmp_p
     assert _table(tmp_path) == _table(finished)
 
 
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return sizes and times of results, and of the locks of the run."""
+    places = [*(folder / "results").rglob("*"), *(folder / ".snakemake/locks").iterdir()]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in places if path.is_file()}
+
+
+@pytest.mark.slow
+def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(small_grid, tmp_path):
+    """Be it of the same grid, of one that needs its files, or of one that shares none with what runs."""
+    (tmp_path / "small.trec").write_text("".join(f"q0 Q0 d{i} 0 {20 - i} t\n" for i in range(10)))
+    systems = {name: {"run": "{dataset}.trec", "allow": ["missing-queries"]} for name in ("one", "two")}
+    grids = {
+        name: small_grid(tmp_path / name, systems=systems, grid={"name": name, "systems": used, "datasets": ["small"]})
+        for name, used in (("first", ["one"]), ("more", ["one", "two"]), ("other", ["two"]))
+    }
+    assert run(grids["other"], tmp_path, "results/datasets/small/qrels.tsv").returncode == 0
+    process = _start(grids["first"], tmp_path)
+    try:
+        while "evaluate" not in _stage_processes(tmp_path).values():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+        while _stage_processes(tmp_path):  # the job ends, and Snakemake does not know yet
+            time.sleep(0.05)
+        before = _files(tmp_path)
+        for grid in grids.values():
+            second = run(grid, tmp_path, "--nocolor", "--quiet", "host")
+            assert second.returncode != 0
+            assert second.stdout.split("Building DAG of jobs...\n")[1] == (
+                f"Error: another run works in {tmp_path}: wait until it ends (python -m beirgrid status shows it), "
+                "or give this run a --directory of its own\n"
+            )
+            assert _files(tmp_path) == before
+        assert beirgrid("status", "--directory", tmp_path).stdout.startswith("running for")
+        assert run(grids["more"], tmp_path, "--dry-run").returncode == 0
+        assert run(grids["first"], tmp_path, "--unlock").returncode == 0  # which removes Snakemake's own lock
+        assert "another run works in" in run(grids["first"], tmp_path).stdout
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert process.wait(timeout=300) == 0
+    done = run(grids["more"], tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("hangup", ["signal", "terminal"])
 def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, hangup):
@@ -135,7 +179,7 @@ def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, h
     os.close(terminal)
     assert process.wait(timeout=300) > 0  # it ended by itself: a signal that kills gives a negative number
     assert not _stage_processes(tmp_path)
-    assert beirgrid("status", "--directory", tmp_path).stdout.startswith("ended, not everything is done")
+    assert beirgrid("status", "--directory", tmp_path).stdout.startswith("ended unfinished")
     done = run(configfile, tmp_path)  # neither --unlock nor --rerun-incomplete
     assert done.returncode == 0, done.stdout
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 import shutil
@@ -130,10 +131,14 @@ def test_a_second_run_does_nothing(finished):
     assert "Nothing to be done" in done.stdout
 
 
-def test_snakemakes_own_report_works(finished, tmp_path):
+def test_snakemakes_own_report_opens_on_a_text_and_has_captions(finished, tmp_path):
     done = run(finished / "grid.yaml", finished, "--report", str(tmp_path / "report.html"))
     assert done.returncode == 0, done.stdout
-    assert (tmp_path / "report.html").stat().st_size > 100_000
+    text = " ".join((tmp_path / "report.html").read_text().replace("\\n", " ").split())
+    assert "holds each score against the published value" in text
+    assert "bm25-flat, tiny, sparse, tiny-late, bm25+ce, bm25+trained, fused" in text
+    assert "results/grids/grid/tables/ndcg@10.csv" in text
+    assert "names the systems that are not distinguishable from the best one of the row" in text
 
 
 # What a change makes again, as a dry run tells it.
@@ -329,8 +334,15 @@ def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
         assert curves[system, depth] == pytest.approx(scores[system, "ndcg@10"])
     captions = json.loads((folder / "figures/captions.json").read_text())
     assert {f"{name}.svg" for name in captions} == {path.name for path in (folder / "figures").glob("*.svg")}
-    again = run(work / "grid.yaml", work, "analyses", "-n")
-    assert "Nothing to be done" in again.stdout
+    page = html.unescape((folder / "report/index.html").read_text())
+    assert all(caption in page for caption in captions.values())
+    assert "made from other scores" not in page
+    done = run(work / "grid.yaml", work, "all", "analyses", "--report", str(work / "own.html"))
+    assert done.returncode == 0, done.stdout
+    assert (work / "own.html").read_text().count("captions.json") == len(captions)
+    for target in ([], ["analyses"]):
+        again = run(work / "grid.yaml", work, *target, "-n")
+        assert "Nothing to be done" in again.stdout, again.stdout
 
 
 def test_latency_is_that_of_the_searches_that_were_run(finished, tmp_path, monkeypatch):

@@ -7,13 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from filecmp import cmp
 from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT, write_collection
+from helpers import ROOT, python, write_collection
 
 from beirgrid.data import runs
 from beirgrid.encoders import open_encoder
@@ -111,9 +110,9 @@ def _insert(path: Path, before: str, text: str) -> None:
 
 def _run(checkout: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command, "--directory", str(folder), "--configfile", str(folder / "grid.yaml")],
+        [python(), "-m", *command, "--directory", str(folder), "--configfile", str(folder / "grid.yaml")],
         cwd=checkout,
-        env={"PYTHONPATH": str(checkout / "workflow"), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(checkout / "workflow")},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -163,7 +162,7 @@ def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models
     ]
     commands[-1] += outputs[3]
     subprocess.run(
-        [sys.executable, "-c", COMMANDS],
+        [python(), "-c", COMMANDS],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(checkout / "workflow")},
         input=json.dumps(commands),

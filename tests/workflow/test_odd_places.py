@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,10 +18,11 @@ ODD = 'it\'s a "{co}" {system} $(touch hacked) `touch hacked` <x> <results> & ; 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout under an odd name."""
+    """A copy of the checkout under an odd name, with what Python and numba have compiled there."""
     folder = tmp_path_factory.mktemp("checkout") / ODD
+    half_written = shutil.ignore_patterns("*.pyc.*", "*.tmp.*")
     for name in ("workflow", "config", "envs", "profiles"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=half_written)
     shutil.copy(ROOT / "Snakefile", folder)
     return folder
 
@@ -57,11 +59,20 @@ def test_the_demo_is_planned_in_short_commands_anywhere(checkout, tmp_path):
     assert not list(tmp_path.rglob("hacked")) + list(checkout.parent.rglob("hacked"))
 
 
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path):
+    folder = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
+    folder.mkdir()
+    done = snakemake("--dry-run", "--directory", folder)
+    assert done.returncode != 0
+    assert "caf\\xe9' is not UTF-8: rename the file or folder" in done.stdout
+    assert "Building DAG" not in done.stdout
+
+
 def test_a_grid_is_made_anywhere_and_no_file_there_is_run(checkout, tmp_path):
     """The working directory has modules under the names of those that stages import; one would leave a mark."""
     folder = tmp_path / ODD
     folder.mkdir()
-    for name in ("json", "datasets", "numpy", "pandas", "ranx", "argparse", "beirgrid", "site", "sitecustomize"):
+    for name in ("json", "datasets", "numpy", "pandas", "argparse", "beirgrid", "site", "sitecustomize"):
         (folder / f"{name}.py").write_text(
             f"open({str(tmp_path / 'mark')!r}, 'w').close()\nraise SystemExit('{name}')\n"
         )

@@ -36,7 +36,7 @@ def test_what_a_dataset_says_of_its_queries_decides_what_is_ranked(tmp_path):
         scores = {row["dataset"]: float(row["value"]) for row in csv.DictReader(stream)}
     assert scores == {"chance": 1.0, "documents": 1.0, "no-documents": 0.5}
     page = (tmp_path / "results/grids/grid/report/index.html").read_text(encoding="utf-8")
-    assert "10 queries that are documents and do not find themselves" in page
+    assert "10 queries that are documents and do not retrieve themselves" in page
     assert "10 queries with the id of another document" in page
     made = json.loads((tmp_path / "results/datasets/chance/dataset.json").read_text())
     assert "queries_are_documents" not in made["settings"]

@@ -23,7 +23,7 @@ from beirgrid.graph.nodes import MODEL_RULES
         ("--profile", "profiles/local"),
         ("--cores", "1"),
         ("--profile", "slurm", "--configfile", "config/grids/paper.yaml"),
-        ("--profile", "slurm", "--configfile", "config/grids/modern.yaml"),
+        pytest.param(("--profile", "slurm", "--configfile", "config/grids/modern.yaml"), marks=pytest.mark.slow),
         ("--profile", "slurm", "--configfile", "config/grids/adapt-demo.yaml"),
     ],
     ids=" ".join,
@@ -84,7 +84,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
         "from beirgrid.core import environment, paths, provenance;"
         "from beirgrid.graph import commands, inputs, needs, params, records, reruns, summary;"
         "from beirgrid.tools import cluster, status;"
-        "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'ranx', 'numpy', 'pandas', 'pyarrow',"
+        "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'numpy', 'pandas', 'pyarrow',"
         " 'ir_datasets', 'snakemake'};"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
     )

@@ -11,10 +11,12 @@ import argparse
 import errno
 import importlib
 import os
+import select
+import signal
 from typing import Any
 
-from .core import provenance
-from .core.cli import CALL, WORD, add_options
+from .core import environment, provenance
+from .core.cli import CALL, WORD, add_options, expand
 from .core.errors import BeirgridError
 from .core.families import RETRIEVERS
 from .core.version import __version__
@@ -55,12 +57,12 @@ _COMMANDS = {
     "fuse": ("stages.fuse:fuse", "fuse several runs into one"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
-    "page": ("stages.report:page", "write the page of a grid in which every cell is done"),
-    "report": ("tools.refresh:report", "make the tables and the page of a grid from the cells that are done"),
+    "page": ("stages.report:page", "write the report of a grid whose cells are all finished"),
+    "report": ("tools.refresh:report", "make the tables and the report of a grid from its finished cells"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
     "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
-    "export mteb": ("exchange.mteb:export_mteb", "write scores as JSON in the form of MTEB"),
+    "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
     "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
     "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
@@ -70,10 +72,10 @@ _COMMANDS = {
 }
 # Words with commands under them, and what these have in common.
 _GROUPS = {
-    "fetch": "fetch a corpus, a dataset, a model's checkpoint or a run, and check it",
+    "fetch": "fetch a corpus, dataset, checkpoint, run or published expansion, and check it",
     "index": "index a corpus for BM25, or one shard of vectors",
     "retrieve": "retrieve the top documents per query",
-    "export": "write the results of a grid in a format of others",
+    "export": "write the results of a grid for other software",
 }
 
 
@@ -98,7 +100,6 @@ def _parser() -> _Parser:
     parser = _Parser(
         prog="python -m beirgrid",
         description="Run one command of the beirgrid workflow. An argument @FILE stands for the lines of FILE.",
-        fromfile_prefix_chars="@",
     )
     parser.add_argument("--version", action="version", version=f"beirgrid {__version__}")
     parser.add_argument("--settings", metavar="DIGEST", help="digest of the command's settings, for its record")
@@ -123,12 +124,21 @@ def main(arguments: list[str] | None = None) -> int:
     status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        environment.check_names(*arguments)
+        arguments = expand(arguments)
         args = _parser().parse_args(arguments)  # compares artifacts with their records
         provenance.use_command(arguments, args.settings)
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
-        return int(call(args) or 0)
+        ended = int(call(args) or 0)
+        if sys.stdout:  # none where the shell closed it (>&-)
+            sys.stdout.flush()  # here, where a full disk has a message
+        return ended
     except BeirgridError as error:
         message, status = str(error), error.exit_status
+    except BrokenPipeError as error:
+        if _reader_has_left():
+            return 128 + signal.SIGPIPE  # as the shell says of a command that the signal ended
+        message = _explain(error)
     except OSError as error:
         message = _explain(error)
     except MemoryError:
@@ -142,16 +152,39 @@ def main(arguments: list[str] | None = None) -> int:
             raise
     first_words = {words.partition(" ")[0] for words in _COMMANDS}
     command = next((word for word in arguments if word in first_words), "")
-    print(f"beirgrid {command}: error: {message}", file=sys.stderr)
+    print(f"{f'beirgrid {command}'.strip()}: error: {message}", file=sys.stderr)
     return status
 
 
+def _reader_has_left() -> bool:
+    """Tell whether standard output is a pipe that nobody reads any more (``| head``)."""
+    output = select.poll()
+    output.register(1)
+    return any(event & select.POLLERR for _, event in output.poll(0))
+
+
+def _drop_unwritten() -> None:
+    """Let Python not complain, when it ends, of output that could not be written: the command has told it."""
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _explain(error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
+    name = str(error.filename2 or error.filename or "")  # a file that is renamed has a temporary name first
+    where = f" ({name if len(name) < 300 else f'{name[:200]} … {name[-50:]}'})" if name else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full{where}: {error.strerror}. Nothing half-written is left; free space and run again"
     return f"{error.strerror or error}{where}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    for stream in (sys.stdout, sys.stderr):
+        if stream and stream.encoding.lower() != "utf-8":  # a terminal in ASCII has no †
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        sys.exit(main())
+    finally:
+        _drop_unwritten()

@@ -21,6 +21,11 @@ const data = await unpack("#data").json();
 const library = new Blob([await unpack("#library").arrayBuffer()], { type: "text/javascript" });
 const { default: DataTable } = await import(URL.createObjectURL(library));
 
+const figures = await unpack("#figures").json();
+for (const image of all("img[data-figure]")) {
+  image.src = URL.createObjectURL(new Blob([figures[image.dataset.figure]], { type: "image/svg+xml" }));
+}
+
 // Every table --------------------------------------------------------------------------------------------------------
 
 /** Return the options of a table. Saved cells have all digits where the page shows fewer. */
@@ -33,6 +38,7 @@ function options(filename, search) {
     info: false,
     autoWidth: false,
     order: [],
+    language: { emptyTable: "No rows", zeroRecords: "No row matches the search" },
     layout: {
       topStart: {
         buttons: [
@@ -103,12 +109,12 @@ function show(api, view) {
     cell.dataset.shade ??= cell.className;
     if (view === "value") {
       cell.className = cell.dataset.shade;
-      one("button", cell).textContent = parseFloat(cell.dataset.value).toFixed(4);
+      one("button", cell).firstChild.data = parseFloat(cell.dataset.value).toFixed(4);
       cell.dataset.order = cell.dataset.value;
     } else {
       const difference = parseFloat(cell.dataset[view]);
       cell.className = `s${Math.ceil((8 * Math.abs(difference)) / largest) || 0}${difference < 0 ? " below" : ""}`;
-      one("button", cell).textContent = cell.dataset[view] ?? "–";
+      one("button", cell).firstChild.data = cell.dataset[view] ?? "–";
       cell.dataset.order = Number.isNaN(difference) ? "-9" : difference;
     }
   }
@@ -200,6 +206,11 @@ function facts(name, ...keys) {
   return row ? columns.map((column, number) => [column, row[number]]) : [];
 }
 
+/** Return what is known of a mean over datasets, but for its value. */
+function meanFacts(system, over) {
+  return facts("across", system, over).slice(2).filter(([column]) => column !== "mean");
+}
+
 /** Show all that is known of a cell. */
 function open(cell) {
   const api = grid();
@@ -208,19 +219,21 @@ function open(cell) {
   const system = one("th", cell.parentNode).textContent;
   const about = data.cells[system][key];
   const dialog = one("#cell");
-  one("h2", dialog).textContent = `${system} on ${mean === undefined ? key : api.column(column).title()}, ${chosen("metric")}`;
+  const title = mean === undefined ? key : api.column(column).title();
+  one("h2", dialog).textContent = `${system} on ${title}, ${chosen("metric")}`;
   const list = one("dl", dialog);
   list.replaceChildren();
   const exact = cell.dataset.value ?? cell.dataset.order;
   const lines = [
     ["value", cell.dataset.detail === undefined ? exact : cell.dataset.reads],
     ["", cell.dataset.detail],
-    ["95 % interval", cell.dataset.interval],
+    ["95 % interval", mean === undefined ? cell.dataset.interval : ""],
     ["queries", about?.queries],
     ["cost", about?.cost],
     ["precision", about?.precision],
     ["mean of", about?.parts.join(", ")],
-    ...(mean === undefined ? facts("baseline", system, key).slice(5) : facts("across", system, key).slice(2)),
+    ...facts("seeds", system, title).slice(3, 6),
+    ...(mean === undefined ? facts("baseline", system, key).slice(5) : meanFacts(system, key)),
   ];
   for (const [name, text] of lines.filter(([, text]) => text)) {
     add(list, "dt", name);

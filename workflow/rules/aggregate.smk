@@ -15,18 +15,26 @@ rule aggregate:
         },
         statistics=[
             grid.own(paths.ANSWER, answer=name)
-            for name in ("significance", "pairs", "groups", "across")
+            for name in ("seeds", "significance", "pairs", "groups", "across")
         ],
-        tables=[
+        wide=report(
+            [
+                grid.own(paths.GRID_TABLE, metric=metric, format="csv")
+                for metric in grid.config.metrics
+            ],
+            caption="../report/table.rst",
+            category="Tables",
+        ),
+        printed=[
             grid.own(paths.GRID_TABLE, metric=metric, format=suffix)
             for metric in grid.config.metrics
-            for suffix in ("csv", "md", "tex")
+            for suffix in ("md", "tex")
         ],
         record=grid.own(paths.TABLES_RECORD),
     params:
         **settings(
             "aggregate",
-            grid=lambda w: in_file(summary.as_json(cell_settings())),
+            grid=lambda w: in_file(summary_json()),
             # No inputs, and a function: Snakemake fills in {x}, which the checkout's path may hold, in both.
             published=lambda w: list(map(str, PUBLISHED)),
             contents=list(map(files.sha256, PUBLISHED)),

@@ -1,7 +1,7 @@
 # Not among what a run makes by default: snakemake analyses
 rule analyses:
     message:
-        "Making the paper's analyses out of the grid's runs"
+        "Making the paper's analyses from the runs of the grid"
     input:
         scores=metric_files(grid),
         records=records.everything(),
@@ -15,8 +15,8 @@ rule analyses:
         ),
         record=grid.own(paths.ANALYSES_RECORD),
     params:
-        **settings("analyses", "analyse", grid=lambda w: in_file(summary.as_json(cell_settings()))),
-        summary=lambda w, output: in_file(summary.as_json(cell_settings())).removeprefix("@"),
+        **settings("analyses", "analyse", grid=lambda w: in_file(summary_json())),
+        summary=lambda w, output: in_file(summary_json()).removeprefix("@"),
         folder=lambda w, output: Path(output.record).parent,
     log:
         grid.own("logs/analyses/{grid}.log"),

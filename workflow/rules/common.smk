@@ -15,13 +15,14 @@ from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
 from beirgrid.graph.summary import PUBLISHED, Summary, settings_of
-from beirgrid.tools import cluster, console, refresh, status
+from beirgrid.tools import cluster, console, processes, refresh, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 try:
+    environment.check_names(str(ROOT))
     if workflow.is_main_process:
-        configuration.refuse_duplicate_keys(workflow.configfiles)
+        configuration.refuse_misread(workflow.configfiles)
     grid = Grid(configuration.load(config))
     needs = Needs(grid)
 except BeirgridError as error:
@@ -31,9 +32,13 @@ nodes, inputs = needs.nodes, Inputs(grid)
 entries, records = Params(grid, inputs), Records(grid, inputs)
 settings = Commands(grid, own_python=not workflow.deployment_settings.deployment_method)
 summary = Summary(grid, records)
-cell_settings = cache(
-    lambda: settings_of(workflow, settings, [*records.everything(), *metric_files(grid)])
-)
+
+
+@cache
+def summary_json():
+    cells = [*records.everything(), *metric_files(grid)]
+    return summary.as_json(settings_of(workflow, settings, cells))
+
 
 # The jobs' conda environments. Snakemake fills in {x} in their paths: the checkout may be in such a folder.
 ENVIRONMENTS = str(ROOT / "envs").replace("{", "{{").replace("}", "}}")
@@ -45,6 +50,7 @@ DEPTH = grid.config.retrieve.depth
 
 if workflow.is_main_process:
     environment.heed_hangup()
+    processes.run_alone()
     if notice := summary.notice():
         logger.warning(notice)
     recorder = status.Recorder(logger, config)
@@ -66,7 +72,7 @@ onstart:
     except BeirgridError as error:
         raise WorkflowError(str(error)) from None
     recorder.start(status.EVENTS)
-    refresher.start(summary.as_json(cell_settings()))
+    refresher.start(summary_json())
 
 
 onsuccess:

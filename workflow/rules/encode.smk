@@ -6,7 +6,7 @@ for step in SHARD_STEPS:
         message:
             f"{step.purpose} shard {{wildcards.shard}} of {{wildcards.corpus}} with {{wildcards.model}}"
         input:
-            checkpoint=paths.CHECKPOINT,
+            checkpoint=lambda w: inputs.weights(w.model),
             corpus=paths.CORPUS,
         output:
             result=(directory if step.folder else temp if temporary else str)(step.output),

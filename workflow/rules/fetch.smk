@@ -138,6 +138,7 @@ rule fetch_run:
             "fetch_run",
             files=lambda w: reruns.state([inputs.run_file(w.system, w.dataset)]),
             depth=DEPTH,
+            allow=lambda w: entries.accepted(w.system),
         ),
         file=lambda w, output: inputs.run_file(w.system, w.dataset),
     log:
@@ -155,5 +156,5 @@ rule fetch_run:
         nodes.group("fetch_run")
     shell:
         "{params.beirgrid} fetch run --system {wildcards.system:q} --run {params.file:q}"
-        " --queries {input.queries:q} --corpus {input.corpus:q} --depth {params.depth:q}"
+        " --queries {input.queries:q} --corpus {input.corpus:q} --depth {params.depth:q} {params.allow:q}"
         " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"

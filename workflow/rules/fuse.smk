@@ -1,6 +1,6 @@
 rule fuse:
     message:
-        "Fusing {wildcards.dataset} as {wildcards.system}"
+        "Fusing {wildcards.system} on {wildcards.dataset}"
     input:
         runs=lambda w: inputs.part_runs(w.system, w.dataset),
     output:

@@ -36,7 +36,7 @@ rule index_lexical:
 rule index_approximate:
     message:
         "Building the index {wildcards.variant} of shard {wildcards.shard} of {wildcards.corpus}"
-        " as {wildcards.model} encodes it"
+        " with {wildcards.model}"
     input:
         exact=f"{paths.INDEXES}.faiss",
     output:
@@ -70,7 +70,7 @@ for family in RETRIEVERS.values():
 
     rule:
         message:
-            "Indexing shard {wildcards.shard} of {wildcards.corpus} as {wildcards.model} encodes it"
+            "Indexing shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
         input:
             vectors=paths.EMBEDDINGS + family.embeddings,
         output:

@@ -10,7 +10,7 @@ rule report:
         report=report(grid.own(paths.REPORT), caption="../report/report.rst", category="Report"),
         record=grid.own(paths.REPORT_RECORD),
     params:
-        **settings("report", grid=lambda w: in_file(summary.as_json(cell_settings()))),
+        **settings("report", grid=lambda w: in_file(summary_json())),
         folder=lambda w, input: Path(input.scores).parent,
     log:
         grid.own("logs/report/{grid}.log"),

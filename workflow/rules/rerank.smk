@@ -33,7 +33,7 @@ rule score:
 
 rule rerank:
     message:
-        "Reranking {wildcards.dataset} as {wildcards.system}"
+        "Reranking {wildcards.system} on {wildcards.dataset}"
     input:
         run=lambda w: inputs.part_runs(w.system, w.dataset),
         scores=lambda w: inputs.pair_scores(w.system, w.dataset),

@@ -15,17 +15,18 @@ from .tables import read_dataset
 
 # Columns of the values that both cells have, one row per metric. Differences are the second value minus the first.
 COLUMNS = [
-    *("system", "other", "dataset", "metric", "queries", "first", "second", "difference", "low", "high"),
+    *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
+    *("difference", "low", "high"),
     *("p", "p_holm", "rmse", "kendall_tau_union", "rank_biased_overlap", "effect_ratio", "relative_improvement_delta"),
     "same",
 ]
 
 
 class Sides(NamedTuple):
-    """The per-query files of the two cells, or of the baselines on both sides."""
+    """The per-query files of the two cells, or of the baselines on both sides: one each, or one of every seed."""
 
-    first: Path
-    second: Path
+    first: Sequence[Path]
+    second: Sequence[Path]
 
 
 def compare(
@@ -37,7 +38,7 @@ def compare(
     tolerance: float = 0.0,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Compare two cells, query by query.
+    """Compare two cells, query by query. The score of a query is the mean over the seeds.
 
     Args:
         dataset: name of the dataset.
@@ -48,9 +49,9 @@ def compare(
         seed: seed of the random numbers.
 
     Returns:
-        a row per metric with the columns ``metric``, ``queries``, ``first``, ``second``, ``difference`` with its BCa
-        interval ``low`` and ``high``, ``p`` of the paired randomisation test, ``rmse`` and ``same``; with baselines
-        also ``effect_ratio`` and ``relative_improvement_delta``.
+        a row per metric with the columns ``metric``, ``queries``, ``first_seeds``, ``second_seeds``, ``first``,
+        ``second``, ``difference`` with its BCa interval ``low`` and ``high``, ``p`` of the paired randomisation test,
+        ``rmse`` and ``same``; with baselines also ``effect_ratio`` and ``relative_improvement_delta``.
 
     Raises:
         DataError: a file cannot be read, or the files have different queries.
@@ -63,6 +64,8 @@ def compare(
         {
             "metric": list(metrics),
             "queries": len(scores),
+            "first_seeds": len(sides.first),
+            "second_seeds": len(sides.second),
             "first": first.mean(axis=0),
             "second": second.mean(axis=0),
             "difference": difference,
@@ -83,7 +86,9 @@ def compare(
 
 def _read(dataset: str, sides: Sides, metrics: Sequence[str]) -> np.ndarray:
     """Return the scores of both sides, float64 [queries, 2, metrics]."""
-    return read_dataset(dataset, {"1": sides.first, "2": sides.second}, metrics).scores
+    named = {f"{i:06}": path for i, path in enumerate([*sides.first, *sides.second])}  # read_dataset sorts the names
+    parts = np.split(read_dataset(dataset, named, metrics).scores, [len(sides.first)], axis=1)
+    return np.stack([part.mean(axis=1) for part in parts], axis=1)
 
 
 def _tests(dataset: str, differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from .tables import Dataset
 class Statistics(NamedTuple):
     """The tables of a grid's statistics, as in ``data.answers``, and the intervals of all cells.
 
-    ``intervals`` has the columns system, dataset, metric, low and high. It covers the parts of means, too.
+    ``intervals`` has the columns system, dataset, metric, low and high. It covers parts of means and single seeds.
     """
 
     significance: pd.DataFrame
@@ -41,11 +41,13 @@ def compare_grid(grid: GridSummary, cells: Cells, folder: Path) -> Statistics:
         cells: what each cell is, with its values per query.
         folder: where computed tables are kept. What changes none of their scores computes none of them again.
     """
-    measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name))}
+    measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
+    of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]
     rows = {name: measured[name] for name in grid.rows if name in measured}
     kept = _Kept(folder)
     compared = [kept.compared(dataset, grid) for dataset in rows.values()]
-    parts = [kept.intervals(dataset, grid) for name, dataset in measured.items() if name not in rows]
+    parts = [kept.intervals(dataset, grid, "intervals") for name, dataset in measured.items() if name not in rows]
+    parts += [kept.intervals(dataset, grid, "seeds") for dataset in of_seeds]
     columns = [pd.concat([pd.DataFrame(), *tables], ignore_index=True) for tables in zip(*compared, strict=True)]
     significance, pairs, groups = columns or [pd.DataFrame()] * 3
     counted = [rows[name] for name in grid.counted_once if name in rows]
@@ -62,12 +64,12 @@ def compare_grid(grid: GridSummary, cells: Cells, folder: Path) -> Statistics:
     )
 
 
-def _dataset(grid: GridSummary, cells: Cells, name: str) -> Dataset | None:
-    """Return the scores of a dataset or of a mean of datasets, of the systems that have all of them, if any."""
+def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str]) -> Dataset | None:
+    """Return the scores of a dataset or of a mean of datasets, of those systems that have all of them, if any."""
     parts = grid.datasets[name].mean_of or (name,)
     measured = []
     for part in parts:
-        found = {system: cells[system, part].per_query for system in grid.systems if (system, part) in cells}
+        found = {system: cells[system, part].per_query for system in systems if (system, part) in cells}
         done = {system: table for system, table in found.items() if table is not None}
         if not done:
             return None
@@ -97,10 +99,10 @@ class _Kept:
         )
         return tables.Comparison(*found)
 
-    def intervals(self, dataset: Dataset, grid: GridSummary) -> pd.DataFrame:
-        """Return the intervals of a dataset that is compared as a part of a mean only."""
+    def intervals(self, dataset: Dataset, grid: GridSummary, kind: str) -> pd.DataFrame:
+        """Return the intervals of systems on a dataset that are not compared there: parts of means, single seeds."""
         return self._get(
-            f"intervals-{dataset.name}",
+            f"{kind}-{dataset.name}",
             ("significance",),
             _digest([dataset], grid.seed),
             lambda: [tables.intervals(dataset, seed=grid.seed).reindex(columns=SIGNIFICANCE_COLUMNS)],

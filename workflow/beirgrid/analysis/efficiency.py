@@ -103,7 +103,7 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
     pairs = speed = 0.0
     for stage, facts, settings in ((record["stage"], record["facts"], record["settings"]) for record in records):
         if stage == "retrieve":
-            seconds += facts["search_seconds"] / facts["queries"]
+            seconds += facts.get("search_seconds", np.nan) / facts.get("queries", np.nan)
         elif stage == "score":
             pairs, speed = facts["pairs"], facts["pairs_per_second"]
         elif stage == "rerank":
@@ -113,7 +113,11 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
 
 
 def trade_offs(
-    efficiency: pd.DataFrame, against: pd.DataFrame, metric: str, latency: pd.DataFrame | None = None
+    efficiency: pd.DataFrame,
+    against: pd.DataFrame,
+    metric: str,
+    latency: pd.DataFrame | None = None,
+    seeds: Mapping[str, Sequence[str]] | None = None,
 ) -> pd.DataFrame:
     """Return the mean of a metric beside what it costs, a row per system.
 
@@ -122,18 +126,25 @@ def trade_offs(
         against: means over the datasets, as ``standings.against_baseline`` returns them.
         metric: name of the metric.
         latency: what the command ``latency`` measured, if it was run.
+        seeds: systems with seeds, and the systems of each seed: the costs are those of one seed, on average.
 
     Returns:
         columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together; ``query_ms``
         and ``latency_ms``, the median on the fastest hardware that was measured, on average over the datasets; and for
         each of them, whether the system is on the Pareto front.
     """
-    costs = efficiency.groupby("system", sort=False).agg(
+    owners = {member: system for system, members in (seeds or {}).items() for member in members}
+    named = efficiency.assign(system=efficiency["system"].replace(owners))
+    of_cells = named.groupby(["system", "dataset"], sort=False)[["index_bytes", "query_ms"]].mean()
+    costs = of_cells.groupby("system", sort=False).agg(
         index_bytes=("index_bytes", lambda sizes: sizes.sum(min_count=1)), query_ms=("query_ms", "mean")
     )
     means = against.loc[against["metric"] == metric, ["system", "metric", "mean", "datasets"]]
     table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
-    table["latency_ms"] = np.nan if latency is None else table["system"].map(_fastest(latency))
+    table["latency_ms"] = np.nan
+    if latency is not None:
+        fastest = _fastest(latency).rename(owners).groupby(level=0).mean()
+        table["latency_ms"] = table["system"].map(fastest)
     for cost in COSTS:
         table[f"{cost}_front"] = on_front(table[cost], table["mean"])
     return table

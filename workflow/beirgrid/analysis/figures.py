@@ -126,7 +126,7 @@ def wins(against: pd.DataFrame, metric: str) -> Drawn:
     axis.grid(visible=False, axis="y")
     figure.legend(loc="outside upper right", ncols=2)
     baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
-    text = f"Number of datasets on which the mean {metric} of a system is above and below that of {baseline}"
+    text = f"Number of datasets on which the mean {metric} of a system is above or below the mean of {baseline}"
     return Drawn(figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv")
 
 
@@ -157,9 +157,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis.set_xlabel(label)
     axis.set_ylabel(f"mean {metric}")
     figure.legend(loc="outside upper right", ncols=2)
-    caption = (
-        f"Mean {metric} against {label}. Of a system on the front, no other is as good for less, or better for as much."
-    )
+    caption = f"Mean {metric} against {label}. No system is both better and cheaper than a system on the front."
     return Drawn(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
 
 
@@ -182,7 +180,7 @@ def depth_curves(depth: pd.DataFrame) -> Drawn:
     figure.supxlabel("documents reranked")
     figure.supylabel(metric)
     _legend(figure, panels)
-    caption = f"{metric} by the number of documents that are reranked. At 0 it is the first stage's."
+    caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
     return Drawn(figure, "Rerank depth", caption, "depth.csv")
 
 
@@ -203,8 +201,8 @@ def hole_rates(holes: pd.DataFrame) -> Drawn:
     figure.supxlabel(f"share of the top {k} that is not judged")
     _legend(figure, panels)
     caption = (
-        f"Share of the top {k} documents that is not judged for the query, and share that is judged for no query of "
-        "the dataset, as in Table 4 of the BEIR paper."
+        f"Share of the top {k} documents that is not judged for the query, and share that is not judged for any "
+        "query of the dataset, as in Table 4 of the BEIR paper."
     )
     return Drawn(figure, "Holes", caption, "holes.csv")
 
@@ -221,8 +219,8 @@ def judged_only(holes: pd.DataFrame) -> Drawn:
     figure.supxlabel(f"nDCG@{k}")
     _legend(figure, panels)
     caption = (
-        f"nDCG@{k} of all documents that were retrieved, which takes what is not judged for irrelevant, and of the "
-        "judged documents alone."
+        f"nDCG@{k} of all retrieved documents, of which those not judged count as irrelevant, and of the judged "
+        "documents only."
     )
     return Drawn(figure, "nDCG of judged documents", caption, "holes.csv")
 
@@ -259,16 +257,23 @@ def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn:
 
 
 def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn | None:
-    """Draw the same of dense systems by their similarity (the paper's Table 10), if a grid has both kinds."""
+    """Draw the same of dense systems by their similarity (the paper's Table 10), if a grid has both kinds.
+
+    If a model has both, only the systems of such models are drawn: the others differ in more than the similarity.
+    """
     rows = summary[(summary["kind"] == RETRIEVED) & summary["similarity"].isin(["cosine", "dot"])]
     if rows["similarity"].nunique() < 2:
         return None
     rows = rows.assign(label=rows["system"] + " (" + rows["similarity"] + ")")
-    labels = _names(rows.sort_values("similarity", kind="stable")["label"])
+    of_both = rows[rows.groupby("model")["similarity"].transform("nunique") > 1]
+    order, which = ["similarity"], "dense models, which differ in more than their similarity:"
+    if len(of_both):
+        rows, order, which = of_both, ["model", "similarity"], "models that the grid has with both similarities:"
+    labels = _names(rows.sort_values(order, kind="stable")["label"])
     figure = _violins(rows, histogram, labels, lambda row: "C0" if row["similarity"] == "cosine" else "C1")
     caption = (
-        "Lengths in words of the top 10 documents of dense models, by the similarity of their vectors: cosine (blue) "
-        "and dot product (orange). The mark is the median."
+        f"Lengths in words of the top 10 documents of {which} cosine (blue) and dot product (orange). The mark is the "
+        "median."
     )
     return Drawn(figure, "Cosine against dot product", caption, "lengths.csv")
 
@@ -347,8 +352,8 @@ def overlap_heatmap(overlap: pd.DataFrame) -> Drawn:
     axis.grid(visible=False)
     figure.colorbar(image, shrink=0.6, label="weighted Jaccard similarity")
     caption = (
-        "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a run of "
-        "letters and digits, in lower case."
+        "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a "
+        "sequence of letters and digits, in lower case."
     )
     return Drawn(figure, "Overlap of vocabularies", caption, "overlap.csv")
 
@@ -367,7 +372,7 @@ def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> Drawn:
     axis.margins(0.15)
     figure.legend(loc="outside upper center", ncols=4)
     caption = (
-        "Datasets whose corpora share more words are closer: a force-directed placement of networkx. Only distances "
+        "Datasets whose corpora share more words are closer: a force-directed layout by networkx. Only distances "
         "mean something."
     )
     return Drawn(figure, "Map of vocabularies", caption, "map.csv")

@@ -106,7 +106,7 @@ def delta_relative_improvement(
 
 
 class Seeds(NamedTuple):
-    """Mean of repeated runs, their standard deviation (denominator runs - 1; NaN of one run), and their number."""
+    """Mean of repeated runs (NaN of none), their standard deviation (denominator runs - 1), and their number."""
 
     mean: float
     deviation: float
@@ -114,6 +114,6 @@ class Seeds(NamedTuple):
 
 
 def over_seeds(values: Sequence[float]) -> Seeds:
-    """Return mean and standard deviation of one score of runs that differ in their seeds."""
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-    return Seeds(float(np.mean(values)), deviation, len(values))
+    """Return mean and standard deviation of one score of runs that differ in their seeds; NaN of too few runs."""
+    mean = float(np.mean(values)) if values else math.nan
+    return Seeds(mean, float(np.std(values, ddof=1)) if len(values) > 1 else math.nan, len(values))

@@ -163,7 +163,9 @@ def mean_intervals(
         return Interval(*np.full((2, values.shape[1]), np.nan))
     distribution = resampled_means(values, rng, parts=parts, resamples=resamples)
     estimates = query_weights(len(values), parts) @ values
-    return bca_interval(distribution, estimates, _mean_influence(values, parts), confidence)
+    found = bca_interval(distribution, estimates, _mean_influence(values, parts), confidence)
+    # Rounded sums can leave the range of the values, which no mean leaves.
+    return Interval(*(np.clip(end, values.min(axis=0), values.max(axis=0)) for end in found))
 
 
 def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarray:

@@ -13,18 +13,22 @@ from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..data.answers import DONE
 from .tables import ALL, ZERO_SHOT
 
-STANDING_COLUMNS = ["metric", "dataset", "system", "value", "place", "in_domain"]
+STANDING_COLUMNS = ["metric", "dataset", "system", "value", "place", "in_best_group", "in_domain"]
 AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
 # Values that tables show as equal share a place.
 _DECIMALS = 4
-_IN_DOMAIN = "‡"
+_GROUP, _IN_DOMAIN = "†", "‡"
 _LEGEND = (
-    f"Bold: the best of the dataset; {{second}}: the second best; {_IN_DOMAIN}: the system was trained on the dataset."
+    f"Bold: the best of the dataset; {{second}}: the second best; {_GROUP}: not distinguishable from the best "
+    f"(randomised Tukey HSD test, p > 0.05); {_IN_DOMAIN}: the system was trained on the dataset."
 )
 
 
 def standings(
-    scores: pd.DataFrame, rows: Sequence[str], trained_on: Mapping[str, Collection[str]] | None = None
+    scores: pd.DataFrame,
+    groups: pd.DataFrame,
+    rows: Sequence[str],
+    trained_on: Mapping[str, Collection[str]] | None = None,
 ) -> pd.DataFrame:
     """Return the place of each system on each dataset: 1 is the best, 2 the second best.
 
@@ -32,6 +36,7 @@ def standings(
 
     Args:
         scores: the table ``scores`` of a grid. Cells that are not done have no place.
+        groups: the table ``groups`` of the grid: who is not distinguishable from the best, ``in_best_group``.
         rows: the datasets of the grid.
         trained_on: system to the datasets that it was trained on: there, it is ``in_domain``.
     """
@@ -42,6 +47,9 @@ def standings(
     table["place"] = shown.groupby([table["metric"], table["dataset"]]).rank(method="min").astype("int64")
     known = {(system, dataset) for system, datasets in (trained_on or {}).items() for dataset in datasets}
     table["in_domain"] = [pair in known for pair in zip(table["system"], table["dataset"], strict=True)]
+    keys = ["metric", "dataset", "system"]
+    of_best = pd.MultiIndex.from_frame(groups.loc[groups["in_best_group"].fillna(value=False), keys])
+    table["in_best_group"] = pd.MultiIndex.from_frame(table[keys]).isin(of_best)
     return table.reset_index(drop=True)[STANDING_COLUMNS]
 
 
@@ -81,7 +89,8 @@ class Printed(NamedTuple):
         text = styled.apply(lambda _: styles, axis=None).to_latex(
             hrules=True, column_format="l" + "r" * len(styles.columns)
         )
-        return text.replace(_IN_DOMAIN, r"$^\ddagger$") + "% " + _LEGEND.format(second="underlined") + "\n"
+        text = text.replace(_GROUP, r"$^\dagger$").replace(_IN_DOMAIN, r"$^\ddagger$")
+        return text + "% " + _LEGEND.format(second="underlined") + "\n"
 
     def _marked(self, mark: Callable[[str, int], str]) -> pd.DataFrame:
         rows = [
@@ -104,11 +113,12 @@ def printed(
         systems: systems, in order.
     """
     found = standings[standings["metric"] == metric]
-    values, places, known = (
+    values, places, group, known = (
         found.pivot(index="dataset", columns="system", values=column).reindex(index=list(rows), columns=list(systems))
-        for column in ("value", "place", "in_domain")
+        for column in ("value", "place", "in_best_group", "in_domain")
     )
     cells = values.map(lambda value: "" if pd.isna(value) else f"{value:.{_DECIMALS}f}")
+    cells = cells.where(group.ne(True) | (places == 1), cells + _GROUP)
     cells = cells.where(known.ne(True), cells + _IN_DOMAIN)
     of_metric = against[against["metric"] == metric].set_index("system").reindex(list(systems))
     if len(stated := of_metric[(of_metric["datasets"] > 1) & of_metric["mean"].notna()]):

@@ -4,7 +4,7 @@ from .checks import BM25_LANGUAGES, absent_folder, layers, models_behind, models
 from .entries import Config
 from .load import load
 from .places import CHECKOUT, SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file
-from .yaml_files import refuse_duplicate_keys
+from .yaml_files import refuse_misread
 
 __all__ = [
     "BM25_LANGUAGES",
@@ -20,7 +20,7 @@ __all__ = [
     "local_forms",
     "models_behind",
     "models_of",
-    "refuse_duplicate_keys",
+    "refuse_misread",
     "resolve_path",
     "run_file",
     "with_parts",

@@ -160,7 +160,7 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
         and model.brackets
         and None in (model.brackets.query, model.brackets.document)
     ):
-        yield f"{where}.brackets: queries and documents both need their two tokens"
+        yield f"{where}.brackets: queries and documents need two tokens each"
     yield from _query_side_problems(where, model, config)
 
 
@@ -229,7 +229,7 @@ def _adaptation_problems(
     base = config.models.get(train.base)
     if base and base.training:
         if base.training.name not in entries.PRETRAINING or train.name in entries.PRETRAINING:
-            allowed = f"only genq and gpl go on from a {' or '.join(entries.PRETRAINING)} model"
+            allowed = f"only genq and gpl can start from a {' or '.join(entries.PRETRAINING)} model"
             yield f"{where}.base: {train.base!r} is itself trained ({allowed})"
         if base.training.corpus not in (None, train.corpus):
             yield f"{where}.base: {train.base!r} is trained on corpus {base.training.corpus!r} alone"
@@ -283,6 +283,8 @@ def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Itera
         yield from _unknown(f"{where}.of", "system", part, config.systems)
     if isinstance(system, entries.WeightedSum) and system.weights is not None and len(system.weights) != len(system.of):
         yield f"{where}.weights: {len(system.weights)} weights for {len(system.of)} systems"
+    if isinstance(system, entries.WeightedSum) and system.weights and not any(system.weights):
+        yield f"{where}.weights: all are 0, so all scores would be"
 
 
 # How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
@@ -296,14 +298,11 @@ def layer_problems(config: Config) -> Iterator[str]:
     try:
         found = layers(config.systems)
     except CycleError as error:
-        yield f"systems {' → '.join(reversed(error.args[1]))} are made from each other"
+        yield f"systems {' → '.join(reversed(error.args[1]))} form a cycle"
         return
     if (deepest := max(found.values(), default=0)) > MOST_LAYERS:
         first = next(name for name in found if found[name] > MOST_LAYERS)
-        yield (
-            f"systems.{first}: a chain of {deepest:,} systems made from each other is longer than {MOST_LAYERS}, "
-            "the most that is run"
-        )
+        yield f"systems.{first}: a chain of {deepest:,} systems is longer than the limit of {MOST_LAYERS}"
 
 
 def layers(systems: Mapping[str, entries.SystemEntry]) -> dict[str, int]:
@@ -439,4 +438,4 @@ def _leakage_problems(config: Config, model: str) -> Iterator[str]:
         for name in config.datasets[row].mean_of or (row,):
             tested = config.datasets[name]
             if (tested.corpus, tested.id or tested.split) == (trained.corpus, trained.id or trained.split):
-                yield f"grid.datasets: {name!r} is what {model!r} is trained on, so it cannot be evaluated on it"
+                yield f"grid.datasets: {model!r} is trained on {name!r}, so it cannot be evaluated on this dataset"

@@ -19,7 +19,7 @@ class CorpusEntry(Entry):
     language: Language = Field("en", description="Language of the documents, an ISO 639-1 code.")
     licence: str = Field("", description="Licence as the publishers or the BEIR paper state it.")
     allow: Annotated[tuple[Literal["duplicate-documents", "duplicate-queries", "empty-queries"], ...], LIST] = Field(
-        (), description="Flaws of the collection to accept. Of duplicates the first is kept."
+        (), description="Flaws of the collection to accept. beirgrid keeps the first of several duplicates."
     )
 
 
@@ -32,7 +32,7 @@ class LocalCorpus(CorpusEntry):
         "path starts at the working directory or, if nothing is there, at this checkout."
     )
     supplied: Literal["user"] | None = Field(
-        None, description="user: the collection needs a licence. Without its folder, its cells read “not supplied”."
+        None, description="user: the collection needs a licence. Without its folder, its cells show “not supplied”."
     )
     id: str | None = Field(None, description="Identifier of the registered corpus that the folder replaces. Unused.")
     revision: Revision | None = Field(None, description="Commit of the corpus that the folder replaces. Unused.")
@@ -52,7 +52,7 @@ class HubCorpus(CorpusEntry):
     source: Literal["huggingface"] = Field(description="Where the corpus comes from.")
     id: str = Field(description="Dataset on the Hugging Face hub with the documents.")
     revision: Revision = Field(description="Commit of the Hugging Face dataset, 40 hex digits.")
-    split: Name | None = Field(None, description="Split of the documents, where the dataset has several (BRIGHT).")
+    split: Name | None = Field(None, description="Split of the documents, if the dataset has several (BRIGHT).")
 
 
 Corpus = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus, Field(discriminator="source")]
@@ -73,7 +73,7 @@ class Dataset(Entry):
     id: str | None = Field(
         None,
         description="ir_datasets id that holds queries and qrels, or Hugging Face dataset with the qrels (by default "
-        "the corpus's own).",
+        "that of the corpus).",
     )
     revision: Revision | None = Field(None, description="Commit of the Hugging Face dataset with the qrels.")
     split: Name = Field(

@@ -24,6 +24,7 @@ from .models import (
     ModelSize,
     Prompts,
     QueryGenerator,
+    ReseededGenerator,
     Seq2SeqReranker,
     SparseModel,
     TermWeightsModel,
@@ -35,6 +36,7 @@ from .systems import (
     External,
     Fused,
     LateInteractionRetriever,
+    Repeated,
     Reranked,
     Retriever,
     Rrf,
@@ -81,7 +83,7 @@ class GridSettings(Entry):
     systems: Names = Field(description="Columns of the grid.")
     datasets: Names = Field(description="Rows of the grid.")
     baseline: Name | None = Field(
-        None, description="System of the grid that the others are compared with. Without it: the first BM25 system."
+        None, description="System that the other systems are compared with. By default, the first BM25 system."
     )
 
 
@@ -91,7 +93,7 @@ class NodeLimits(Entry):
     mem_mb: Annotated[int, Field(ge=1000, le=MOST_COUNTED)] = Field(64_000, description="Memory of a node in MB.")
     runtime: Count = Field(1440, description="Time limit of a job in minutes.")
     partition: str = Field("", description="SLURM partition with these nodes. Empty: the default partition.")
-    gpu_model: str = Field("", description="GPU type to ask for, if nodes have several types (gres name).")
+    gpu_model: str = Field("", description="GPU type to request, if nodes have several types (gres name).")
 
 
 class Nodes(Entry):
@@ -118,10 +120,10 @@ class EncodeSettings(Entry):
     """Settings of every stage that runs a model."""
 
     precision: Precision = Field(
-        "auto", description="Number format of matrix products. auto: the fastest one that the hardware supports."
+        "auto", description="Number format of matrix products. auto: float32 on a CPU, 16 bits on a GPU."
     )
     shard: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
-        500_000, description="Documents per shard: the unit of one encoding job, and of its memory."
+        500_000, description="Documents per shard. One job encodes one shard; its memory follows from this size."
     )
     batch_tokens: BatchTokens = Field(BatchTokens(), description="Tokens per batch, padding included, by device.")
     keep: bool = Field(False, description="Keep embeddings after they are indexed.")
@@ -134,12 +136,12 @@ class Settings(Entry):
     metrics: Names = Field(description="Metrics to compute, name@k.")
     device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
     mirror: str = Field("", description="Folder or URL prefix with files of ir_datasets, named by their MD5 sums.")
-    nodes: Nodes = Field(Nodes(), description="The most that a job may ask for, by the kind of node.")
+    nodes: Nodes = Field(Nodes(), description="Limits of the jobs on CPU nodes and on GPU nodes.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
     encode: EncodeSettings = Field(EncodeSettings(), description="Stages that run a model.")
     small_corpus: Annotated[int, Field(ge=0, le=MOST_COUNTED)] = Field(
         0,
-        description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: one job a stage.",
+        description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: none do.",
     )
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     tolerances: dict[str, NotNegative] = Field(
@@ -208,7 +210,9 @@ __all__ = [
     "Published",
     "PublishedExpansion",
     "QueryGenerator",
+    "Repeated",
     "Reranked",
+    "ReseededGenerator",
     "RetrieveSettings",
     "Retriever",
     "Rrf",

@@ -13,7 +13,7 @@ class PublishedExpansion(Entry):
     """Keys that published expansions of every source have."""
 
     queries: Size | None = Field(
-        None, description="Queries per document that are taken, the first ones. Unless given, all are."
+        None, description="Number of queries to take per document, from the first. By default, all."
     )
     allow: Annotated[tuple[Literal["missing-documents"], ...], LIST] = Field(
         (), description="Flaws to accept: documents of the corpus without queries."

@@ -1,4 +1,4 @@
-"""Checks of the files that external systems name: runs that other software made."""
+"""Checks of the files that systems name: runs and expansions that others made."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import checks
-from .entries import Config, External
-from .places import run_file
+from .entries import Bm25, Config, External, LocalExpansion
+from .places import is_file, is_folder, resolve_path, run_file
 
 
 def problems(config: Config) -> Iterator[str]:
-    """Yield missing run files, and run files in wrong places, of the external systems behind the grid's systems."""
+    """Yield runs and expansions of the grid's systems, and of their parts, that are missing or in wrong places."""
     datasets = _datasets(config)
     for name in checks.with_parts(config.systems, config.grid.systems):
         system, where = config.systems[name], f"systems.{name}.run"
+        if isinstance(system, Bm25) and isinstance(system.expansion, LocalExpansion):
+            corpora = dict.fromkeys(config.datasets[dataset].corpus or "" for dataset in datasets)
+            for path in dict.fromkeys(system.expansion.path.replace("{corpus}", corpus) for corpus in corpora):
+                yield from _expansion_problems(f"systems.{name}.expansion.path", resolve_path(path))
         if not isinstance(system, External):
             continue
         if "{dataset}" not in system.run and len(datasets) > 1:
@@ -22,7 +26,7 @@ def problems(config: Config) -> Iterator[str]:
             continue
         for dataset in datasets:
             file = run_file(system.run, dataset)
-            if _is_file(file):
+            if is_file(file):
                 yield from checks.place_problems(where, file)
             else:
                 yield f"{where}: there is no file {file}, which should hold the run of dataset {dataset!r}"
@@ -35,9 +39,8 @@ def _datasets(config: Config) -> list[str]:
     return [row for row, corpus in corpora.items() if not checks.absent_folder(corpus)]
 
 
-def _is_file(path: Path) -> bool:
-    """Tell whether a path is a file; a path that cannot be looked up (a name of 300 characters) is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+def _expansion_problems(where: str, path: Path) -> Iterator[str]:
+    if is_file(path) or is_folder(path):
+        yield from checks.place_problems(where, path)
+    else:
+        yield f"{where}: there is no file or folder {path}"

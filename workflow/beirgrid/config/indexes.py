@@ -38,7 +38,7 @@ class Hnsw(Index):
     kind: Literal["hnsw"] = Field(description="Kind of index.")
     links: Annotated[int, Field(ge=2, le=256)] = Field(32, description="Neighbours per vector and layer.")
     construction: Size = Field(200, description="Candidates that are kept while a vector is added.")
-    search: Size = Field(1000, description="Candidates that are kept while a query is searched.")
+    search: Size = Field(1000, description="Candidates that are kept during a search.")
 
 
 class IvfPq(Index):
@@ -46,22 +46,24 @@ class IvfPq(Index):
 
     built_with: ClassVar[tuple[str, ...]] = ("kind", "lists", "codes")
     kind: Literal["ivfpq"] = Field(description="Kind of index.")
-    lists: Size = Field(1024, description="Inverted lists. A shard with fewer than 39 vectors for each has fewer.")
-    codes: Size = Field(64, description="Bytes per vector. The number of dimensions must be a multiple.")
+    lists: Size = Field(
+        1024, description="Inverted lists. A shard with fewer than 39 vectors per list gets fewer lists."
+    )
+    codes: Size = Field(64, description="Bytes per vector, a divisor of the number of dimensions.")
     probes: Size = Field(32, description="Lists that are searched per query.")
 
 
 class Int8(Index):
-    """A byte per dimension, by the range of each dimension."""
+    """One byte per dimension, scaled to the range of the dimension."""
 
     kind: Literal["int8"] = Field(description="Kind of index.")
 
 
 class Binary(Index):
-    """A bit per dimension, its sign: candidates by Hamming distance, scored with the query in float32."""
+    """One bit per dimension, its sign. Hamming distance selects candidates, which the float32 query scores."""
 
     kind: Literal["binary"] = Field(description="Kind of index.")
-    oversampling: Size = Field(4, description="Candidates per document that is retrieved.")
+    oversampling: Size = Field(4, description="Candidates per retrieved document.")
 
 
 AnyIndex = Annotated[Flat | Hnsw | IvfPq | Int8 | Binary, Field(discriminator="kind")]

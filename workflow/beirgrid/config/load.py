@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
-from . import checks, entries, external
+from . import checks, entries, external, seeds, vectors
 from .entries import Config
 from .messages import explain
 from .places import is_url, resolve_path
@@ -41,9 +41,16 @@ def load(raw: Mapping[str, Any]) -> Config:
     config = Config.model_construct(settings.model_fields_set | set(REGISTRIES), **values)
     refuse(checks.registry_problems(config))
     refuse(checks.layer_problems(config))
-    config = config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": _mirror(config.mirror)})
-    refuse([*checks.grid_problems(config), *external.problems(config)])
-    return config
+    refuse(
+        [
+            *seeds.problems(config),
+            *checks.grid_problems(config),
+            *external.problems(config),
+            *vectors.problems(config),
+        ]
+    )
+    config = seeds.expand(config)
+    return config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": _mirror(config.mirror)})
 
 
 def refuse(problems: Iterable[str]) -> None:

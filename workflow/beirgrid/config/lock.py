@@ -34,7 +34,7 @@ def read() -> dict[str, Any]:
     except (ValueError, AttributeError, KeyError, TypeError):
         whole = False
     if not whole:
-        raise DataError(f"{Path(LOCK).absolute()} is damaged: restore it, or remove it to resolve its checkpoints anew")
+        raise DataError(f"{Path(LOCK).absolute()} is damaged: restore it, or remove it to resolve the commits again")
     return dict(locked)
 
 
@@ -72,7 +72,7 @@ def check(checkpoint: str, digests: dict[str, str]) -> None:
 
 def renewal(checkpoint: str) -> str:
     """Return how to replace a checkpoint's entry."""
-    return f"To use the hub's newest commit in its place, remove {checkpoint!r} from {LOCK} and run again."
+    return f"To use the hub's newest commit instead, remove {checkpoint!r} from {LOCK} and run again."
 
 
 @contextmanager

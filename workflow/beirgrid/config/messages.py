@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..core.errors import nearest
-from . import entries
+from . import entries, indexes
 
 _TYPES = {
     "int": "integer",
@@ -24,6 +24,7 @@ _TYPES |= dict.fromkeys(("model", "model_attributes", "mapping"), "mapping") | {
 _MODELS: tuple[type[entries.ModelEntry], ...] = get_args(get_args(entries.Model)[0])
 _CORPORA: tuple[type[entries.CorpusEntry], ...] = get_args(get_args(entries.Corpus)[0])
 _RECIPES: tuple[type[entries.Adaptive], ...] = get_args(get_args(entries.Adaptation)[0])
+_INDEXES: tuple[type[indexes.Index], ...] = get_args(get_args(indexes.AnyIndex)[0])
 _SYSTEMS: tuple[type[entries.SystemEntry], ...] = get_args(entries.System)
 # Why a late-interaction model has no such key.
 _NOT_LATE = {
@@ -42,7 +43,7 @@ def explain(error: ValidationError, where: str, kind: type[entries.Entry] | None
 def _line(details: ErrorDetails, where: str, kind: type[entries.Entry] | None) -> str:
     path = [str(part) for part in details["loc"]]
     tags = _tags(path)
-    place = ".".join([part for part in [where, *path] if part and part not in tags]) or "top level"
+    place = ".".join([*filter(None, [where]), *(part for part in path if part not in tags)]) or "top level"
     what, value, context = details["type"], details["input"], details.get("ctx", {})
     if what in ("extra_forbidden", "missing"):
         holder, _, key = place.rpartition(".")
@@ -50,7 +51,7 @@ def _line(details: ErrorDetails, where: str, kind: type[entries.Entry] | None) -
         tell = _unknown_key if what == "extra_forbidden" else _missing_key
         return tell(holder, key, where, tags, kind, path)
     if what in ("literal_error", "union_tag_invalid"):
-        return _no_choice(place, details)
+        return _no_choice(place, details, kind)
     if what == "union_tag_not_found":
         return _missing_key(place, str(context["discriminator"]).strip("'()"), where, tags, kind, path)
     if what == "string_pattern_mismatch":
@@ -82,6 +83,10 @@ def _shortened(value: Any) -> str:
 def _tags(path: list[str]) -> set[str]:
     """Return the parts of a path that are no keys but name the class that a union chose."""
     known = {*_values(_MODELS, "family"), *_values(_CORPORA, "source"), *_values(_RECIPES, "recipe"), entries.NAMED}
+    if "index" in path:
+        known |= set(_values(_INDEXES, "kind"))
+    if "queries_are_documents" in path:
+        known |= {"bool", "literal['auto']"}
     return known & set(path)
 
 
@@ -146,7 +151,7 @@ def _missing_key(
     return f"{holder}: needs the key {key!r}{why}"
 
 
-def _no_choice(place: str, details: ErrorDetails) -> str:
+def _no_choice(place: str, details: ErrorDetails, kind: type[entries.Entry] | None) -> str:
     context, value = details.get("ctx", {}), details["input"]
     options = str(context.get("expected", context.get("expected_tags", "")))
     known = [option.strip(" '") for option in options.replace(" or ", ", ").split(",")]
@@ -155,6 +160,8 @@ def _no_choice(place: str, details: ErrorDetails) -> str:
         key = str(context["discriminator"]).strip("'()")
         place, value = f"{place}.{key}", context["tag"]
     hint = nearest({"gpu": "cuda"}.get(value, value), known) if isinstance(value, str) else ""
+    if kind is entries.Rrf and place.endswith(".fusion"):
+        known.append("wsum")
     if place.endswith(".similarity") and known == ["dot"]:
         return f"{place.removesuffix('.similarity')}: sparse models compare by dot product"
     return f"{place}: {value!r} is not one of {', '.join(known)}{hint}"

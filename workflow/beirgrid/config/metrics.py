@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..core.errors import BeirgridError, nearest
+from ..core.errors import BeirgridError, nearest, quoted
+from .values import MOST_SIZE
 
 NAMES = (
     "ndcg",
@@ -42,4 +43,6 @@ def parse_metric(text: str) -> Metric:
         raise BeirgridError(f"{text!r} is not a metric of the form name@k, such as ndcg@10{hint}")
     if match[1] not in NAMES:
         raise BeirgridError(f"there is no metric {match[1]!r}{nearest(match[1], NAMES)} (known: {', '.join(NAMES)})")
+    if len(match[2]) > len(str(MOST_SIZE)) or int(match[2]) > MOST_SIZE:
+        raise BeirgridError(f"{quoted(text)} looks deeper than any run ({MOST_SIZE:,} documents)")
     return Metric(match[1], int(match[2]))

@@ -73,10 +73,11 @@ class ModelEntry(Entry):
         description="Commit of the checkpoint, 40 hex digits. resolve: the first fetch asks the hub (docs/models.md).",
     )
     path: PathName | None = Field(
-        None, description="Folder with the checkpoint. A relative path is looked up like that of a corpus."
+        None, description="Folder with the checkpoint. A relative path is resolved as for a corpus."
     )
     package: str | None = Field(
-        None, description="Installed Python package with the checkpoint. Its files are read, its code is not run."
+        None,
+        description="Installed Python package with the checkpoint. beirgrid reads its files and does not run its code.",
     )
     files: dict[str, Digest] = Field({}, description="Files of the checkpoint and their SHA-256, which fetch verifies.")
     pickled: bool = Field(
@@ -89,7 +90,7 @@ class ModelEntry(Entry):
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
     size: ModelSize = Field(
         ModelSize(),
-        description="How large the model is. By default, its files say so. Without files, BERT-base is assumed.",
+        description="Size of the model. By default, the size in its files. Without files, the size of BERT-base.",
     )
     trained_on: TrainedOn | None = Field(
         None, description="Collections whose judgements the model was trained on. Its scores there are not zero-shot."
@@ -131,7 +132,7 @@ class DenseModel(ModelEntry):
     similarity: Literal["cosine", "dot"] = Field(description="How vectors are compared. cosine normalises them.")
     pooling: Literal["cls", "mean", "weightedmean", "lasttoken", "pooler"] | None = Field(
         None,
-        description="How token vectors become one vector, for a checkpoint without a modules.json that says so. "
+        description="How token vectors become one vector, if the checkpoint has no modules.json that says so. "
         "weightedmean weights tokens by position (SGPT); pooler is the model's own output (DPR).",
     )
     separator: str = Field(" ", description="Text between a document's title and its text.")
@@ -159,7 +160,7 @@ class LateInteractionModel(ModelEntry):
     family: Literal["late-interaction"] = Field(description="Decides how the checkpoint is opened and searched.")
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
     query_length: Length | None = Field(
-        None, description="Word pieces of a query, its marker and expansion included (max_length is for documents)."
+        None, description="Word pieces of a query, including its marker and mask tokens (max_length is for documents)."
     )
     query_lengths: dict[str, Length] = Field(
         {}, description="Query lengths of single datasets (or of all parts of a mean), in place of query_length."
@@ -174,7 +175,7 @@ class CrossEncoder(ModelEntry):
 
 
 class Seq2SeqReranker(ModelEntry):
-    """A T5 trained as monoT5."""
+    """A T5 that was trained as monoT5."""
 
     family: Literal["seq2seq-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
 
@@ -191,6 +192,12 @@ class QueryGenerator(ModelEntry):
         description="Of the top_k word pieces, only the most likely that together reach this probability are kept.",
     )
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
+
+
+class ReseededGenerator(QueryGenerator):
+    """A query generator with another seed, for a member of a system with seeds. It shares its checkpoint."""
+
+    weights: str = Field(description="Model whose checkpoint the generator has.")
 
 
 class TermWeightsModel(ModelEntry):

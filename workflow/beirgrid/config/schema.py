@@ -35,7 +35,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.brackets`": (entries.Brackets,),
     "`models.{name}.size`": (entries.ModelSize,),
     "`models.{name}.trained_on`": (entries.TrainedOn,),
-    "`systems.{name}`": get_args(entries.System),
+    "`systems.{name}`": (entries.SystemEntry, *get_args(entries.System)),
     "`systems.{name}.expansion`": (entries.PublishedExpansion, *get_args(get_args(entries.Published)[0])),
     "`systems.{name}.index`": get_args(get_args(AnyIndex)[0]),
 }
@@ -70,7 +70,7 @@ def _section(name: str, kinds: tuple[type[Entry], ...]) -> Iterator[str]:
             yield "| key | value | default | meaning |\n|---|---|---|---|"
             yield from (_row(key, field) for key, field in fields.items())
             yield ""
-        if kind in (entries.CorpusEntry, entries.ModelEntry, entries.PublishedExpansion):
+        if kind in (entries.CorpusEntry, entries.ModelEntry, entries.SystemEntry, entries.PublishedExpansion):
             shared |= set(fields)
 
 
@@ -87,6 +87,7 @@ def _heading(kind: type[Entry]) -> str:
         entries.Statistics: "`statistics`",
         entries.BatchTokens: "`batch_tokens`",
         entries.DatasetPrompts: "`datasets.{dataset}`",
+        entries.SystemEntry: "Every system",
         entries.Bm25: "`retriever: bm25`",
         entries.DenseRetriever: "`retriever` of a dense model",
         entries.Retriever: "`retriever` of a sparse model",

@@ -9,13 +9,17 @@ from pydantic import Field
 
 from .expansions import Expansion
 from .indexes import AnyIndex, Flat
-from .values import LIST, Entry, Norm, NotNegative, PathName, Size
+from .values import LIST, Entry, Norm, NotNegative, PathName, Seeds, Size
 
 
 class SystemEntry(Entry):
     """A column of the grid."""
 
     kind: ClassVar[str]
+    seeds: Seeds | None = Field(
+        None,
+        description="How many times the grid runs the system, each time with other seeds. The tables show the mean.",
+    )
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -31,7 +35,7 @@ class Bm25(SystemEntry):
     expansion: Expansion | None = Field(
         None,
         description="Query generator or term-weights model whose expansions are indexed instead of the documents, or "
-        "an entry of expansions that others published.",
+        "an entry of published expansions.",
     )
     fields_: Literal["multifield", "flat"] = Field(
         "multifield", alias="fields", description="Title and text as two fields, as in the BEIR paper, or as one."
@@ -55,7 +59,7 @@ class DenseRetriever(Retriever):
 
     kind: ClassVar[str] = "dense"
     dimensions: Size | None = Field(
-        None, description="First dimensions of the vectors that are kept (Matryoshka). All unless given."
+        None, description="Number of leading dimensions to keep (Matryoshka). By default, all."
     )
     index: AnyIndex = Field(Flat(), description="Index that is searched.")
 
@@ -73,6 +77,18 @@ class LateInteractionRetriever(Retriever):
     kind: ClassVar[str] = "late-interaction"
     candidates: Size = Field(100, description="Nearest tokens per query token whose documents are scored.")
     exhaustive: bool = Field(False, description="Score every document, without an index: the slow reference.")
+
+
+class Repeated(SystemEntry):
+    """What a system with seeds becomes when the configuration is loaded: a name for its members, one per seed."""
+
+    kind: ClassVar[str] = "seeds"
+    members: tuple[str, ...] = Field(description="Systems that differ in their seeds alone.")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The members."""
+        return self.members
 
 
 class Reranked(SystemEntry):
@@ -98,6 +114,9 @@ class External(SystemEntry):
     run: PathName = Field(
         description="Run of each dataset in TREC format, plain or gzipped (.gz). {dataset} stands for the dataset's "
         "name. A relative path starts at the working directory."
+    )
+    allow: Annotated[tuple[Literal["missing-queries"], ...], LIST] = Field(
+        (), description="Flaws to accept: judged queries that the run lacks. They count 0."
     )
 
 

@@ -69,7 +69,7 @@ class GenQ(WithQueries):
     queries_per_document: Size = Field(5, description="Queries per document.")
     epochs: Size = Field(1, description="Passes over the queries.")
     batch: Size = Field(75, description="Queries per step.")
-    warmup: NotNegative = Field(0.1, description="Steps of rising learning rate; below 1, the share of all steps.")
+    warmup: NotNegative = Field(0.1, description="Warm-up steps of the learning rate. Below 1: the share of all steps.")
 
     def queries_for_each(self, documents: int) -> int:
         """Return how many queries are written for each of so many documents."""
@@ -82,9 +82,11 @@ class Gpl(WithQueries):
     recipe: Literal["gpl"] = Field(description="How a dense model is adapted.")
     documents: Count = Field(83_334, description="Largest number of documents, sampled with the seed.")
     queries: Count = Field(250_000, description="Queries in total, unless queries_per_document is given.")
-    queries_per_document: Size | None = Field(None, description="Queries per document, in place of queries.")
+    queries_per_document: Size | None = Field(None, description="Queries per document, instead of a total.")
     teacher: str = Field(description="Cross-encoder whose margins are learnt.")
-    retrievers: Names | None = Field(None, description="Sources of negatives: bm25, dense models. By default the base.")
+    retrievers: Names | None = Field(
+        None, description="Sources of negatives: bm25 or dense models. By default, the base."
+    )
     negative_depth: Size = Field(50, description="Depth of the rankings that negatives are drawn from.")
 
     def queries_for_each(self, documents: int) -> int:
@@ -103,14 +105,16 @@ class Gpl(WithQueries):
 
     steps: Count = Field(140_000, description="Training steps.")
     batch: Size = Field(32, description="Queries per step.")
-    warmup: NotNegative = Field(1000, description="Steps of rising learning rate; below 1, the share of all steps.")
+    warmup: NotNegative = Field(
+        1000, description="Warm-up steps of the learning rate. Below 1: the share of all steps."
+    )
 
 
 class Pretraining(Adaptive):
     """Keys of the recipes that read documents alone. A genq or gpl model can go on from such a model."""
 
     documents: Count = Field(100_000, description="Largest number of documents, sampled with the seed.")
-    warmup: NotNegative = Field(0, description="Steps of rising learning rate; below 1, the share of all steps.")
+    warmup: NotNegative = Field(0, description="Warm-up steps of the learning rate. Below 1: the share of all steps.")
 
 
 class Tsdae(Pretraining):

@@ -8,6 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 # Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
 MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
+# Seeds are whole numbers below this one, as the generators of all libraries take them.
+SEED_LIMIT = 2**32
 
 
 def _as_tuple(value: Any) -> Any:
@@ -53,7 +55,8 @@ Count = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
 Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
 SizeOrZero = Annotated[int, Field(ge=0, le=MOST_SIZE)]
 Length = Annotated[int, Field(ge=4, le=MOST_SIZE)]
-Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Seed = Annotated[int, Field(ge=0, le=SEED_LIMIT - 1)]
+Seeds = Annotated[int, Field(ge=2, le=100)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Derive = Annotated[tuple[Literal["titles", "sentences"], ...], LIST]

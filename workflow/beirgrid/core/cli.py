@@ -16,14 +16,41 @@ import dataclasses
 import inspect
 import json
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from .errors import BeirgridError
 
 # Name of the parsed argument that runs the command. No option can have this name.
 CALL = "call the command"
 # Metadata of a parameter that is no option but the second word of the command (``index dense``).
 WORD = "kind"
+
+
+def expand(words: Iterable[str]) -> list[str]:
+    """Return the words of a command, with the lines of FILE in place of ``@FILE``; a line ``@FILE`` stands for itself.
+
+    argparse would decode FILE as the locale says, and follow a file that names itself.
+
+    Raises:
+        BeirgridError: a file cannot be read, or is no text.
+    """
+    return [line for word in words for line in (_lines(Path(word[1:])) if word.startswith("@") else [word])]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
+        raise BeirgridError(f"@{path}: {getattr(error, 'strerror', '') or error}") from None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise BeirgridError(f"@{path} is no list of arguments, one per line: it is not text in UTF-8")
+    return text.splitlines()
 
 
 def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
@@ -58,7 +85,7 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
 
 
 def _shown(default: Any) -> str:
-    if isinstance(default, list | tuple):
+    if type(default) in (list, tuple):  # a NamedTuple has a text of its own
         return " ".join(map(str, default))
     return json.dumps(default) if isinstance(default, dict) else str(default)
 
@@ -78,9 +105,18 @@ def _settings(annotation: Any) -> dict[str, Any]:
         return {**inner, **settings, "nargs": "*", **({"type": converter} if converter else {})}
     if origin is Literal:
         return settings | {"choices": list(arguments)}
-    if converter is None and kind in (str, int, float, Path):
+    if converter is None and kind in (str, float, Path):
         converter = kind
+    elif converter is None and kind is int:
+        converter = whole
     return settings | {"type": converter or json.loads}
+
+
+def whole(text: str) -> int:
+    """Read a whole number; no option counts below 0."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
+    return int(text)
 
 
 def _plain(annotation: Any) -> Any:

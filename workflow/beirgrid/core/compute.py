@@ -50,7 +50,7 @@ class Compute:
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU if there is one"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        "number format of matrix products; auto takes the fastest one that the hardware supports",
+        "number format of matrix products; auto is float32 on a CPU and 16 bits on a GPU",
     ] = "auto"
     batch_tokens: Annotated[BatchTokens, BatchTokens.parse, "tokens per batch, padding included, by device, JSON"] = (
         BATCH_TOKENS
@@ -67,7 +67,7 @@ class Compute:
         gpu = _choose_gpu() if self.device != "cpu" else None
         if self.device == "cuda" and gpu is None:
             raise DataError(
-                "device is cuda, but no GPU can be used here (device: auto takes a CPU where there is none)"
+                "device is cuda, but no GPU can be used here (device: auto uses the CPU if there is no GPU)"
             )
         if gpu is None:
             return Runtime("cpu", self.precision, self.batch_tokens.cpu)
@@ -116,14 +116,27 @@ class Runtime:
     def resolve(self, precision: str | None = None) -> str:
         """Return a precision, or else the runtime's own.
 
-        For ``auto`` that is bfloat16 where the hardware multiplies bfloat16, otherwise float16 (GPU) or float32 (CPU).
+        For ``auto`` that is float32 on a CPU. On a GPU it is float16, for models whose numbers fit into it.
         """
-        asked = precision or self.precision
-        if asked != "auto":
-            return asked
-        if multiplies_bfloat16(self.device):
-            return "bfloat16"
-        return "float16" if self.kind == "cuda" else "float32"
+        if not self.automatic(precision):
+            return precision or self.precision
+        # On a CPU, numbers should not depend on the machine: only some CPUs multiply bfloat16.
+        return "float32" if self.kind == "cpu" else "float16"
+
+    def resolve_training(self, precision: str | None = None) -> str:
+        """Return the precision of training. For ``auto`` it is never float16, because gradients have a wide range."""
+        if self.automatic(precision) and self.kind == "cuda":
+            return self.wide
+        return self.resolve(precision)
+
+    def automatic(self, precision: str | None = None) -> bool:
+        """Return whether neither a model's entry, which may have a precision, nor the command names one."""
+        return (precision or self.precision) == "auto"
+
+    @property
+    def wide(self) -> str:
+        """The fastest precision with the range of float32: bfloat16 where the hardware multiplies it, or float32."""
+        return "bfloat16" if multiplies_bfloat16(self.device) else "float32"
 
 
 def multiplies_bfloat16(device: str) -> bool:
@@ -151,7 +164,7 @@ def _choose_gpu() -> Gpu | None:
         return Gpu(0) if torch.cuda.is_available() else None
     # Locks have the names of CUDA_VISIBLE_DEVICES, since processes may see different GPUs under the same number.
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
-    return take_gpu(visible.split(",")[:count])  # CUDA stops at a name that no GPU has
+    return take_gpu([name.strip() for name in visible.split(",")][:count])  # CUDA stops at a name that no GPU has
 
 
 def take_gpu(names: list[str]) -> Gpu:
@@ -166,7 +179,7 @@ def take_gpu(names: list[str]) -> Gpu:
 
     folder = _runtime_folder()
     for number, name in enumerate(names):
-        lock = FileLock(folder / f"gpu-{name}.lock")
+        lock = FileLock(folder / f"gpu-{name.replace(os.sep, '--')}.lock")  # a part of a GPU is MIG-GPU-…/1/0
         try:
             lock.acquire(blocking=False)
         except (Timeout, PermissionError):  # another command has the GPU, or another user's lock stands there

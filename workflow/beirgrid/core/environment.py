@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import os
 import shutil
 import signal
@@ -11,41 +10,26 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from .errors import BeirgridError
+from .errors import BeirgridError, quoted
 
 
 @cache
 def prepare_libraries() -> None:
-    """Let ranx and numba be imported where neither the user's home nor the installed packages can be written.
+    """Let numba be imported where neither the user's home nor the installed packages can be written.
 
-    numba keeps compiled functions beside their source or in the user's home, and ir_datasets, which ranx imports,
-    creates a folder there. Each of them gets a temporary folder where it has no other, until this process ends. Not
-    every environment of the jobs has ranx.
+    numba keeps compiled functions beside their source or in the user's home. Where neither can be written, it gets a
+    temporary folder, until this process ends.
     """
     try:
         home = Path.home()
     except RuntimeError:  # no HOME, and a user whom the machine does not know
         os.environ["HOME"] = _temporary()
         home = Path.home()
-    if not _created(Path(os.environ.get("IR_DATASETS_HOME", home / ".ir_datasets"))):
-        os.environ["IR_DATASETS_HOME"] = _temporary()
-    compiled = map(importlib.util.find_spec, ("ranx", "beirgrid.search", "beirgrid.analysis"))
-    beside = all(_writable(_cache_beside(found.origin)) for found in compiled if found and found.origin)
+    package = Path(__file__).parent.parent
+    beside = all(_writable(package / layer / "__pycache__") for layer in ("search", "analysis"))
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
         os.environ["NUMBA_CACHE_DIR"] = _temporary()
-
-
-def _cache_beside(module: str) -> Path:
-    return Path(module).parent / "__pycache__"
-
-
-def _created(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return True
 
 
 def _writable(folder: Path) -> bool:
@@ -62,6 +46,28 @@ def _temporary() -> str:
     folder = tempfile.mkdtemp(prefix="beirgrid-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def check_names(*names: str) -> None:
+    """Refuse names that are not UTF-8, which neither parquet nor Java nor a record can hold.
+
+    Args:
+        names: names of files, beside those of the working directory and of $TMPDIR.
+
+    Raises:
+        BeirgridError: a name is not UTF-8, or the working directory is gone.
+    """
+    try:
+        folder = str(Path.cwd())
+    except FileNotFoundError:
+        raise BeirgridError("the working directory was deleted: go to another one") from None
+    for name in (folder, os.environ.get("TMPDIR", ""), *names):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise BeirgridError(
+                f"the name {quoted(os.fsencode(name))} is not UTF-8: rename the file or folder"
+            ) from None
 
 
 def check_temporary_folder() -> None:

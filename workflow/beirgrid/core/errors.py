@@ -22,10 +22,10 @@ class DataError(BeirgridError):
 
 
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = 100
+_SHORT.maxstring = _SHORT.maxother = 100
 
 
-def quoted(text: str) -> str:
+def quoted(text: str | bytes) -> str:
     """Return text from a user's file in quotes, cut in the middle if it is long: a message is one line."""
     return _SHORT.repr(text)
 

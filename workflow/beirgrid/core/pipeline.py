@@ -45,6 +45,32 @@ class _Channel(Generic[ItemT]):
                     return
 
 
+class _Worker(threading.Thread):
+    """A thread whose error is raised in the thread that joins it."""
+
+    def __init__(self, work: Callable[[], object], name: str, finished: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self.work = work
+        self.finished = finished  # set at the end of the work, whatever its outcome
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except _Stopped:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.finished.set()
+
+    def result(self) -> None:
+        """Wait for the end of the work, and raise its error."""
+        self.join()
+        if self.error:
+            raise self.error
+
+
 def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
     """Yield items that another thread produces, at most ``size`` before they are asked for.
 
@@ -52,28 +78,19 @@ def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
     more items and closes the generator, the thread ends after the item that it works on.
     """
     channel: _Channel[ItemT] = _Channel(size)
-    errors: list[BaseException] = []
 
     def produce() -> None:
-        try:
-            for item in items:
-                channel.put(item)
-        except _Stopped:
-            pass
-        except BaseException as error:  # the caller raises it
-            errors.append(error)
-        finally:
-            channel.ended.set()
+        for item in items:
+            channel.put(item)
 
-    thread = threading.Thread(target=produce, name="ahead", daemon=True)
-    thread.start()
+    worker = _Worker(produce, "ahead", channel.ended)
+    worker.start()
     try:
         yield from channel.items()
     finally:
         channel.stopped.set()
-        thread.join()
-    if errors:
-        raise errors[0]
+        worker.join()
+    worker.result()
 
 
 def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT], size: int) -> ResultT:
@@ -84,7 +101,6 @@ def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT]
     """
     channel: _Channel[ItemT] = _Channel(size)
     failed = threading.Event()
-    errors: list[BaseException] = []
     results: list[ResultT] = []
 
     def received() -> Iterator[ItemT]:
@@ -92,18 +108,8 @@ def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT]
         if failed.is_set():
             raise _Stopped
 
-    def run() -> None:
-        try:
-            results.append(consume(received()))
-        except _Stopped:
-            pass
-        except BaseException as error:  # the caller raises it
-            errors.append(error)
-        finally:
-            channel.stopped.set()
-
-    thread = threading.Thread(target=run, name="behind", daemon=True)
-    thread.start()
+    worker = _Worker(lambda: results.append(consume(received())), "behind", channel.stopped)
+    worker.start()
     try:
         for item in items:
             channel.put(item)
@@ -114,7 +120,6 @@ def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT]
         raise
     finally:
         channel.ended.set()
-        thread.join()
-    if errors:
-        raise errors[0]
+        worker.join()
+    worker.result()
     return results[0]

@@ -13,8 +13,9 @@ import shlex
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,22 +37,22 @@ STAGE_VERSIONS = {
     "fetch_dataset": 2,
     "fetch_run": 1,
     "fetch_expansion": 1,
-    "train": 1,
-    "generate": 2,
-    "mine": 2,
-    "label": 2,
+    "train": 2,
+    "generate": 3,
+    "mine": 3,
+    "label": 3,
     "adapt": 2,
-    "encode": 3,
-    "expand": 2,
+    "encode": 4,
+    "expand": 3,
     "index": 1,
-    "retrieve": 4,
-    "score": 3,
+    "retrieve": 5,
+    "score": 4,
     "rerank": 1,
-    "fuse": 1,
+    "fuse": 2,
     "evaluate": 2,
-    "aggregate": 3,
-    "report": 4,
-    "analyse": 1,
+    "aggregate": 5,
+    "report": 6,
+    "analyse": 2,
 }
 
 _PACKAGES = {
@@ -69,12 +70,12 @@ _PACKAGES = {
     "index": ("faiss-cpu", "pyserini"),
     "retrieve": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
     "score": ("torch", "transformers", "sentence-transformers"),
-    "fuse": ("ranx",),
     "evaluate": ("pytrec-eval-terrier",),
     "analyse": ("pytrec-eval-terrier", "networkx", "matplotlib"),
 }
 
 
+@cache
 def _installed(stage: str) -> dict[str, str]:
     versions = {"beirgrid": __version__, "python": platform.python_version()}
     for package in _PACKAGES.get(stage, ()):
@@ -93,13 +94,9 @@ def _peak_memory_mb() -> float:
 
 
 def use_command(words: Sequence[str], settings: str | None) -> None:
-    """Let records keep this command, with the lines of ``@file`` in its place, and the digest of its settings."""
-    _COMMAND.set([line for word in words for line in (_lines(word[1:]) if word.startswith("@") else [word])])
+    """Let records keep the words of this command, and the digest of its settings."""
+    _COMMAND.set(words)
     _SETTINGS.set(settings)
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text(encoding="utf-8").splitlines()
 
 
 @contextmanager
@@ -141,10 +138,14 @@ def record(
             "peak_memory_mb": _peak_memory_mb(),
             "packages": _installed(stage),
             "cpus": len(os.sched_getaffinity(0)),
-            "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "finished": _now(),
             **(results or {}),
         },
     )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _contents(output: Path, record: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -156,19 +157,35 @@ def _contents(output: Path, record: Path) -> Iterator[tuple[str, dict[str, Any]]
             yield os.path.relpath(path, record.parent), {"bytes": size, **digest}
 
 
-def read_record(path: str | Path) -> dict[str, Any]:
+def renew(path: str | Path) -> None:
+    """Let a record have the sizes and hashes of its artifacts as they are now: what is in them was made once more.
+
+    A record that is missing or damaged stays as it is: the next run makes its artifacts.
+    """
+    place = Path(path)
+    with suppress(DataError):
+        found = read_record(place)
+        outputs = [facts for name in found.get("outputs", {}) for facts in _contents(place.parent / name, place)]
+        files.write_json(place, {**found, "outputs": dict(outputs), "finished": _now()})
+
+
+def read_record(path: str | Path, *more: str) -> dict[str, Any]:
     """Read a record.
+
+    Args:
+        path: the record, .json.
+        more: keys that the reader needs, and that records of earlier versions may lack.
 
     Raises:
         DataError: it is missing, damaged, or no record.
     """
+    from . import records  # it imports pydantic, which commands that read no record do without
+
     with files.reading(path):
         found = files.read_json(path)
-    missing = {"stage", "settings", "facts", "seconds", "peak_memory_mb"} - set(
-        found if isinstance(found, dict) else ()
-    )
-    if missing:
-        raise DataError(f"{path} is not a record of beirgrid (it has no {min(missing)!r}). {files.REMEDY}")
+    records.check_record(found, path)
+    if missing := [key for key in more if key not in found]:
+        raise DataError(f"{path} is no record of beirgrid ({missing[0]}: Field required). {files.REMEDY}")
     return dict(found)
 
 
@@ -180,12 +197,15 @@ def artifact(path: str | Path) -> Path:
     Raises:
         DataError: a file of the artifact is missing, or has another size or hash; or the record is damaged.
     """
+    from . import records
+
     path = Path(path)
     for place in _records(path):
         if place.is_file():
             with files.reading(place):
                 found = files.read_json(place)
             outputs = found.get("outputs", {}) if isinstance(found, dict) else {}
+            records.check_outputs(outputs, place)
             expected = {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
             for name, facts in expected.items():
                 _compare(place.parent / name, facts, place)
@@ -208,6 +228,8 @@ Artifact = Annotated[Path, artifact]
 
 def _records(path: Path) -> list[Path]:
     """Return where the record of an artifact may stand (paths.py)."""
+    if not path.name:  # the working directory
+        return []
     stem = path.name.removesuffix(".run.gz").removesuffix(".per-query.parquet")
     stem = stem if stem != path.name else path.stem
     return [path.with_name(f"{name}.json") for name in (stem, "dataset", "model", "tables", "report")]

@@ -28,6 +28,19 @@ _SCORES = {
     "status": _TEXT,
     "detail": _TEXT,
 }
+_SEEDS = {
+    "system": _TEXT,
+    "dataset": _TEXT,
+    "mean_of": _TEXT,
+    "metric": _TEXT,
+    "mean": _NUMBER,
+    "deviation": _NUMBER,
+    "seeds": _COUNT,
+    "of": _COUNT,
+    "values": _TEXT,
+    "status": _TEXT,
+    "detail": _TEXT,
+}
 _VERDICTS = {
     **_CELL,
     "queries": _COUNT,
@@ -134,6 +147,7 @@ _ACROSS = {
 }
 _KINDS = {
     "scores": _SCORES,
+    "seeds": _SEEDS,
     "verdicts": _VERDICTS,
     "costs": _COSTS,
     "significance": _SIGNIFICANCE,
@@ -142,6 +156,7 @@ _KINDS = {
     "across": _ACROSS,
 }
 SCORE_COLUMNS = list(_SCORES)
+SEED_COLUMNS = list(_SEEDS)
 VERDICT_COLUMNS = list(_VERDICTS)
 COST_COLUMNS = list(_COSTS)
 SIGNIFICANCE_COLUMNS = list(_SIGNIFICANCE)
@@ -155,7 +170,9 @@ class Answers(NamedTuple):
 
     Attributes:
         scores: a row per system, dataset and metric: mean, 95 % BCa bootstrap interval, status. Parts of a mean of
-            datasets have rows, too.
+            datasets have rows, too, and so have the single seeds of a system with seeds.
+        seeds: mean and standard deviation over the seeds of each system with seeds, per dataset and metric, and of the
+            mean of several datasets: ``mean_of`` names these, and ``dataset`` is empty.
         verdicts: each score beside each reference value; ``recorded`` says that the value is this project's own.
         costs: what each step behind each cell took.
         significance: each system against the baseline, per dataset and metric.
@@ -165,6 +182,7 @@ class Answers(NamedTuple):
     """
 
     scores: pd.DataFrame
+    seeds: pd.DataFrame
     verdicts: pd.DataFrame
     costs: pd.DataFrame
     significance: pd.DataFrame
@@ -191,10 +209,16 @@ def from_csv(name: str, source: Path | TextIO) -> pd.DataFrame:
     """Read the named table. A dataset may be called 2019 or NA."""
     kinds = _KINDS[name]
     absent = {column: [""] for column, kind in kinds.items() if kind != _TEXT}
-    table = pd.read_csv(source, dtype=kinds, keep_default_na=False, na_values=absent, float_precision="round_trip")
+    table = pd.read_csv(source, dtype=kinds, keep_default_na=False, na_values=absent)
     if list(table.columns) != list(kinds):
         raise ValueError(f"its columns should be {','.join(kinds)}")
     return table
+
+
+def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:
+    """Return how often each verdict was given: beside published values, or beside this project's own recorded ones."""
+    beside = verdicts["published"].notna() & (verdicts["recorded"].fillna(value=False) == recorded)
+    return {str(verdict): int(number) for verdict, number in verdicts.loc[beside, "verdict"].value_counts().items()}
 
 
 def write_answers(answers: Answers, folder: Path) -> bool:

@@ -11,7 +11,7 @@ from ..core import files, provenance
 from ..core.errors import DataError
 from . import qrels as judgements
 from .answers import DONE, FAILED, NOT_SUPPLIED, PENDING
-from .scores import Scores, read, read_per_query
+from .scores import Scores, read_cell
 from .summary import Cell, GridSummary
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 # Stages in which models read the texts of a cell. The precision of a model's training is no precision of its scores.
 READING_STAGES = ("expand", "encode", "retrieve", "score")
-# Values that one computation wrote twice differ by less than this.
-_ROUNDING = 1e-9
 
 
 class Step(NamedTuple):
@@ -37,7 +35,7 @@ class Found(NamedTuple):
 
     Attributes:
         status: done, pending or failed.
-        detail: why there is no value, or an empty string.
+        detail: why there is no value, or a flaw of the value; otherwise an empty string.
         scores: means and the number of queries, if the cell is done.
         per_query: queries × metrics, float64, if the cell is done.
         steps: the steps behind the cell that can be read.
@@ -52,15 +50,20 @@ class Found(NamedTuple):
     @property
     def precisions(self) -> set[str]:
         """The precisions in which models read the texts of the cell; BM25 has none."""
-        facts = (step.record["facts"] for step in self.steps if step.record["stage"] in READING_STAGES)
-        return {of_step["precision"] for of_step in facts if "precision" in of_step}
+        return precisions(step.record for step in self.steps)
 
 
 Cells = dict[tuple[str, str], Found]
 
 
+def precisions(records: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the precisions in which models read texts, from the records of the steps behind a cell."""
+    facts = (record["facts"] for record in records if record["stage"] in READING_STAGES)
+    return {of_step["precision"] for of_step in facts if "precision" in of_step}
+
+
 def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, running: bool = False) -> Cells:
-    """Return what each cell of the grid is, by system and dataset.
+    """Return what each cell of the grid is, by system and dataset; a system with seeds is the mean of its members.
 
     Args:
         grid: summary of the grid.
@@ -68,7 +71,25 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
         running: whether the grid is being run. What has other settings than the grid asks for is then pending.
     """
     look = _Look(grid, failures or {}, running)
-    return {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
+    cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
+    for system, members in grid.seeds.items():
+        for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
+            found = {member: cells[member, dataset] for member in members}
+            cells[system, dataset] = _over_seeds(system, dataset, found)
+    return cells
+
+
+def _over_seeds(system: str, dataset: str, members: Mapping[str, Found]) -> Found:
+    """Return what a system with seeds is on a dataset: if all members are done, it has the mean score of each query."""
+    status, detail = combined(members)
+    steps = tuple(step for found in members.values() for step in found.steps)
+    if status != DONE:
+        return Found(status, detail, steps=steps)
+    tables = [found.per_query for found in members.values() if found.per_query is not None]
+    per_query = sum(tables[1:], tables[0]) / len(tables)
+    means = {str(metric): float(mean) for metric, mean in per_query.mean().items()}
+    scores = Scores(system=system, dataset=dataset, queries=len(per_query), means=means)
+    return Found(DONE, detail, scores, per_query, steps)
 
 
 def refuse_unfinished(cells: Cells) -> None:
@@ -79,14 +100,20 @@ def refuse_unfinished(cells: Cells) -> None:
 
 
 def combined(parts: Mapping[str, Found | None]) -> tuple[str, str]:
-    """Return status and detail of a mean from those of its parts; None is a part that is not supplied."""
+    """Return status and detail of a mean from those of its parts; None is a part that is not supplied.
+
+    The detail of the mean repeats the details of finished parts.
+    """
     states = {name: found.status if found else NOT_SUPPLIED for name, found in parts.items()}
     if len(parts) == 1:
         found = next(iter(parts.values()))
         return (found.status, found.detail) if found else (NOT_SUPPLIED, "")
     status = next((state for state in (NOT_SUPPLIED, FAILED, PENDING) if state in states.values()), DONE)
     lacking = [f"{name} ({state})" for name, state in states.items() if state != DONE]
-    return status, f"lacks {', '.join(lacking)}" if lacking else ""
+    said = [
+        f"{name}: {found.detail}" for name, found in parts.items() if found and found.status == DONE and found.detail
+    ]
+    return status, "; ".join([*([f"lacks {', '.join(lacking)}"] if lacking else []), *said])
 
 
 class _Look:
@@ -119,7 +146,7 @@ class _Look:
             found, table = self._numbers(cell)
         except DataError as error:
             return Found(FAILED, str(error), steps=steps)
-        return Found(DONE, "", found, table, steps)
+        return Found(DONE, _flaw(steps), found, table, steps)
 
     def _steps(self, cell: Cell) -> Iterator[Step]:
         for path in cell.records:
@@ -155,29 +182,28 @@ class _Look:
         for path in (*cell.records, cell.scores):
             if isinstance(record := self.record(path), DataError):
                 raise record
-        found = read(cell.scores)
-        table = read_per_query(provenance.artifact(cell.per_query), self.grid.metrics)
-        of = f"{found.system} on {found.dataset}"
-        if (found.system, found.dataset) != (cell.system, cell.dataset):
-            raise DataError(f"{cell.scores} has the scores of {of}. {files.REMEDY}")
-        if len(table) != found.queries:
-            raise DataError(
-                f"{cell.per_query} has {len(table)} queries, {cell.scores} says {found.queries}. {files.REMEDY}"
-            )
+        found, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(
                 f"{cell.per_query}: its {len(table)} queries should be the {len(judged)} of the qrels of "
                 f"{cell.dataset}. {files.REMEDY}"
             )
-        for metric in self.grid.metrics:
-            if abs(found.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
-                continue
-            raise DataError(f"{cell.per_query} and {cell.scores} have different means of {metric}. {files.REMEDY}")
         return found, table
 
 
-def steps_of(cells: Iterable[Found]) -> Iterator[Step]:
-    """Yield each step behind each cell that can be read."""
-    for found in cells:
-        yield from found.steps
+def _flaw(steps: Iterable[Step]) -> str:
+    """Return the flaw of a score: judged queries that a run of other software lacks."""
+    facts = (step.record["facts"] for step in steps if step.record["stage"] == "fetch_run")
+    lacking = [
+        f"{Path(of_step['source']).name} lacks {of_step['queries_lacking']:,} of {of_step['queries']:,} judged queries"
+        for of_step in facts
+        if of_step.get("queries_lacking")
+    ]
+    return f"{', '.join(lacking)}, which count 0" if lacking else ""
+
+
+def steps_of(cells: Cells) -> Iterator[Step]:
+    """Yield each step behind each cell that can be read. A mean over seeds repeats the steps of its members."""
+    for (system, _), found in cells.items():
+        yield from (step for step in found.steps if step.system == system)

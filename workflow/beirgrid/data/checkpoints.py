@@ -19,7 +19,7 @@ from typing import Any
 
 from ..config import lock, resolve_path
 from ..config.models import ModelEntry
-from ..core import files
+from ..core import environment, files
 from ..core.errors import DataError
 
 # Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened, …
@@ -75,8 +75,8 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
             path.unlink(missing_ok=True)
     if not any(target.glob("**/*.safetensors")):
         raise DataError(
-            f"model {name!r}: no .safetensors weights; only that format is loaded, as others can run code. If its "
-            f"weights are a pytorch_model.bin, set models.{name}.pickled to true, and they are converted"
+            f"model {name!r}: no .safetensors weights; only that format is loaded, because others can run code. If "
+            f"its weights are a pytorch_model.bin, set models.{name}.pickled to true: fetch then converts them"
         )
     if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
         # transformers would make up a tokenizer that knows no word.
@@ -123,6 +123,7 @@ def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
         raise DataError(f"model {name!r}: there is no folder {folder}")
 
     def ignored(place: str, names: list[str]) -> set[str]:
+        environment.check_names(*(str(Path(place, name)) for name in names))
         relative = os.path.relpath(place, folder)
         return _left_out("" if relative == "." else relative, names, entry)
 

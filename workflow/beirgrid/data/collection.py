@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,8 @@ QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
 # (BRIGHT), or the document is the query itself (ArguAna).
 EXCLUDED = pa.field("excluded", pa.list_(pa.string()))
 ROW_GROUP = 8192
+# Text of a group of documents in memory, in characters: of long documents a group holds fewer.
+GROUP_TEXT = 100_000_000
 # Documents that are picked out of a row group and turned into Python's strings at a time.
 PICKED = 64
 # What expansion makes of a document, by family of model: queries to append, or terms to index instead.
@@ -45,6 +47,37 @@ class Document(NamedTuple):
     def join(self, separator: str) -> str:
         """Title and text with something else between them (DPR)."""
         return f"{self.title}{separator}{self.text}".strip()
+
+
+class Text(Protocol):
+    """A document, of whichever source."""
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        ...
+
+
+TextT = TypeVar("TextT", bound=Text)
+
+
+def groups(documents: Iterable[TextT], most: int) -> Iterator[list[TextT]]:
+    """Yield lists of documents, which end where they are many (``most``) or long enough."""
+    group: list[TextT] = []
+    text = 0
+    for document in documents:
+        group.append(document)
+        text += len(document.title) + len(document.text)
+        if len(group) >= most or text >= GROUP_TEXT:
+            yield group
+            group, text = [], 0
+    if group:
+        yield group
 
 
 def count(corpus: str | Path) -> int:
@@ -75,6 +108,18 @@ def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterato
             yield group[first : first + size]
 
 
+def block_rows(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row, and the one after the last, of each block that ``read_blocks`` yields."""
+    with files.reading(corpus):
+        metadata = pq.read_metadata(corpus)
+    first = 0
+    for group in range(metadata.num_row_groups):
+        end = first + metadata.row_group(group).num_rows
+        for row in range(max(first, start), min(end, stop), size):
+            yield row, min(row + size, end, stop)
+        first = end
+
+
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:
     """Return the first row of a shard and the one after its last; the last shard must end with the corpus."""
     total = count(corpus)
@@ -94,9 +139,8 @@ def read_expanded(corpus: str | Path, expansions: Sequence[str | Path]) -> Itera
     documents = chain.from_iterable(read_documents(corpus))
     for path in expansions:
         with files.reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(ROW_GROUP):
-                rows = batch.to_pylist()
-                yield [_expanded(*pair) for pair in zip(islice(documents, len(rows)), rows, strict=True)]
+            rows = (row for batch in file.iter_batches(ROW_GROUP) for row in batch.to_pylist())
+            yield from groups((_expanded(next(documents), row) for row in rows), ROW_GROUP)
 
 
 def _expanded(document: Document, row: dict[str, Any]) -> Document:
@@ -165,15 +209,15 @@ def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
 
 def read_queries(path: str | Path) -> dict[str, str]:
     """Return query id to text, in file order."""
-    with files.reading(path):
-        table = pq.read_table(path, columns=["_id", "text"])
+    with files.reading(path), pq.ParquetFile(path) as file:
+        table = file.read(["_id", "text"])
     return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
 def read_excluded(path: str | Path) -> dict[str, set[str]]:
     """Return query id to the documents that are not ranked for it, of the queries that have such."""
-    with files.reading(path):
-        if "excluded" not in pq.read_schema(path).names:
+    with files.reading(path), pq.ParquetFile(path) as file:
+        if "excluded" not in file.schema_arrow.names:
             return {}
-        rows = pq.read_table(path, columns=["_id", "excluded"]).to_pylist()
+        rows = file.read(["_id", "excluded"]).to_pylist()
     return {row["_id"]: set(row["excluded"]) for row in rows if row["excluded"]}

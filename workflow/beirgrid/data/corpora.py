@@ -15,13 +15,8 @@ import pyarrow.parquet as pq
 from ..config.collections import Corpus, LocalCorpus
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
-from . import collection
+from . import collection, ids
 from .sources import Document, Source
-
-# Text of one row group, in characters: of long documents a group holds fewer.
-_GROUP_TEXT = 100_000_000
-# Bytes of one term, as which Lucene indexes an id.
-_LONGEST_ID = 32_766
 
 
 def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int]:
@@ -72,9 +67,9 @@ def _write_documents(name: str, entry: Corpus, documents: Iterator[Document], pa
     empty = 0
     progress = Progress(f"fetch {name}", entry.documents, "documents")
     with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
-        for batch in _row_groups(documents):
+        for batch in collection.groups(documents, collection.ROW_GROUP):
             for document in batch:
-                check_id(document.id, document.place)
+                ids.check(document.id, document.place)
                 hashes.append(hash_of(document.id))
                 empty += not (document.title.strip() or document.text.strip())
             columns = [[getattr(document, name) for document in batch] for name in ("id", "title", "text")]
@@ -111,30 +106,6 @@ def _first_of_each(source: Source, repeated: set[str]) -> Iterator[Document]:
         if document.id in repeated:
             seen.add(document.id)
         yield document
-
-
-def _row_groups(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield lists of documents, which end where they are many or long enough."""
-    group: list[Document] = []
-    text = 0
-    for document in documents:
-        group.append(document)
-        text += len(document.title) + len(document.text)
-        if len(group) >= collection.ROW_GROUP or text >= _GROUP_TEXT:
-            yield group
-            group, text = [], 0
-    if group:
-        yield group
-
-
-def check_id(identifier: str, place: str) -> None:
-    """Refuse ids that a TREC run file, whose columns are separated by white space, or Lucene cannot hold."""
-    if len(identifier.encode()) > _LONGEST_ID:
-        raise DataError(f"{place}: the id {quoted(identifier)} has more than {_LONGEST_ID:,} bytes, Lucene's limit")
-    if len(identifier.split()) != 1 or identifier != identifier.strip():
-        raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
-    if identifier.startswith("\ufeff"):
-        raise DataError(f"{place}: the id {quoted(identifier)} begins with a byte order mark, which runs cannot hold")
 
 
 def _warn(message: str) -> None:

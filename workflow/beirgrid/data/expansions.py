@@ -29,7 +29,7 @@ def is_whole(path: Path, schema: pa.Schema, documents: int) -> bool:
             if table.schema != schema or len(table) != documents:
                 raise ValueError("it has other columns or other documents")
     except DataError as error:
-        print(f"warning: {error}: its documents are expanded anew", file=sys.stderr)
+        print(f"warning: {error}: its documents are expanded again", file=sys.stderr)
         path.unlink()
         return False
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +19,18 @@ class External(NamedTuple):
 
 
 def read(
-    path: Path, queries: Mapping[str, str], excluded: Mapping[str, set[str]], corpus: Path, depth: int
+    path: Path,
+    queries: Mapping[str, str],
+    excluded: Mapping[str, set[str]],
+    corpus: Path,
+    depth: int,
+    allow: Collection[str] = (),
 ) -> External:
     """Read a run, and treat it as the searches of the workflow treat theirs.
 
-    Queries without qrels are left out. Documents that are not ranked for a query are dropped before the cut. A query
-    of which the run has no documents keeps none: it counts 0 in each mean.
+    Queries without qrels are left out. Documents that are not ranked for a query are dropped before the cut. A run that
+    lacks a query with qrels may have been cut short, so it is refused unless that is allowed. The query then has no
+    documents, and counts 0 in each mean.
 
     Args:
         path: TREC run, plain or gzipped.
@@ -32,9 +38,10 @@ def read(
         excluded: query id to the documents that are not ranked for the query.
         corpus: corpus.parquet.
         depth: documents per query to keep.
+        allow: flaws to accept: ``missing-queries``.
 
     Raises:
-        DataError: a line cannot be read, a document is not in the corpus, or no query has qrels.
+        DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
     found = runs.read(path)
     known = [query for query in queries if query in found]
@@ -44,6 +51,12 @@ def read(
             f"{path} has none of the {len(queries):,} queries of the dataset that have qrels "
             f"({quoted(next(iter(queries)))}, say). It has {examples}. Is it the run of another dataset?"
         )
+    if (lacking := [query for query in queries if query not in found]) and "missing-queries" not in allow:
+        raise DataError(
+            f"{path} lacks {len(lacking):,} of the {len(queries):,} queries of the dataset that have qrels "
+            f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
+            "allow: [missing-queries] in the entry of the system: they then count 0."
+        )
     _check_documents(path, found, corpus)
     kept = {
         query: runs.canonical(query, *found[query], depth, excluded.get(query, ())) if query in found else runs.EMPTY
@@ -51,6 +64,7 @@ def read(
     }
     facts = {
         "queries": len(queries),
+        "queries_lacking": len(lacking),
         "queries_without_documents": sum(not ranking.ids for ranking in kept.values()),
         "queries_without_qrels": len(found) - len(known),
         "excluded_documents": sum(len(excluded.get(query, set()).intersection(found[query].ids)) for query in known),
@@ -72,7 +86,7 @@ def _check_documents(path: Path, found: runs.Run, corpus: Path) -> None:
 def _warnings(facts: Mapping[str, int]) -> list[str]:
     warnings = []
     if facts["queries_without_qrels"]:
-        warnings.append(f"{facts['queries_without_qrels']:,} queries of the run have no qrels; they are left out")
+        warnings.append(f"{facts['queries_without_qrels']:,} queries of the run have no qrels and are left out")
     if facts["queries_without_documents"]:
         count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
         warnings.append(f"the run has no documents for {count} queries that have qrels; they count 0")

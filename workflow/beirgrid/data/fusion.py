@@ -1,23 +1,36 @@
-"""Fusion of runs through ranx: reciprocal rank fusion, and weighted sums of normalised scores."""
+"""Fusion of runs: reciprocal rank fusion, and weighted sums of normalised scores.
+
+The definitions are those of ranx (Bassani and Romelli, 2022), which the tests compare. ranx takes seconds to import.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..config.values import Norm
-from ..core.environment import prepare_libraries
 from ..core.errors import DataError
 from . import runs
 
 Method = Literal["rrf", "wsum"]
-# Queries that ranx holds at a time: its runs take about 100 times the memory of the files.
-CHUNK = 500
-_WIDTH = 8
-# ranx cannot type a query without documents. The placeholder stands in for a document and is left out of the result.
-_PLACEHOLDER = "-" * _WIDTH
+
+
+class Points(NamedTuple):
+    """What a run contributes to the documents of one query.
+
+    Attributes:
+        ranked: float64 [documents], for the documents that the run ranks, in its order.
+        others: for the documents that only other runs rank.
+    """
+
+    ranked: np.ndarray
+    others: float = 0.0
+
+
+# Scores of a ranking, float64 [documents], the best first, and how many documents all runs rank for the query.
+Normalise = Callable[[np.ndarray, int], Points]
 
 
 def fuse(
@@ -42,60 +55,77 @@ def fuse(
     Raises:
         DataError: ``norm`` is ``max`` and the best score of a query is not positive.
     """
-    if method == "wsum":
-        weights = list(weights) if weights else [1 / len(parts)] * len(parts)
-    queries = list(dict.fromkeys(query for part in parts for query in part))
-    if not queries:
-        return {}
-    if norm == "max" and method == "wsum":
-        _refuse_negative(parts)
-    fused: runs.Run = {}
-    for start in range(0, len(queries), CHUNK):
-        fused.update(_fuse_queries(parts, queries[start : start + CHUNK], method, depth, k, norm, weights))
-    return fused
-
-
-def _fuse_queries(
-    parts: list[runs.Run],
-    queries: list[str],
-    method: Method,
-    depth: int,
-    k: int,
-    norm: Norm,
-    weights: Sequence[float] | None,
-) -> runs.Run:
-    prepare_libraries()
-    import ranx
-
-    # ranx compiles anew for each length of the longest id that it meets, so ids become numbers of one
-    # width. Methods that look at ranks alone get scores that fall by one, so that ties keep their
-    # canonical order.
-    by_rank = method == "rrf" or norm in ("rank", "borda")
-    names = {query: _names([part[query] for part in parts if query in part]) for query in queries}
-    inputs = [ranx.Run({query: _scores(part.get(query), names[query], by_rank) for query in queries}) for part in parts]
     if method == "rrf":
-        fused = ranx.fuse(inputs, norm=None, method="rrf", params={"k": k})
+        normalise, shares = _reciprocal_ranks(k), [1.0] * len(parts)
     else:
-        fused = ranx.fuse(inputs, norm=norm, method="wsum", params={"weights": weights})
-    result: runs.Run = {}
-    for query, numbered in fused.to_dict().items():
-        documents = {number: document for document, number in names[query].items()}
-        scores = {documents[number]: score for number, score in numbered.items() if number in documents}
-        result[query] = runs.canonical(query, scores, np.fromiter(scores.values(), np.float64, len(scores)), depth)
-    return result
+        normalise, shares = _NORMS[norm], list(weights or [1 / len(parts)] * len(parts))
+        if norm == "max":
+            _refuse_negative(parts)
+    return {
+        query: _fuse_query(query, [part.get(query, runs.EMPTY) for part in parts], shares, normalise, depth)
+        for query in dict.fromkeys(query for part in parts for query in part)
+    }
 
 
-def _names(rankings: list[runs.Ranking]) -> dict[str, str]:
-    """Return document id to number, as text of one width, for the documents of one query."""
-    ids = dict.fromkeys(document for ranking in rankings for document in ranking.ids)
-    return {document: f"{number:0{_WIDTH}d}" for number, document in enumerate(ids)}
+def _fuse_query(
+    query: str, rankings: list[runs.Ranking], weights: list[float], normalise: Normalise, depth: int
+) -> runs.Ranking:
+    """Return the weighted sum of the points that rankings give to the documents of one query."""
+    rows = {document: row for row, document in enumerate(dict.fromkeys(id_ for part in rankings for id_ in part.ids))}
+    sums = np.zeros(len(rows))
+    for ranking, weight in zip(rankings, weights, strict=True):
+        if ranking.ids:
+            ranked, others = normalise(ranking.scores.astype(np.float64), len(rows))
+            points = np.full(len(rows), others)
+            points[[rows[document] for document in ranking.ids]] = ranked
+            sums += weight * points
+    return runs.canonical(query, rows, sums, depth)
 
 
-def _scores(ranking: runs.Ranking | None, names: dict[str, str], by_rank: bool) -> dict[str, float]:
-    if ranking is None or not ranking.ids:
-        return {_PLACEHOLDER: 0.0}
-    scores = range(len(ranking.ids), 0, -1) if by_rank else ranking.scores.tolist()
-    return {names[document]: float(score) for document, score in zip(ranking.ids, scores, strict=True)}
+def _reciprocal_ranks(k: int) -> Normalise:
+    """Reciprocal rank fusion (Cormack et al., 2009): 1 / (k + rank)."""
+    return lambda scores, documents: Points(1 / (k + 1 + np.arange(len(scores))))
+
+
+def _min_max(scores: np.ndarray, documents: int) -> Points:
+    """From 0 for the worst document of the ranking to 1 for the best."""
+    return Points((scores - scores.min()) / (np.ptp(scores) or 1.0))
+
+
+def _max(scores: np.ndarray, documents: int) -> Points:
+    """Shares of the best score."""
+    return Points(scores / scores.max())
+
+
+def _sum(scores: np.ndarray, documents: int) -> Points:
+    """Distances to the worst document, which sum to 1."""
+    distances = scores - scores.min()
+    return Points(distances / (distances.sum() or 1.0))
+
+
+def _zmuv(scores: np.ndarray, documents: int) -> Points:
+    """Mean 0 and variance 1."""
+    return Points((scores - scores.mean()) / (scores.std() or 1.0))
+
+
+def _rank(scores: np.ndarray, documents: int) -> Points:
+    """From 1 for the first document in equal steps; the step below the last one is 0."""
+    return Points(1 - np.arange(len(scores)) / len(scores))
+
+
+def _borda(scores: np.ndarray, documents: int) -> Points:
+    """As ``rank``, in steps for all documents; those not ranked share the mean of the places that are left."""
+    return Points(1 - np.arange(len(scores)) / documents, 0.5 - (len(scores) - 1) / (2 * documents))
+
+
+_NORMS: dict[Norm, Normalise] = {
+    "min-max": _min_max,
+    "max": _max,
+    "sum": _sum,
+    "zmuv": _zmuv,
+    "rank": _rank,
+    "borda": _borda,
+}
 
 
 def _refuse_negative(parts: list[runs.Run]) -> None:

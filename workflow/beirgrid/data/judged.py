@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from ..config.collections import Corpus, Dataset
 from ..core.errors import DataError, quoted
-from . import collection
-from .corpora import check_id
-from .qrels import MAX_GRADE, Judgement
+from . import collection, ids
+from .qrels import MAX_GRADE, Judgement, say_overruled
 from .sources import Exclusion, Query, Source
 
 
@@ -64,13 +63,11 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         some = ", ".join(map(quoted, sorted(missing)[:5]))
         warnings.append(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
     if overruled:
-        warnings.append(
-            f"qrels judge {overruled} (query, document) pairs again with another grade; the last one counts"
-        )
+        warnings.append(say_overruled(overruled))
     if named - own and dataset.queries_are_documents == "auto":
         warnings.append(
-            f"{len(named - own)} queries have the id of a document with another text, which is ranked like any "
-            f"other. If the queries are documents, set datasets.{name}.queries_are_documents: true."
+            f"{len(named - own)} queries have the id of a document with another text, and these documents are "
+            f"ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
         )
     facts = {
         "queries": len(texts),
@@ -110,9 +107,9 @@ def _own_documents(
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
     if judged := [query for query in texts if query in own and grades[query].get(query, least - 1) >= least]:
         raise DataError(
-            f"dataset {name!r}: {len(judged)} queries are documents and so would not find themselves, but the "
-            f"qrels judge them for themselves, {quoted(judged[0])} first. To rank documents that have the id of a "
-            f"query, set datasets.{name}.queries_are_documents: false."
+            f"dataset {name!r}: {len(judged)} queries are documents of the same id, which are not "
+            f"ranked for them, but the qrels judge these documents, {quoted(judged[0])} first. To rank them, "
+            f"set datasets.{name}.queries_are_documents: false."
         )
     return own
 
@@ -130,8 +127,8 @@ def _grades(
     excluded: dict[str, list[str]] = {}
     overruled = 0
     for item in judgements:
-        check_id(item.query, item.place)
-        check_id(item.document, item.place)
+        ids.check(item.query, item.place)
+        ids.check(item.document, item.place)
         if isinstance(item, Exclusion):
             excluded.setdefault(item.query, []).append(item.document)
             continue

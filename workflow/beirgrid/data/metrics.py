@@ -119,9 +119,14 @@ def _with_trec_eval(
         return {}
     import pytrec_eval
 
-    # Ranks stand in for scores, so no tie is left for trec_eval to break.
-    judged = {str(i): {doc: max(grade, 0) for doc, grade in grades.items()} for i, grades in enumerate(qrels)}
-    run = {str(i): {doc: float(-rank) for rank, doc in enumerate(ids)} for i, ids in enumerate(ranked) if ids}
+    # Ranks stand in for scores, so no tie is left for trec_eval to break, and for ids, which trec_eval ends at a zero
+    # byte.
+    names = [{document: str(rank) for rank, document in enumerate(ids)} for ids in ranked]
+    judged = {
+        str(i): {names[i].get(document, f"-{n}"): max(grade, 0) for n, (document, grade) in enumerate(grades.items())}
+        for i, grades in enumerate(qrels)
+    }
+    run = {str(i): {name: -float(name) for name in of.values()} for i, of in enumerate(names) if of}
     found = pytrec_eval.RelevanceEvaluator(judged, {f"{_TREC_EVAL[name]}.{k}" for name, k in metrics}).evaluate(run)
     values = {metric: np.zeros(len(qrels)) for metric in metrics}
     for query, of_query in found.items():

@@ -54,7 +54,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate(found["pairs"])
     except (ValidationError, KeyError, TypeError):
-        raise DataError(f"{path} is no manifest of pair scores. {files.REMEDY}") from None
+        raise DataError(f"{path} is not a manifest of pair scores. {files.REMEDY}") from None
 
 
 def parts_of(path: Path, manifest: Manifest) -> list[Path]:
@@ -86,7 +86,7 @@ def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
                 if table.schema != _SCHEMA or not np.isfinite(table["score"]).all():
                     raise ValueError("its columns are not those of pair scores, or not all scores are finite")
         except DataError as error:
-            print(f"warning: {error}: its pairs are scored anew", file=sys.stderr)
+            print(f"warning: {error}: its pairs are scored again", file=sys.stderr)
             part.unlink(missing_ok=True)
             continue
         found = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)

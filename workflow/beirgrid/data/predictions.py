@@ -76,7 +76,14 @@ def read(path: Path) -> Iterator[Predicted]:
     """
     if not path.exists():
         raise DataError(f"{path} does not exist: it should be a .jsonl file, or a folder with expansions")
-    found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    # Hidden files are left-overs of other programs (.ipynb_checkpoints, ._name).
+    inside = (
+        file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+    found = sorted(file for file in inside if file.is_file()) if path.is_dir() else [path]
+    for file in found:
+        if (zipped := file.with_name(f"{file.name}.gz")) in found:
+            raise DataError(f"{path} has both {file.name} and {zipped.name}: keep one of them")
     rows = [file for file in found if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz"))]
     samples = [file for file in found if _SAMPLE.fullmatch(file.name)]
     if bool(rows) == bool(samples):
@@ -89,6 +96,10 @@ def read(path: Path) -> Iterator[Predicted]:
 
 
 def _row(row: dict[str, Any], place: str) -> Predicted:
+    for keys in (_IDS, (*_LISTS, _ONE)):
+        first, *others = [key for key in keys if key in row] or [""]
+        if other := next((key for key in others if row[key] != row[first]), None):
+            raise DataError(f"{place}: has both {first!r} and {other!r}: keep one of them")
     key = next((key for key in _IDS if key in row), _IDS[0])
     identifier = read_id(row, place, key)
     if _ONE in row:

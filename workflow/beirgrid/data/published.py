@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ..config.metrics import parse_metric
-from ..core.errors import ConfigError, nearest
+from ..core.errors import ConfigError, nearest, quoted
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
 # The verdict beside a published value that cannot be compared with ours.
@@ -40,24 +41,36 @@ class Published(NamedTuple):
 def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:
     """Yield the values of published/*.csv; a line that cannot be read is an error naming file and line."""
     for path in files:
-        with path.open(encoding="utf-8", newline="") as stream:
-            rows = csv.DictReader(stream)
-            if rows.fieldnames != COLUMNS:
-                raise ConfigError(f"{path}: the columns should be {','.join(COLUMNS)}")
-            for row in rows:
-                where = f"{path}:{rows.line_num}"
-                if None in row or None in row.values():
-                    raise ConfigError(f"{where}: the line should have {len(COLUMNS)} values (quote those with a comma)")
-                parse_metric(row["metric"])
-                tolerance_class, text = row.pop("class"), row.pop("value")
-                if tolerance_class not in tolerances:
-                    hint = nearest(tolerance_class, tolerances)
-                    raise ConfigError(f"{where}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
-                try:
-                    value = float(text)
-                except ValueError:
-                    raise ConfigError(f"{where}: the value {text!r} is not a number") from None
-                yield Published(value=value, tolerance_class=tolerance_class, **row)
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as stream:
+                yield from _values(path, csv.DictReader(stream), tolerances)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ConfigError(f"{path} is no CSV file ({error})") from None
+
+
+def _values(path: Path, rows: csv.DictReader[str], tolerances: dict[str, float]) -> Iterator[Published]:
+    if rows.fieldnames != COLUMNS:
+        raise ConfigError(f"{path}: the columns should be {','.join(COLUMNS)}")
+    lines: dict[tuple[str, ...], int] = {}
+    for row in rows:
+        where = f"{path}:{rows.line_num}"
+        if None in row or None in row.values():
+            raise ConfigError(f"{where}: the line should have {len(COLUMNS)} values (quote those with a comma)")
+        parse_metric(row["metric"])
+        tolerance_class, text = row.pop("class"), row.pop("value")
+        if tolerance_class not in tolerances:
+            hint = nearest(tolerance_class, tolerances)
+            raise ConfigError(f"{where}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ConfigError(f"{where}: the value {quoted(text)} is not a number")
+        first = lines.setdefault(tuple(row[key] for key in ("system", "dataset", "metric", "source")), rows.line_num)
+        if first != rows.line_num:
+            raise ConfigError(f"{where}: line {first} has a value of the same source")
+        yield Published(value=value, tolerance_class=tolerance_class, **row)
 
 
 def grade(value: float, published: float, tolerance: float) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ..core import files
 from ..core.errors import DataError, quoted
-from . import lines
+from . import ids, lines
 
 # Relevance grades are at most this far from 0.
 MAX_GRADE = 100
@@ -49,7 +50,8 @@ def judgements(path: Path) -> Iterator[Judgement]:
     """Yield the judgements of a qrels file, plain or gzipped, in BEIR's or TREC's layout.
 
     Raises:
-        DataError: naming file and line, for a line that does not fit the layout, or a grade that is none.
+        DataError: naming file and line, for a line that does not fit the layout, an id that no run can hold, or a grade
+            that is none.
     """
     layout = None
     for line, place in lines.read(path):
@@ -62,22 +64,34 @@ def judgements(path: Path) -> Iterator[Judgement]:
         if len(fields) != layout.width:
             raise DataError(f"{place}: expected {layout.expected}, got {quoted(line)}")
         query, document, score = (fields[at] for at in layout.columns)
+        ids.check(query, place)
+        ids.check(document, place)
         yield Judgement(query, document, _grade(score, place), place)
 
 
 def read(path: str | Path) -> dict[str, dict[str, int]]:
-    """Return query id to document id to grade. Of several grades of one pair the last counts, as in fetched qrels.
+    """Return query id to document id to grade. Of several grades of one pair the last counts, with a warning.
 
     Raises:
         DataError: the file is missing, damaged or empty, or a line cannot be read.
     """
     found: dict[str, dict[str, int]] = {}
+    overruled = 0
     with files.reading(path):
         for query, document, grade, _ in judgements(Path(path)):
-            found.setdefault(query, {})[document] = grade
+            of_query = found.setdefault(query, {})
+            overruled += of_query.get(document, grade) != grade
+            of_query[document] = grade
     if not found:
         raise DataError(f"{path} has no judgements. {files.REMEDY}")
+    if overruled:
+        print(f"warning: {path}: {say_overruled(overruled)}", file=sys.stderr)
     return found
+
+
+def say_overruled(pairs: int) -> str:
+    """Say how many pairs of a query and a document have several grades."""
+    return f"qrels judge {pairs} (query, document) pairs again with another grade; the last one counts"
 
 
 def _header(line: str, place: str) -> _Layout | None:
@@ -98,6 +112,7 @@ def _header(line: str, place: str) -> _Layout | None:
 def _grade(text: str, place: str) -> int:
     if not re.fullmatch(_WHOLE, text):
         raise DataError(f"{place}: the score {quoted(text)} is not a whole number")
-    if len(text.lstrip("+-0")) > len(str(MAX_GRADE)):  # before int(), which refuses thousands of digits
+    # The length comes first: int() refuses thousands of digits.
+    if len(text.lstrip("+-0")) > len(str(MAX_GRADE)) or abs(int(text)) > MAX_GRADE:
         raise DataError(f"{place}: {quoted(text)} is no relevance grade (at most {MAX_GRADE})")
     return int(text)

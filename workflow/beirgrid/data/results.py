@@ -6,7 +6,7 @@ files asks for no more keys than it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,11 +50,28 @@ class Results:
         folder: the results folder.
         summary: the grid's summary file, if one grid was asked for.
         cells: the cells by system and dataset: those of the grid, finished or not, or all that have scores.
+        seeds: systems with seeds, and the systems of each seed, as the summaries of grids name them.
     """
 
     folder: Path
     summary: Path | None
     cells: dict[tuple[str, str], Result]
+    seeds: dict[str, tuple[str, ...]]
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems, each once; one with seeds stands for the systems of its seeds."""
+        owners = {member: system for system, members in self.seeds.items() for member in members}
+        return list(dict.fromkeys(owners.get(system, system) for system, _ in self.cells))
+
+    def runs(self, system: str) -> dict[str, tuple[Result, ...]]:
+        """Return the runs of a system by dataset: one, or those of all seeds, of which a part may be unfinished."""
+        members = self.seeds.get(system, (system,))
+        datasets = dict.fromkeys(dataset for name, dataset in self.cells if name in members)
+        return {
+            dataset: tuple(self.cells.get((name, dataset)) or _result(self.folder, name, dataset) for name in members)
+            for dataset in datasets
+        }
 
 
 def find(place: str | Path, grid: str = "") -> Results:
@@ -74,16 +91,19 @@ def find(place: str | Path, grid: str = "") -> Results:
     summary = place if place.name == SUMMARY else place / SUMMARY
     if summary.is_file():
         folder = summary.parent.parent.parent
-        return Results(folder, summary, {(cell.system, cell.dataset): cell for cell in _cells(summary, folder)})
+        return Results(folder, summary, _cells(summary, folder), _seeds(summary))
     folder = place / "results" if (place / "results/metrics").is_dir() else place
     if not (folder / "metrics").is_dir():
         raise DataError(f"{place} has no results: there is no {place / 'results' / 'metrics'} and no {summary}")
-    named = [cell for other in sorted(folder.glob(_GRIDS)) for cell in _cells(other, folder)]
-    known = {(cell.system, cell.dataset): cell for cell in named}
+    known: dict[tuple[str, str], Result] = {}
+    seeds: dict[str, tuple[str, ...]] = {}
+    for other in sorted(folder.glob(_GRIDS)):
+        known |= _cells(other, folder)
+        seeds |= {name: members for name, members in _seeds(other).items() if len(members) > len(seeds.get(name, ()))}
     keys = [(path.parent.name, path.name.removesuffix(".json")) for path in sorted(folder.glob("metrics/*/*.json"))]
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
-    return Results(folder, None, {key: known.get(key) or _result(folder, *key) for key in keys})
+    return Results(folder, None, {key: known.get(key) or _result(folder, *key) for key in keys}, seeds)
 
 
 def _grid(place: Path, name: str) -> Path:
@@ -95,13 +115,22 @@ def _grid(place: Path, name: str) -> Path:
     return found[name]
 
 
-def _cells(summary: Path, folder: Path) -> Iterator[Result]:
-    """Yield the cells of a summary."""
+def _cells(summary: Path, folder: Path) -> dict[tuple[str, str], Result]:
+    """Return the cells of a summary by system and dataset."""
+    found = {}
     with files.reading(summary):
         content = files.read_json(summary)
         for cell in content.get("cells", ()):
+            key = (cell["system"], cell["dataset"])
             language = content.get("datasets", {}).get(cell["dataset"], {}).get("language", "en")
-            yield _result(folder, cell["system"], cell["dataset"], cell.get("records", ()), language)
+            found[key] = _result(folder, *key, cell.get("records", ()), language)
+    return found
+
+
+def _seeds(summary: Path) -> dict[str, tuple[str, ...]]:
+    """Return the systems with seeds of a summary, and the systems of each seed."""
+    with files.reading(summary):
+        return {system: tuple(members) for system, members in files.read_json(summary).get("seeds", {}).items()}
 
 
 def _result(

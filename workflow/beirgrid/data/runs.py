@@ -7,16 +7,18 @@ larger document id (as a string) first. Files hold scores with nine digits, whic
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 
 
 class Ranking(NamedTuple):
@@ -44,17 +46,24 @@ def canonical(
     """Return a ranking in canonical order without the ``excluded`` documents, cut at ``depth``.
 
     Raises:
-        DataError: a score is NaN.
+        DataError: a score is not a finite float32.
     """
     ids = list(ids)
-    values = np.asarray(scores, np.float32)
-    if np.isnan(values).any():
-        raise DataError(f"query {query!r}: the score of document {ids[int(np.isnan(values).argmax())]!r} is NaN")
-    # Python's sort is stable: sorting by id and then by score leaves ties in id order.
-    by_id = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)
-    order = [by_id[i] for i in np.argsort(-values[by_id], kind="stable")]
-    order = [i for i in order if ids[i] not in excluded][:depth]
-    return Ranking([ids[i] for i in order], values[order])
+    with np.errstate(over="ignore"):  # which is refused below
+        values = np.asarray(scores, np.float32)
+    if not np.isfinite(values).all():
+        worst = int((~np.isfinite(values)).argmax())
+        number = "NaN" if np.isnan(values[worst]) else "more than float32 holds"
+        raise DataError(f"query {query!r}: the score of document {ids[worst]!r} is {number}")
+    order = np.argsort(-values, kind="stable")
+    if (values[order[1:]] == values[order[:-1]]).any():
+        # The sort is stable: sorting by id and then by score leaves ties in id order.
+        by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__, reverse=True))
+        order = by_id[np.argsort(-values[by_id], kind="stable")]
+    if excluded:
+        order = order[[ids[i] not in excluded for i in order.tolist()]]
+    order = order[:depth]
+    return Ranking([ids[i] for i in order.tolist()], values[order])
 
 
 def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], float], depth: int) -> Ranking:
@@ -84,18 +93,22 @@ def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], flo
 
 
 def write(path: str | Path, run: Run, tag: str) -> None:
-    """Write a run as gzipped TREC lines, atomically. The same run gives the same bytes."""
+    """Write a run as gzipped TREC lines, atomically. The same run gives the same bytes.
+
+    Raises:
+        DataError: the tag is not one word, which the last column of a run is.
+    """
+    if tag.encode().split() != [tag.encode()]:
+        raise DataError(f"{quoted(tag)} is no tag of a run: white space separates the columns")
     with (
         files.atomic(path) as temporary,
         temporary.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0) as stream,
     ):
         for query, (ids, scores) in run.items():
-            lines = (
-                f"{query} Q0 {document} {rank} {score:.9g} {tag}\n"
-                for rank, (document, score) in enumerate(zip(ids, scores.tolist(), strict=True), start=1)
-            )
-            stream.write("".join(lines).encode())
+            line = "{} Q0 %s %d %.9g {}\n".format(*(word.replace("%", "%%") for word in (query, tag)))
+            columns = zip(ids, range(1, len(ids) + 1), scores.tolist(), strict=True)
+            stream.write((line * len(ids) % tuple(chain.from_iterable(columns))).encode())
 
 
 class Line(NamedTuple):
@@ -128,11 +141,15 @@ def lines(path: str | Path) -> Iterator[Line]:
                 if header or (number == 1 and fields == METADATA_START):
                     header = fields != METADATA_END
                     continue
+                if b"\r" in line.rstrip(b"\r\n"):
+                    raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
                 first, _, second, _, text, _ = fields
                 query, document, score = first.decode(), second.decode(), float(text)
                 if not abs(score) < _INFINITE or b"_" in text:  # Python reads 1_000 as a number
                     raise DataError(f"{path}:{number}: the score {text.decode()} is not a number that float32 holds")
                 yield Line(query, document, score, number)
+        if header:
+            raise DataError(f"{path}: the header that line 1 begins has no end (# {METADATA_END[1].decode()})")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
     except ValueError:
@@ -144,6 +161,8 @@ def lines(path: str | Path) -> Iterator[Line]:
 def read(path: str | Path) -> Run:
     """Read a TREC run (gzipped or plain) into canonical order; queries keep the file's order.
 
+    A warning tells where the scores seem to be distances.
+
     Raises:
         DataError: naming file and line, for what ``lines`` refuses, and documents that are ranked twice for a query.
     """
@@ -153,7 +172,19 @@ def read(path: str | Path) -> Run:
         if document in documents:
             raise DataError(f"{path}:{number}: document {document!r} is ranked twice for query {query!r}")
         documents[document] = score
-    return {
-        query: canonical(query, documents, np.fromiter(documents.values(), np.float32, len(documents)))
-        for query, documents in collected.items()
+    scores = {
+        query: np.fromiter(documents.values(), np.float32, len(documents)) for query, documents in collected.items()
     }
+    if _ascend(scores.values()):
+        print(
+            f"warning: the scores of {path} ascend from line to line, and the highest score counts as the best. If the "
+            "scores are distances, put a minus sign before each",
+            file=sys.stderr,
+        )
+    return {query: canonical(query, documents, scores[query]) for query, documents in collected.items()}
+
+
+def _ascend(of_queries: Iterable[np.ndarray]) -> bool:
+    """Tell whether the scores of every query with several documents ascend, in the order of the file."""
+    several = [scores for scores in of_queries if len(scores) > 1]
+    return bool(several) and all(scores[0] < scores[-1] and (np.diff(scores) >= 0).all() for scores in several)

@@ -36,7 +36,7 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
     if saved.get("model_type") == "CrossEncoder":
         raise DataError(
             f"model {name!r}: its checkpoint has prompts of its own, {json.dumps(prompts, ensure_ascii=False)}, but a "
-            "cross-encoder reads query and document alone here: it cannot be used"
+            "beirgrid's cross-encoders add no text to query and document: it cannot be used"
         )
     left_out = [role for role in ("query", "document") if role not in given and _has_prompt(role, saved)]
     if left_out:
@@ -44,9 +44,9 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
         default = saved.get("default_prompt_name")
         raise DataError(
             f"model {name!r}: its checkpoint has prompts of its own"
-            f"{f' (by default {default!r})' if default else ''}, which the entry leaves out: "
-            f"{json.dumps(prompts, ensure_ascii=False)}. Write under models.{name} what stands before each "
-            f'{" and each ".join(left_out)}: prompts: {{{written}}}, or "" for nothing'
+            f"{f' (by default {default!r})' if default else ''}, which the entry does not mention: "
+            f"{json.dumps(prompts, ensure_ascii=False)}. Add to models.{name} the text before each "
+            f'{" and each ".join(left_out)}: prompts: {{{written}}}, or "" for none'
         )
 
 

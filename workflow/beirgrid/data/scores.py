@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..core import files
+from ..core import files, provenance
 from ..core.errors import DataError, quoted
 from .summary import GridSummary
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# Values that one computation wrote twice differ by less than this.
+_ROUNDING = 1e-9
 
 
 class Scores(BaseModel):
@@ -74,6 +78,33 @@ def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
     if not np.isfinite(table.to_numpy(np.float64)).all():
         raise DataError(f"{path} has a value that is not a finite number. {files.REMEDY}")
     return table.astype(np.float64)
+
+
+def read_cell(
+    path: str | Path, per_query: str | Path, system: str, dataset: str, metrics: Sequence[str] = ()
+) -> tuple[Scores, pd.DataFrame]:
+    """Read the scores of a cell and its values per query, and compare them.
+
+    Args:
+        path: means of the metrics.
+        per_query: values per query.
+        system: the system of the cell.
+        dataset: the dataset of the cell.
+        metrics: metrics to read; those that have a mean unless given.
+
+    Raises:
+        DataError: a file is damaged, or belongs to another run, dataset or grid.
+    """
+    found = read(path)
+    table = read_per_query(provenance.artifact(per_query), metrics or list(found.means))
+    if (found.system, found.dataset) != (system, dataset):
+        raise DataError(f"{path} has the scores of {found.system} on {found.dataset}. {files.REMEDY}")
+    if len(table) != found.queries:
+        raise DataError(f"{per_query} has {len(table)} queries, {path} says {found.queries}. {files.REMEDY}")
+    for metric in metrics or found.means:
+        if not abs(found.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
+            raise DataError(f"{per_query} and {path} have different means of {metric}. {files.REMEDY}")
+    return found, table
 
 
 def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:

@@ -6,14 +6,20 @@ names and no others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from ..config.collections import Statistics
-from ..config.values import LIST, Entry
+from ..config.values import LIST, Entry, NotNegative, Seed
+from ..core import files
+from ..core.errors import DataError
 
 Texts = Annotated[tuple[str, ...], LIST]
+# What mends a damaged summary.
+REMEDY = "Run the grid: it writes the summary at its start"
 
 
 class DatasetSummary(Entry):
@@ -32,11 +38,6 @@ class DatasetSummary(Entry):
     corpus_record: str = Field("", description="Record of its corpus. A mean, or what is not supplied, has none.")
     dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
     qrels: str = Field("", description="Its qrels, as above.")
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether runs are evaluated on the dataset itself."""
-        return not self.mean_of and not self.not_supplied
 
 
 class Cell(Entry):
@@ -62,16 +63,17 @@ class GridSummary(Entry):
 
     name: str = Field("grid", description="Name of the grid, and of its folder in results/grids/.")
     systems: Texts = Field(description="Columns, in order.")
+    seeds: dict[str, Texts] = Field({}, description="Columns that are means over seeds, and the systems of each seed.")
     rows: Texts = Field(description="Rows, in order: datasets and means.")
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of means.")
     families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="System that the others are compared with, if there is one.")
-    seed: int = Field(0, description="Seed of the random numbers behind intervals and tests.")
+    seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     trained_on: dict[str, Texts] = Field(
         {}, description="System to the rows that its models, or those that they learned from, were trained on."
     )
-    tolerances: dict[str, float] = Field({}, description="Tolerance by class of published values.")
+    tolerances: dict[str, NotNegative] = Field({}, description="Tolerance by class of published values.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
     settings: dict[str, str] = Field(
@@ -79,7 +81,52 @@ class GridSummary(Entry):
     )
 
     @property
+    def members(self) -> list[str]:
+        """The systems of single seeds, which are no columns."""
+        return [member for members in self.seeds.values() for member in members]
+
+    @property
     def counted_once(self) -> list[str]:
         """The rows that a mean over datasets counts: those that are supplied, and no part of another row."""
         parts = {part for row in self.rows for part in self.datasets[row].mean_of}
         return [row for row in self.rows if row not in parts and not self.datasets[row].not_supplied]
+
+
+def read(path: str | Path) -> GridSummary:
+    """Read the summary of a grid that a run of the workflow left.
+
+    Raises:
+        DataError: the file is missing, is no summary, or contradicts itself.
+    """
+    with files.reading(path):
+        content = Path(path).read_bytes()
+    try:
+        found = GridSummary.model_validate_json(content)
+    except ValidationError:
+        raise DataError(f"{path} is no summary of a grid. {REMEDY}") from None
+    if problem := next(_contradictions(found), None):
+        raise DataError(f"{path} {problem}. {REMEDY}")
+    return found
+
+
+def _contradictions(grid: GridSummary) -> Iterator[str]:
+    if not (grid.systems and grid.rows and grid.metrics):
+        yield "has no systems, no rows or no metrics"
+    for kind in ("systems", "rows", "metrics"):
+        if len(set(getattr(grid, kind))) < len(getattr(grid, kind)):
+            yield f"names one of its {kind} twice"
+    if unknown := [name for name in grid.seeds if name not in grid.systems]:
+        yield f"has seeds of {unknown[0]!r}, which is none of its systems"
+    parts = [part for entry in grid.datasets.values() for part in entry.mean_of]
+    for name in (*grid.rows, *parts):
+        if name not in grid.datasets:
+            yield f"names the dataset {name!r} and does not describe it"
+    for name in parts:
+        if name in grid.datasets and grid.datasets[name].mean_of:
+            yield f"has a mean of {name!r}, which is itself a mean"
+    cells = {(cell.system, cell.dataset) for cell in grid.cells}
+    run = [member for system in grid.systems for member in grid.seeds.get(system, (system,))]
+    own = [name for name, entry in grid.datasets.items() if not (entry.mean_of or entry.not_supplied)]
+    known = {(system, name) for system in run for name in own}
+    for system, dataset in sorted(cells ^ known):
+        yield f"{'lacks' if (system, dataset) in known else 'has'} a cell of {system!r} on {dataset!r}"

@@ -17,7 +17,12 @@ from .summary import GridSummary
 FORMATS = ("csv", "md", "tex")
 # What a table says of a mean that lacks a cell.
 INCOMPLETE = "incomplete"
+# Characters that LaTeX reads as something else, or does not have in all of its fonts.
+_ESCAPED = {"†": r"$^\dagger$", "±": r"$\pm$", "<": "$<$", ">": "$>$", "@": "{@}", "\\": r"\textbackslash{}"}
+_ESCAPED |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {sign: f"\\{sign}" for sign in "_&%#${}"}
+_LATEX = str.maketrans(_ESCAPED)
 BEST_COLUMN = "not distinguishable from the best"
+DEVIATION = "±: standard deviation over the seeds (denominator: seeds - 1); of a mean, that of the means of the seeds."
 _GROUP = "†: not distinguishable from the best of the row (randomised Tukey HSD test over its queries, p > 0.05)."
 
 
@@ -27,12 +32,14 @@ class Wide(NamedTuple):
     Attributes:
         values: float64, NaN where there is no value.
         shown: what a reader sees: values with four decimals, or why there is none.
+        deviations: float64, standard deviations over the seeds of systems with seeds that are all done; else NaN.
         group: whether the system is in the group of the best of its row.
         notes: sentences about the table.
     """
 
     values: pd.DataFrame
     shown: pd.DataFrame
+    deviations: pd.DataFrame
     group: pd.DataFrame
     notes: tuple[str, ...]
 
@@ -63,20 +70,25 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     groups = answers.groups[answers.groups["metric"] == metric]
     group = _pivot(groups, grid, "in_best_group").fillna(False).astype(bool)
     shown = values.map(lambda value: f"{value:.4f}").where(status == DONE, status)
+    seeds = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
+    deviations = _pivot(seeds[seeds["mean_of"] == ""], grid, "deviation")
     averaged, notes = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
     if len(averaged) > 1:
         name, means = mean_name(grid), values.loc[averaged].mean(skipna=False)
         values.loc[name], group.loc[name] = means, False
         shown.loc[name] = [INCOMPLETE if pd.isna(mean) else f"{mean:.4f}" for mean in means]
+        deviations.loc[name] = seeds[seeds["mean_of"] == joined(averaged)].set_index("system")["deviation"]
         notes += _lacking(status.loc[averaged], grid)
-    precision = precision_note(answers.scores, grid)
-    return Wide(values, shown, group, (*notes, *([precision] if precision else [])))
+    notes += [*seed_notes(grid), *([DEVIATION] if len(seeds) else [])]
+    notes += flaw_notes(answers.scores, grid)
+    notes += filter(None, [precision_note(answers.scores, grid)])
+    return Wide(values, shown, deviations, group, tuple(notes))
 
 
 def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
     found = table.pivot(index="dataset", columns="system", values=column).astype(object)
     found = found.reindex(index=list(grid.rows), columns=list(grid.systems))
-    return found.astype("float64") if column == "value" else found
+    return found.astype("float64") if column in ("value", "deviation") else found
 
 
 def _lacking(status: pd.DataFrame, grid: GridSummary) -> list[str]:
@@ -94,6 +106,11 @@ def averaged_rows(grid: GridSummary) -> list[str]:
     return [row for row in grid.counted_once if grid.datasets[row].corpus != "msmarco"]
 
 
+def joined(datasets: Iterable[str]) -> str:
+    """Return the names of the datasets that a mean is over as tables have them: sorted, with commas."""
+    return ", ".join(sorted(datasets))
+
+
 def mean_name(grid: GridSummary) -> str:
     """Return the name of the row of means: the datasets that it is over, or their number and what is left out."""
     averaged = averaged_rows(grid)
@@ -109,9 +126,31 @@ def best(metric: str, shown: Iterable[str]) -> str:
     return (min if lower else max)(values, key=float, default="")
 
 
+def shown_scores(scores: pd.DataFrame, grid: GridSummary) -> pd.DataFrame:
+    """Return the scores of the grid's rows and columns: no parts of means, no single seeds."""
+    return scores[scores["dataset"].isin(list(grid.rows)) & scores["system"].isin(list(grid.systems))]
+
+
+def seed_notes(grid: GridSummary) -> list[str]:
+    """Return a sentence for each number of seeds, which names the systems that are means over so many seeds."""
+    by_number: dict[int, list[str]] = {}
+    for system, members in grid.seeds.items():
+        by_number.setdefault(len(members), []).append(system)
+    return [f"Mean over {number} seeds: {', '.join(systems)} (seeds.csv)." for number, systems in by_number.items()]
+
+
+def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
+    """Return a sentence for each finished cell of the grid whose score has a flaw."""
+    shown = shown_scores(scores, grid)
+    flawed = shown[(shown["status"] == DONE) & (shown["detail"] != "")].drop_duplicates(["system", "dataset"])
+    cells = zip(flawed["system"], flawed["dataset"], flawed["detail"], strict=True)
+    return [f"{system} on {dataset}: {detail}." for system, dataset, detail in cells]
+
+
 def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     """Return what a table says of scores that were not computed in float32, or an empty string."""
-    shown = scores[scores["dataset"].isin(list(grid.rows)) & (scores["precision"] != "")]
+    shown = shown_scores(scores, grid)
+    shown = shown[shown["precision"] != ""]
     notes = []
     for precision, cells in shown[shown["precision"] != "float32"].groupby("precision"):
         systems = []
@@ -134,36 +173,40 @@ def write_wide(table: Wide, metric: str, folder: Path) -> bool:
     return files.replace_texts(folder, {f"{metric}.{suffix}": text for suffix, text in texts.items()})
 
 
-def _rows(table: Wide, metric: str, bold: str, sign: str) -> list[list[str]]:
-    """Return the cells of each row: the best (all that show as equal to it) in bold, the others of its group signed."""
+def _rows(table: Wide, metric: str, bold: str, sign: str, plus_minus: str) -> list[list[str]]:
+    """Return the cells of each row: the best (all that show as equal to it) in bold, the others of its group signed.
+
+    A standard deviation over seeds follows its mean.
+    """
     rows = []
-    for shown, group in zip(table.shown.to_numpy(), table.group.to_numpy(), strict=True):
+    columns = (of_cells.to_numpy() for of_cells in (table.shown, table.group, table.deviations))
+    for shown, group, deviations in zip(*columns, strict=True):
         highest = best(metric, shown)
-        cells = zip(shown, group, strict=True)
-        rows.append([bold.format(text) if text == highest else text + sign * bool(grouped) for text, grouped in cells])
+        marked = [
+            bold.format(text) if text == highest else text + sign * bool(grouped)
+            for text, grouped in zip(shown, group, strict=True)
+        ]
+        spread = ["" if pd.isna(deviation) else plus_minus.format(deviation) for deviation in deviations]
+        rows.append([text + more for text, more in zip(marked, spread, strict=True)])
     return rows
 
 
 def _markdown(table: Wide, metric: str) -> str:
     lines = [[metric, *table.shown.columns], ["---", *["---:"] * len(table.shown.columns)]]
-    cells = _rows(table, metric, "**{}**", "†")
+    cells = _rows(table, metric, "**{}**", "†", " ± {:.4f}")
     lines += [[str(name), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return text + (f"\n{' '.join(table.notes)}\n" if table.notes else "")
 
 
 def _latex(table: Wide, metric: str) -> str:
-    def escape(text: str) -> str:
-        for plain, escaped in (("_", r"\_"), ("@", "{@}"), ("&", r"\&"), ("%", r"\%"), ("†", r"$^\dagger$")):
-            text = text.replace(plain, escaped)
-        return text.replace("p > 0.05", "$p > 0.05$")
-
     columns = list(table.shown.columns)
-    rows = [[escape(metric), *map(escape, columns)]]
-    cells = _rows(table, metric, r"\textbf{{{}}}", r"$^\dagger$")
-    rows += [[escape(str(name)), *row] for name, row in zip(table.shown.index, cells, strict=True)]
+    rows = [[name.translate(_LATEX) for name in (metric, *columns)]]
+    cells = _rows(table, metric, r"\textbf{{{}}}", r"$^\dagger$", r" $\pm$ {:.4f}")
+    rows += [[str(name).translate(_LATEX), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     body = [" & ".join(row) + r" \\" for row in rows]
     head = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
-    foot = [rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{{escape(note)}}} \\" for note in table.notes]
-    lines = [head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", *foot, r"\end{tabular}"]
+    lines = [head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
+    if table.notes:  # below the table, where they are broken into lines
+        lines.append(rf"\par\smallskip{{\footnotesize {' '.join(table.notes).translate(_LATEX)}\par}}")
     return "\n".join(lines) + "\n"

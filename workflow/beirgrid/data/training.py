@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,17 +31,10 @@ def sample_rows(total: int, most: int, seed: int) -> list[int]:
 
 
 def read_rows(corpus: Path, rows: list[int], block: int = BLOCK) -> Iterator[list[Document]]:
-    """Yield the documents of the given rows, in order, in lists of at most ``block``."""
-    chosen, start = set(rows), 0
-    kept: list[Document] = []
-    for documents in collection.read_documents(corpus):
-        kept += [document for row, document in enumerate(documents, start) if row in chosen]
-        start += len(documents)
-        while len(kept) >= block:
-            yield kept[:block]
-            kept = kept[block:]
-    if kept:
-        yield kept
+    """Yield the documents of the given rows, in order, in lists of at most ``block``; of long ones, of fewer."""
+    chosen = set(rows)
+    documents = enumerate(chain.from_iterable(collection.read_documents(corpus)))
+    yield from collection.groups((document for row, document in documents if row in chosen), block)
 
 
 def derive(document: Document, ways: Collection[str], sentences: int, choose: random.Random) -> list[tuple[str, str]]:

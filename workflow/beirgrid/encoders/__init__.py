@@ -14,7 +14,7 @@ from ..core.compute import Compute, Runtime
 from ..core.families import FAMILIES
 from ..data.entries import encoding_model
 from ..search.maxsim import TokenVectors
-from .base import Variety, check_finite, token_batches
+from .base import Variety, check_finite
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .engine import WINDOW
@@ -106,5 +106,4 @@ __all__ = [
     "check_finite",
     "open_encoder",
     "open_scorer",
-    "token_batches",
 ]

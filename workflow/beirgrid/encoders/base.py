@@ -18,15 +18,13 @@ from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from . import cutting
-from .engine import TOKENIZED, Batch, Engine, Tokens, token_batches, windows
+from . import cutting, float16
+from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, windows
 from .packing import Packing
 from .protocol import Reader
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["LoadedModel", "PairScorer", "TextEncoder", "Variety", "check_finite", "load_checkpoint", "token_batches"]
 
 EntryT = TypeVar("EntryT", bound=ModelEntry)
 VectorsT = TypeVar("VectorsT")
@@ -92,7 +90,7 @@ class Variety:
 
 _NOT_FINITE = {
     True: "its checkpoint holds weights that are not finite, or too large for any precision",
-    False: "nothing else was tried; set precision: float32 in the model's entry. If the values are not finite then "
+    False: "set precision: float32 in the model's entry. If the values are not finite then "
     "either, the checkpoint's weights are broken",
 }
 
@@ -104,7 +102,6 @@ class LoadedModel(Generic[EntryT]):
         entry: the model's registry entry.
         runtime: the device that the process holds.
         precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
-        budget: tokens per batch, padding included.
         engine: computes batches on the device.
         model: the model of the library that opens the checkpoint.
     """
@@ -113,22 +110,22 @@ class LoadedModel(Generic[EntryT]):
         self.entry = entry
         self.runtime = runtime
         self.precision = runtime.resolve(entry.precision)
-        self.budget = runtime.batch_tokens
         self.engine = Engine(runtime)
         self.reading = threading.Lock()  # a tokenizer serves one thread at a time
         if runtime.kind == "cpu":
             _keep_freed_memory()
         self.model: Any = None
         self.packing: Packing | None = None
-
-    @property
-    def automatic(self) -> bool:
-        """Whether neither the entry nor the command names a precision."""
-        return (self.entry.precision or self.runtime.precision) == "auto"
+        self.overflows: float16.Overflows | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return device, precision and whether batches have padding, for the record of an artifact."""
+        """Return device, precision and whether batches have padding, for the record of an artifact.
+
+        Ask for the facts after the texts are computed: the number of texts that overflow in float16 is one of them.
+        """
         facts = {"device": self.runtime.hardware, "precision": self.precision}
+        if self.overflows is not None and self.overflows.texts:
+            facts["computed_in_bfloat16"] = f"{self.overflows.texts} texts that overflow in float16"
         return facts if self.packing is None else {**facts, "batches": "packed" if self.packing.used else "padded"}
 
     @property
@@ -136,19 +133,43 @@ class LoadedModel(Generic[EntryT]):
         """The transformer under pooling or head."""
         return self.model[0].auto_model
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context in which the model computes in its precision."""
+    def fit_precision(self, transformer: Any, tokenizer: Any) -> None:
+        """Leave float16 if nobody asked for it and the model's numbers do not fit into it."""
+        if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
+            return
+        if float16.fits(transformer, tokenizer, self.runtime.kind):
+            self.overflows = float16.Overflows()
+        else:
+            self.precision = self.runtime.wide
+
+    def autocast(self, precision: str | None = None) -> AbstractContextManager[Any]:
+        """Return the context in which the model computes in its precision, or in another one."""
         import torch
 
-        if self.precision == "float32":
+        precision = precision or self.precision
+        if precision == "float32":
             return nullcontext()
-        return torch.autocast(self.runtime.kind, dtype=getattr(torch, self.precision))
+        return torch.autocast(self.runtime.kind, dtype=getattr(torch, precision))
+
+    def compute(self, forward: Forward, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return the results of a batch in the model's precision.
+
+        Where that is float16 and nobody asked for it, a text that overflows is computed again in bfloat16.
+        """
+        with self.autocast():
+            results = forward(dict(inputs))  # the library adds its features to what it is given
+        if self.overflows is None or bool((finite := float16.finite_rows(results)).all()):
+            return results
+        self.overflows.add(int((~finite).sum()))
+        with self.autocast("bfloat16"):
+            return float16.chosen(finite, results, forward(inputs))
 
     def set_precision(self) -> None:
         """Keep low precision to the transformer: nothing is averaged, projected or normalised in it."""
         import torch
 
         transformer = self.transformer
+        self.fit_precision(transformer, self.model.tokenizer)
         self.packing = Packing(transformer.base_model)
         if self.precision != "float32":
             head = transformer.get_output_embeddings()  # a language model's: its weights are the input embeddings'
@@ -200,7 +221,7 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
 
     def _vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[VectorsT]:
         tokenized = (self.tokenized(texts, role) for texts in blocks)
-        forward = partial(self._computed, role)
+        forward = partial(self.compute, partial(self._forward, role))
         for batches in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
             yield self.collected(batches)
 
@@ -220,9 +241,8 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
         """Return the tokens that are read of a text; None for the model's own."""
         return None
 
-    def _computed(self, role: str, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        with self.autocast():
-            return self.results(self.model(inputs, task=role))
+    def _forward(self, role: str, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        return self.results(self.model(inputs, task=role))
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Return what is kept of the model's features: float32 tensors whose first dimension is the texts."""
@@ -257,9 +277,9 @@ class PairScorer(LoadedModel[EntryT]):
         """
         scores = [np.empty(0, np.float32)]
         tokenized = map(self.tokenized, windows(list(zip(queries, documents, strict=True))))
-        for batches in self.engine.run(tokenized, self.model.tokenizer, self.results, self.kept, progress):
-            rows = np.concatenate([batch.rows for batch in batches])
-            scores.append(np.concatenate([batch.found for batch in batches])[np.argsort(rows)])
+        forward = partial(self.compute, self.results)
+        for batches in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
+            scores.append(np.concatenate([batch.found for batch in batches])[order(batches)])
         return np.concatenate(scores)
 
     def tokenized(self, pairs: list[tuple[cutting.Beginning, cutting.Beginning]]) -> Tokens:
@@ -314,7 +334,7 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = ""
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
     missing = sorted(name for report in reports for name in report.missing_keys)
     if lacking := [name for name in missing if not unused or unused not in name]:
-        whole = f"{folder} is no whole {type(model).__name__}"
+        whole = f"{folder} is not a complete {type(model).__name__}"
         raise DataError(f"{whole}: it lacks {len(lacking)} weights, {lacking[0]} first")
     unexpected = sorted(name for report in reports for name in report.unexpected_keys)
     if left_out := [name for name in unexpected if name != spare and not _SPARE.search(name)]:

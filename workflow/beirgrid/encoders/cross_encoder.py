@@ -12,10 +12,13 @@ from ..core.errors import DataError
 from . import cutting
 from .base import PairScorer, load_checkpoint
 from .cutting import Beginning
-from .engine import TOKENIZED, Tokens, windows
+from .engine import Tokens, windows
 
 if TYPE_CHECKING:
     import torch
+
+# Pairs tokenized at a time: of a pair of long texts, a tokenizer keeps some 4 MB that it cuts off.
+PAIRS_TOKENIZED = 32
 
 
 def _last_layers(model: Any) -> list[str]:
@@ -56,11 +59,10 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         tokens = Tokens()
         with self.reading, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
-            for part in windows([cutting.pair(*pair) for pair in pairs], TOKENIZED):
+            for part in windows([cutting.pair(*pair) for pair in pairs], PAIRS_TOKENIZED):
                 tokens.add(self.model.preprocess(part))
         return tokens
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         """Return the logit of each pair: float32 [pairs]."""
-        with self.autocast():
-            return (self.model(inputs)["scores"].float().squeeze(-1),)
+        return (self.model(inputs)["scores"].float().squeeze(-1),)

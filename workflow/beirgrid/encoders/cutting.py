@@ -93,7 +93,13 @@ def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning
     found = tokenizer(beginning, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     if len(found["input_ids"]) < tokens + MARGIN:
         return Beginning(beginning)
-    shorter = beginning[: found["offset_mapping"][tokens + MARGIN // 2][0]]
+    # A tokenizer keeps each part of one side with each part of the other one, each part as long as a pair: of a script
+    # with a token per letter, a beginning of so many characters would take 27 MB per pair.
+    read = tokens + MARGIN
+    starts = [start for start, _ in found["offset_mapping"]]
+    if tokenizer.truncation_side == "right":
+        beginning = beginning[: starts[read]] if len(starts) > read else beginning
+    shorter = beginning[: starts[tokens + MARGIN // 2]]
     return Beginning(beginning, shorter, sum(map(len, pieces(tokenizer, text))))
 
 

@@ -60,8 +60,6 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
             raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer can be used")
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
-        if self.precision == "float16" and self.automatic and self.transformer.config.model_type == "t5":
-            self.precision = "float32"  # T5 overflows in float16
         self.wrappers = self._wrappers(folder)
         self.set_precision()
         self.check_length()

@@ -39,8 +39,8 @@ Forward = Callable[[dict[str, Any]], tuple["torch.Tensor", ...]]
 Keep = Callable[[tuple[np.ndarray, ...]], FoundT]
 
 
-def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[np.ndarray]:
-    """Yield indices of texts, longest first, in batches of at most ``budget`` tokens with padding.
+def token_batches(lengths: Sequence[int] | np.ndarray, budget: int, most: int = WINDOW) -> Iterator[np.ndarray]:
+    """Yield indices of texts, longest first, in batches of at most ``budget`` tokens with padding and ``most`` texts.
 
     A text longer than the budget is a batch of its own. Longest first, so that a lack of memory shows in the first
     batch, and so that padding is least.
@@ -48,7 +48,7 @@ def token_batches(lengths: Sequence[int] | np.ndarray, budget: int) -> Iterator[
     order = np.argsort(-np.asarray(lengths), kind="stable")
     start = 0
     while start < len(order):
-        stop = start + max(1, budget // max(int(lengths[order[start]]), 1))
+        stop = start + max(1, min(most, budget // max(int(lengths[order[start]]), 1)))
         yield order[start:stop]
         start = stop
 
@@ -66,10 +66,12 @@ class Tokens:
     Attributes:
         columns: name of an input to its numbers per token: an int32 array [tokens] for each text. ``input_ids`` is one.
         constants: inputs that are the same for all texts.
+        rows: inputs that have a row for each text: arrays [texts, …].
     """
 
     columns: dict[str, list[np.ndarray]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def ids(self) -> list[np.ndarray]:
@@ -107,6 +109,7 @@ class Tokens:
         fill = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
         width = max(map(len, columns["input_ids"]))
         inputs: dict[str, Any] = dict(self.constants)
+        inputs |= {name: torch.from_numpy(values[rows]) for name, values in self.rows.items()}
         for name, texts in columns.items():
             batch = np.full((len(texts), width), fill.get(name, 0), np.int64)
             for line, values in zip(batch, texts, strict=True):
@@ -133,12 +136,17 @@ class Batch(Generic[FoundT]):
     found: FoundT
 
 
+def order(batches: Sequence[Batch[Any]]) -> np.ndarray:
+    """Return where each text of a window is in what its batches found, joined: int64 [texts]."""
+    return np.argsort(np.concatenate([batch.rows for batch in batches]))
+
+
 class Engine:
     """Computes batches on a runtime's device.
 
     Attributes:
         budget: tokens per batch, padding included; a lack of memory halves it.
-        workers: batches that are computed at once.
+        workers: batches that are computed at once; on a CPU, a single worker uses all cores.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -153,6 +161,7 @@ class Engine:
         forward: Forward,
         keep: Keep[FoundT],
         progress: Progress | None = None,
+        most: int = WINDOW,
     ) -> Iterator[list[Batch[FoundT]]]:
         """Yield the batches of each window, computed; the windows are tokenized ahead in another thread.
 
@@ -162,6 +171,7 @@ class Engine:
             forward: inputs of a batch to results, on the device. It is called by several threads at once.
             keep: results of a batch, as arrays on the host, to what is kept of them. Also called by several threads.
             progress: counts each text as one.
+            most: texts per batch.
 
         Raises:
             Exception: what reading, tokenizing or computing raises.
@@ -176,7 +186,7 @@ class Engine:
 
             try:
                 for tokens in ahead(tokenized, 1):
-                    yield list(self._window(tokens, submit, progress))
+                    yield list(self._window(tokens, submit, progress, most))
             finally:
                 pool.shutdown(cancel_futures=True)
                 torch.set_num_threads(threads)  # the workers' number is that of all threads that start later
@@ -184,7 +194,7 @@ class Engine:
     def _use_one_thread(self) -> None:
         import torch
 
-        if self.runtime.kind == "cpu":
+        if self.runtime.kind == "cpu" and self.workers > 1:
             torch.set_num_threads(1)
 
     def _window(
@@ -192,12 +202,15 @@ class Engine:
         tokens: Tokens,
         submit: Callable[[np.ndarray, Tokens], Future[list[Batch[FoundT]]]],
         progress: Progress | None,
+        most: int,
     ) -> Iterator[Batch[FoundT]]:
         """Yield the computed batches of one window, as many ahead as there are workers."""
         lengths = tokens.lengths
-        budget = min(self.budget, max(int(lengths.sum()) // self.workers, 1))  # no worker without a batch
+        budget = self.budget
+        if self.workers > 1:  # no worker without a batch
+            budget = min(budget, max(int(lengths.sum()) // self.workers, 1))
         running: deque[Future[list[Batch[FoundT]]]] = deque()
-        for rows in token_batches(lengths, budget):
+        for rows in token_batches(lengths, budget, most):
             running.append(submit(rows, tokens))
             if len(running) > self.workers:
                 yield from _counted(running.popleft().result(), progress)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import cutting
 from .base import EntryT, LoadedModel, load_checkpoint
+from .engine import TOKENIZED, Tokens, windows
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +31,7 @@ class HeadedModel(LoadedModel[EntryT]):
         self.model = load_checkpoint(loader, folder, dtype=torch.float32, trust_remote_code=remote)
         self.model.to(self.runtime.device).eval()
         self.check_length()
+        self.fit_precision(self.model, self.tokenizer)
         positions = getattr(self.transformer.config, "max_position_embeddings", None) or LONGEST
         self.longest: int = self.entry.max_length or min(positions, LONGEST)
 
@@ -63,6 +67,8 @@ class HeadedModel(LoadedModel[EntryT]):
         ]
         return ids
 
-    def padded(self, ids: list[list[int]]) -> Any:
-        """Return the inputs of one batch, on the device."""
-        return self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.runtime.device)
+    def tokenized(self, texts: list[str], prompt: str = "") -> Tokens:
+        """Return what the model reads of texts, each after the prompt."""
+        with self.reading:
+            parts = [self.token_ids(part, prompt) for part in windows(texts, TOKENIZED)]
+        return Tokens({"input_ids": [np.array(ids, np.int32) for part in parts for ids in part]})

@@ -29,7 +29,7 @@ def _check_projection(folder: Path) -> None:
     late = saved.get("model_type") in ("ColBERT", "MultiVectorEncoder") or "query_prefix" in saved  # PyLate's
     projected = late and any(module["type"].endswith(".Dense") for module in read("modules.json"))
     if not projected and "HF_ColBERT" not in (read("config.json").get("architectures") or []):
-        raise DataError(f"{folder} is no late-interaction model: it has no projection of token vectors")
+        raise DataError(f"{folder} is not a late-interaction model: it has no projection of token vectors")
 
 
 class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
@@ -72,7 +72,7 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
     def prepare(self, role: str) -> None:
         """Pad queries that are expanded: no token may attend to the expansion, which has vectors nevertheless."""
         assert self.packing is not None
-        self.packing.active = self.packing.used and not (role == "query" and self.model[0].query_expansion)
+        self.packing.active = not (role == "query" and self.model[0].query_expansion)
 
     def limit(self, role: str) -> int | None:
         """Return the tokens that are read of a text; an expansion may lengthen queries."""

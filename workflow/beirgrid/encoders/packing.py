@@ -79,30 +79,27 @@ class Packing:
     """Around a transformer's forward pass: computes without padding where the model can.
 
     Attributes:
-        used: whether the model computes without padding.
-        active: whether the next batches do; a query's expansion has tokens that no other token attends to.
+        active: whether the next batches have no padding; a query's expansion has tokens that no other token attends to.
     """
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
-        self.used = self.active = False
+        self.active = True
         if not _may_pack(transformer):
             return
         _register()
         self.offset = _first_position(transformer)
-        self.plain, self.implementation = transformer.forward, transformer.config._attn_implementation
+        self.plain, implementation = transformer.forward, transformer.config._attn_implementation
         transformer.forward = self._forward
         transformer.set_attn_implementation(NAME)
-        self.used = self.active = True
         if not self._equals_plain():
-            self.stop()
+            transformer.forward = self.plain
+            transformer.set_attn_implementation(implementation)
 
-    def stop(self) -> None:
-        """Compute with padding from now on, as the model does without ``Packing``."""
-        if self.used:
-            self.used = self.active = False
-            self.transformer.forward = self.plain
-            self.transformer.set_attn_implementation(self.implementation)
+    @property
+    def used(self) -> bool:
+        """Whether the model computes without padding: its attention is the one that knows packed batches."""
+        return bool(self.transformer.config._attn_implementation == NAME)
 
     def _equals_plain(self) -> bool:
         """Whether three short texts give the same numbers packed and padded: relative position biases do not."""
@@ -122,9 +119,13 @@ class Packing:
     def _forward(
         self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, **inputs: Any
     ) -> Any:
-        """Compute as the model does: [texts, longest] to [texts, longest, hidden], zero where padding is."""
+        """Compute as the model does: [texts, longest] to [texts, longest, hidden], zero where padding is.
+
+        A model in training computes with padding: packed attention has no dropout.
+        """
         given = input_ids is not None and attention_mask is not None and attention_mask.ndim == 2
-        if not (self.active and given and position_ids is None):
+        packs = self.used and self.active and not self.transformer.training
+        if not (packs and given and position_ids is None):
             return self.plain(
                 input_ids=input_ids, attention_mask=attention_mask, **_present(position_ids=position_ids), **inputs
             )

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..config import models
-from ..core.compute import Runtime
+from ..core.compute import Runtime, multiplies_bfloat16
 from ..core.progress import Progress
-from .base import check_finite, token_batches
+from .base import check_finite
+from .engine import Tokens, windows
 from .headed import HeadedModel
+
+if TYPE_CHECKING:
+    import torch
 
 # Word pieces of a query at most (Nogueira and Lin, docTTTTTquery).
 QUERY_LENGTH = 64
 # Tokens of a batch's budget per query that is sampled at once: its keys and values take so much memory.
 TOKENS_PER_ROW = 8
+
+
+class Queries(NamedTuple):
+    """The queries of a text, and whether all logits that they were drawn from are finite."""
+
+    texts: list[str]
+    finite: bool
 
 
 class QueryGenerator(HeadedModel[models.QueryGenerator]):
@@ -34,14 +45,13 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
         from .decoding import Sampler
 
         super().__init__(entry, runtime)
-        if self.precision == "float16" and self.automatic:
-            self.precision = "float32"  # T5 overflows in float16
         self.open(AutoModelForSeq2SeqLM, folder)
         self.keep_apart(self.model.get_output_embeddings())
         # bfloat16 may choose what float32 computes, where the hardware multiplies it.
-        shortlist = runtime.resolve("auto") == "bfloat16"
+        shortlist = multiplies_bfloat16(runtime.device)
         self.sampler = Sampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist)
-        self.rows = max(1, self.budget // TOKENS_PER_ROW)
+        self.engine.workers = 1  # a step reads all weights of the decoder: the more rows share it, the better
+        self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
 
     def generate(
         self, texts: list[str], *, per_text: int, seed: int, progress: Progress | None = None
@@ -54,42 +64,49 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
         written = [row for row, text in enumerate(texts) if text.strip()]
         if progress:
             progress.add(len(texts) - len(written))
-        ids = self.token_ids([texts[row] for row in written], self.entry.prompts.document or "")
-        for batch in self._batches([len(pieces) for pieces in ids], per_text):
-            rows = [written[i] for i in batch]
-            queries = self._sample([ids[i] for i in batch], [texts[row] for row in rows], per_text, seed)
-            for row, of_text in zip(rows, queries, strict=True):
-                found[row] = of_text
-            if progress:
-                progress.add(len(rows))
+        tokenized = (self._tokenized([texts[row] for row in rows], per_text, seed) for rows in windows(written))
+        most = max(1, self.rows // per_text)
+        computed = self.engine.run(tokenized, self.tokenizer, self.results, self.kept, progress, most)
+        for window, batches in zip(windows(written), computed, strict=True):
+            for batch in batches:
+                rows = [window[place] for place in batch.rows]
+                finite = np.where([queries.finite for queries in batch.found], 0, np.nan)
+                check_finite(finite, [f"{texts[row][:60]!r}" for row in rows], self.precision)
+                for row, queries in zip(rows, batch.found, strict=True):
+                    found[row] = queries.texts
         return found
 
-    def _batches(self, lengths: list[int], per_text: int) -> Iterator[np.ndarray]:
-        """Yield indices of texts that are read, and whose queries are sampled, at once."""
-        most = max(1, self.rows // per_text)
-        for batch in token_batches(lengths, self.budget):
-            yield from (batch[start : start + most] for start in range(0, len(batch), most))
+    def _tokenized(self, texts: list[str], per_text: int, seed: int) -> Tokens:
+        """Return what the model reads of texts, and the numbers that their queries are drawn with."""
+        tokens = self.tokenized(texts, self.entry.prompts.document or "")
+        tokens.rows["numbers"] = np.stack([random_numbers(seed, text, per_text) for text in texts])
+        return tokens
 
-    def _sample(self, ids: list[list[int]], texts: list[str], per_text: int, seed: int) -> list[list[str]]:
-        """Return the queries of each text of a batch."""
+    def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return the queries of a batch, int64 [texts, queries, pieces], and whether their logits are finite."""
         import torch
 
-        found: list[list[str]] = [[] for _ in texts]
-        with torch.inference_mode(), self.autocast():
-            inputs = self.padded(ids)
+        numbers = inputs.pop("numbers")
+        with self.autocast():
             states = self.sampler.encode(inputs)
-            for start in range(0, per_text, self.rows):
-                places = slice(start, min(start + self.rows, per_text))
-                numbers = np.concatenate([random_numbers(seed, text, places.stop)[places] for text in texts])
-                on_device = torch.from_numpy(numbers).to(self.runtime.device)
-                drawn = self.sampler.sample(states, inputs["attention_mask"], on_device)
-                pieces, finite = drawn.pieces.cpu(), drawn.finite.cpu().numpy()
-                names = [f"{text[:60]!r}" for text in texts for _ in range(places.stop - places.start)]
-                check_finite(np.where(finite, 0, np.nan), names, self.precision)
-                queries = self.tokenizer.batch_decode(pieces, skip_special_tokens=True)
-                for row, query in enumerate(queries):
-                    found[row * len(texts) // len(queries)].append(query.strip())
-        return found
+            drawn = [
+                self.sampler.sample(states, inputs["attention_mask"], part.flatten(0, 1))
+                for part in numbers.split(self.rows, dim=1)
+            ]
+        pieces = torch.cat([part.pieces.view(len(numbers), -1, QUERY_LENGTH) for part in drawn], 1)
+        finite = torch.cat([part.finite.view(len(numbers), -1) for part in drawn], 1)
+        return pieces, finite
+
+    def kept(self, results: tuple[np.ndarray, ...]) -> list[Queries]:
+        """Return the queries of each text of a batch."""
+        pieces, finite = results
+        with self.reading:
+            found = self.tokenizer.batch_decode(pieces.reshape(-1, pieces.shape[2]), skip_special_tokens=True)
+        written = [query.strip() for query in found]
+        count = pieces.shape[1]
+        return [
+            Queries(written[text * count : (text + 1) * count], bool(finite[text].all())) for text in range(len(pieces))
+        ]
 
 
 def random_numbers(seed: int, text: str, queries: int) -> np.ndarray:

@@ -47,9 +47,10 @@ class Seq2SeqScorer(PairScorer[Seq2SeqReranker]):
         self.model = load_checkpoint(seq2seq_model, folder, trust_remote_code=entry.trust_remote_code)
         self.model.to(runtime.device).eval()
         self.tokenizer = self.model.tokenizer
+        self.fit_precision(self.model, self.tokenizer)
         self.answers = self.tokenizer.convert_tokens_to_ids(list(_ANSWERS))
         if self.tokenizer.unk_token_id in self.answers:
-            raise DataError(f"{folder} is no monoT5: its tokenizer has no {' and '.join(_ANSWERS)}")
+            raise DataError(f"{folder} is not a monoT5: its tokenizer has no {' and '.join(_ANSWERS)}")
         self.end = self.tokenizer(_END)["input_ids"]
         self.limit = entry.max_length or 512
         # bfloat16 has some 60 values between two powers of two: logits in it would tie.
@@ -73,8 +74,7 @@ class Seq2SeqScorer(PairScorer[Seq2SeqReranker]):
 
         ids = inputs["input_ids"]
         start = torch.full((len(ids), 1), self.model.config.decoder_start_token_id, device=ids.device)
-        with self.autocast():
-            logits = self.model(**inputs, decoder_input_ids=start, use_cache=False).logits[:, 0]
+        logits = self.model(**inputs, decoder_input_ids=start, use_cache=False).logits[:, 0]
         true, false = logits[:, self.answers].unbind(1)
         return (true - false,)
 

@@ -18,7 +18,7 @@ from ..core.progress import Progress
 from ..data import saved
 from . import cutting
 from .base import TextEncoder, load_checkpoint
-from .engine import Batch
+from .engine import Batch, order
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -89,8 +89,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
 
     def collected(self, batches: list[Batch[scipy.sparse.csr_matrix]]) -> scipy.sparse.csr_matrix:
         """Return the weights of a window's texts in their order."""
-        order = np.argsort(np.concatenate([batch.rows for batch in batches]))
-        return self.joined([batch.found for batch in batches])[order]
+        return self.joined([batch.found for batch in batches])[order(batches)]
 
     def joined(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
         """Return the weights of all blocks as one matrix."""

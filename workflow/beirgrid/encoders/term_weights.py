@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,11 +12,23 @@ from ..config.models import TermWeightsModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from .base import check_finite, token_batches
+from .base import check_finite
+from .engine import order, windows
 from .headed import HeadedModel
+from .packing import Packing
+
+if TYPE_CHECKING:
+    import torch
 
 # A weight of 1 is a term frequency of 100 (Dai and Callan, DeepCT).
 SCALE = 100
+
+
+class PieceWeights(NamedTuple):
+    """The word pieces of a text, int64 [pieces], and their weights, float32 [pieces]."""
+
+    ids: np.ndarray
+    weights: np.ndarray
 
 
 class TermWeighter(HeadedModel[TermWeightsModel]):
@@ -31,33 +45,39 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         self.open(AutoModelForTokenClassification, folder)
         if self.model.num_labels != 1:
             raise DataError(f"{folder} has {self.model.num_labels} labels; term weights are one number per word piece")
+        self.packing = Packing(self.model.base_model)
         self.keep_apart(self.model.classifier)
 
     def weigh(self, texts: list[str], *, progress: Progress | None = None) -> list[dict[str, int]]:
         """Return word to term frequency of each text, in the order of the text; a repeated word counts its highest."""
-        found: list[dict[str, int]] = [{} for _ in texts]
-        ids = self.token_ids(texts)
-        for rows in token_batches([len(pieces) for pieces in ids], self.budget):
-            weights = self._weights([ids[row] for row in rows], [texts[row] for row in rows])
-            for row, of_pieces in zip(rows, weights, strict=True):
-                found[row] = self._frequencies(ids[row], of_pieces)
-            if progress:
-                progress.add(len(rows))
+        pieces = self.piece_weights(texts, progress=progress)
+        check_finite([text.weights.sum() for text in pieces], [f"{text[:60]!r}" for text in texts], self.precision)
+        return [self._frequencies(*text) for text in pieces]
+
+    def piece_weights(self, texts: list[str], *, progress: Progress | None = None) -> list[PieceWeights]:
+        """Return the weight of each word piece that the model reads of each text."""
+        tokenized = map(self.tokenized, windows(texts))
+        forward = partial(self.compute, self.results)
+        found: list[PieceWeights] = []
+        for batches in self.engine.run(tokenized, self.tokenizer, forward, self.kept, progress):
+            of_window = [text for batch in batches for text in batch.found]
+            found += [of_window[place] for place in order(batches)]
         return found
 
-    def _weights(self, ids: list[list[int]], texts: list[str]) -> np.ndarray:
-        """Return the weight of each word piece: float32 [texts, longest]."""
-        import torch
+    def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return a weight for each token, float32 [texts, longest], the tokens, and which of them are no padding."""
+        weights = self.model(**inputs).logits[..., 0].float()
+        return weights, inputs["input_ids"], inputs["attention_mask"]
 
-        with torch.inference_mode(), self.autocast():
-            weights: np.ndarray = self.model(**self.padded(ids)).logits[..., 0].float().cpu().numpy()
-        check_finite(weights, [f"{text[:60]!r}" for text in texts], self.precision)
-        return weights
+    def kept(self, results: tuple[np.ndarray, ...]) -> list[PieceWeights]:
+        """Return the word pieces of each text of a batch, without padding."""
+        return [PieceWeights(ids[mask > 0], weights[mask > 0]) for weights, ids, mask in zip(*results, strict=True)]
 
-    def _frequencies(self, ids: list[int], weights: np.ndarray) -> dict[str, int]:
+    def _frequencies(self, ids: np.ndarray, weights: np.ndarray) -> dict[str, int]:
         words: list[tuple[str, float]] = []
         special = set(self.tokenizer.all_special_ids)
-        for number, piece, weight in zip(ids, self.tokenizer.convert_ids_to_tokens(ids), weights, strict=False):
+        pieces = self.tokenizer.convert_ids_to_tokens(ids.tolist())
+        for number, piece, weight in zip(ids.tolist(), pieces, weights, strict=True):
             if number in special:
                 continue
             if piece.startswith("##") and words:

@@ -9,16 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ..core import provenance
+from ..core import files, provenance
 from ..core.errors import DataError
 from ..core.version import __version__
 from ..data import results, scores
-from ..data.cells import READING_STAGES
+from ..data.cells import precisions
 from ..data.results import Result, Results
+from ..data.summary import REMEDY
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
 Directory = Annotated[Path, "folder in which the grid ran, or its results folder"]
 GridName = Annotated[str, "name of the grid; all finished cells of the folder unless given"]
+# Keys of records that exports read.
+_KEYS = ("command", "packages", "cpus", "finished")
 # How every export names the software.
 SOFTWARE = f"beirgrid {__version__}"
 
@@ -41,7 +44,10 @@ class Step(NamedTuple):
 
     def option(self, name: str) -> list[str]:
         """Return the words of an option of the step's command."""
-        words = shlex.split(self.record.get("command", ""))
+        try:
+            words = shlex.split(self.record["command"])
+        except ValueError as error:
+            raise DataError(f"{self.path} is damaged: its command has {str(error).lower()}. {files.REMEDY}") from None
         found: list[str] = []
         for word in words[words.index(name) + 1 :] if name in words else ():
             if word.startswith("--"):
@@ -58,18 +64,19 @@ class Cell:
 
     @cached_property
     def scores(self) -> scores.Scores:
-        """Means of the metrics."""
-        return scores.read(self.result.scores)
+        """Means of the metrics, after comparing them with the values per query."""
+        of = self.result
+        return scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0]
 
     @cached_property
     def evaluation(self) -> dict[str, Any]:
         """The record of the evaluation."""
-        return provenance.read_record(self.result.scores)
+        return provenance.read_record(self.result.scores, *_KEYS)
 
     @cached_property
     def steps(self) -> list[Step]:
         """The steps before the evaluation, in their order."""
-        return [Step(path, provenance.read_record(path)) for path in self.result.records]
+        return [Step(path, provenance.read_record(path, *_KEYS)) for path in self.result.records]
 
     def steps_of(self, *stages: str) -> list[Step]:
         """Return the steps of some stages."""
@@ -78,19 +85,27 @@ class Cell:
     @property
     def dataset_record(self) -> dict[str, Any]:
         """The record of queries and qrels."""
-        return self.steps_of("fetch_dataset")[0].record
+        return self._dataset.record
+
+    @property
+    def _dataset(self) -> Step:
+        steps = self.steps_of("fetch_dataset")
+        if not steps:
+            raise DataError(
+                f"no record of {self.result.system} on {self.result.dataset} is of its queries and qrels: the summary "
+                f"of the grid is damaged. {REMEDY}"
+            )
+        return steps[0]
 
     @property
     def qrels(self) -> Path:
-        """The qrels, BEIR's layout."""
-        return self.steps_of("fetch_dataset")[0].path.with_name("qrels.tsv")
+        """The qrels, BEIR's layout, after comparing them with their record."""
+        return provenance.artifact(self._dataset.path.with_name("qrels.tsv"))
 
     @property
     def precisions(self) -> str:
         """The precisions in which models read texts; empty where no model did."""
-        reading = self.steps_of(*READING_STAGES)
-        found = {step.record["facts"]["precision"] for step in reading if "precision" in step.record["facts"]}
-        return ", ".join(sorted(found))
+        return ", ".join(sorted(precisions(step.record for step in self.steps)))
 
 
 def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Cell]]:
@@ -106,8 +121,9 @@ def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Ce
     if not cells:
         raise DataError(f"{found.summary or found.folder} has no finished cell")
     if waiting := len(found.cells) - len(cells):
-        print(f"warning: {waiting:,} cells are not finished; they are left out", file=sys.stderr)
+        print(f"warning: export leaves out {waiting:,} unfinished cells", file=sys.stderr)
     for cell in cells:
-        provenance.artifact(cell.result.per_query)
         provenance.artifact(cell.result.run)
+        if not cell.scores.means:
+            raise DataError(f"{cell.result.scores} has no metric. {files.REMEDY}")
     return found, cells

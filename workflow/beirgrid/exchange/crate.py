@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import io
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..config.places import CHECKOUT
 from ..core import files
-from ..core.errors import BeirgridError
+from ..core.errors import BeirgridError, DataError
 from ..core.version import __version__
 from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 
@@ -72,6 +73,8 @@ def export_ro_crate(
         from rocrate.rocrate import ROCrate
     except ImportError:
         raise BeirgridError("the package rocrate is not installed: pip install rocrate") from None
+    if orcid and not re.fullmatch(r"https://orcid\.org/([0-9]{4}-){3}[0-9]{3}[0-9X]", orcid):
+        raise DataError(f"--orcid: {orcid!r} is not of the form https://orcid.org/0000-0002-1825-0097")
     found, cells = finished(directory, grid, output)
     records = [step.record for cell in cells for step in cell.steps] + [cell.evaluation for cell in cells]
     began, ended = _times(records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,11 +37,19 @@ def export_huggingface(
         DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, no dataset is known on the
             hub, or the output is not empty.
     """
-    known = {dataset: task.hub for dataset, task in tasks().items()} | dict(map(_named, hub_datasets))
+    named = dict(map(_named, hub_datasets))
+    if len(named) < len(hub_datasets):
+        raise DataError("--hub-datasets names a dataset twice")
+    known = {dataset: task.hub for dataset, task in tasks().items()} | named
     _, cells = finished(directory, grid, output)
+    if absent := sorted(named.keys() - {cell.result.dataset for cell in cells}):
+        raise DataError(f"--hub-datasets: no finished cell is on the dataset {absent[0]!r}")
     unknown = sorted({cell.result.dataset for cell in cells} - set(known))
     if unknown:
-        print(f"warning: left out, as the hub's datasets are not known: {', '.join(unknown)}", file=sys.stderr)
+        print(
+            f"warning: export leaves out datasets whose name on the hub is unknown: {', '.join(unknown)}",
+            file=sys.stderr,
+        )
     exported = [cell for cell in cells if cell.result.dataset in known]
     if not exported:
         raise DataError(f"no dataset is known on the hub: name one with --hub-datasets {unknown[0]}=ORGANISATION/NAME")
@@ -54,7 +63,7 @@ def export_huggingface(
 
 def _named(text: str) -> tuple[str, str]:
     dataset, _, hub = text.partition("=")
-    if not dataset or hub.count("/") != 1:
+    if not dataset or not re.fullmatch(r"[\w.-]+/[\w.-]+", hub, re.ASCII):
         raise DataError(f"--hub-datasets: {text!r} is not of the form DATASET=ORGANISATION/NAME")
     return dataset, hub
 

@@ -101,7 +101,7 @@ def task_result(cell: Cell) -> dict[str, Any]:
     """Return the scores of a cell as mteb's TaskResult; ``mteb_version`` is null, and ``note`` says why."""
     record = cell.dataset_record
     settings, source = record["settings"], record["settings"].get("source", {})
-    revision = settings.get("revision") or source.get("revision") or f"sha256:{record['facts']['sha256']['qrels.tsv']}"
+    revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
     scores = {_metric(metric): value for metric, value in cell.scores.means.items()}
     about = {"main_score": main_score(cell), "hf_subset": "default", "languages": [_language(cell)]}
     return {

@@ -105,7 +105,8 @@ def header_lines(metadata: dict[str, Any]) -> Iterator[str]:
 
 def describe(cell: Cell) -> dict[str, Any]:
     """Return the metadata of a run: what the records of its steps say, by the components of PRIMAD."""
-    made = cell.steps_of("retrieve", "fetch_run", "rerank", "fuse")
+    if not (made := cell.steps_of("retrieve", "fetch_run", "rerank", "fuse")):
+        raise DataError(f"no record of {cell.result.system} on {cell.result.dataset} says how its run was made")
     return {
         "schema-version": SCHEMA_VERSION,
         "run-version": 1.0,

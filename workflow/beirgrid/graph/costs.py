@@ -24,8 +24,8 @@ CALIBRATION = "results/calibration.json"
 # Rates per second of a machine that nobody has measured. They are slow on purpose.
 RATES: dict[str, dict[str, float]] = {
     # Multiplications and additions of a model. GPU: a sixth of the 312e12 that NVIDIA's data sheet gives an A100 in
-    # bfloat16. CPU: half of what two cores of 2023 do in bfloat16.
-    "model_flops": {"cpu": 2e11, "cuda": 5e13},
+    # bfloat16. CPU: what two cores of 2023 do in float32.
+    "model_flops": {"cpu": 1e11, "cuda": 5e13},
     # Multiplications and additions of an exact search; a GPU has not been measured.
     "search_flops": {"cpu": 1e11, "cuda": 1e11},
     # MB of text that Lucene indexes, and postings that it adds to BM25 scores.

@@ -21,7 +21,9 @@ from ..config.entries import (
     LocalExpansion,
     ModelEntry,
     PublishedExpansion,
+    Repeated,
     Reranked,
+    ReseededGenerator,
     Retriever,
     SystemEntry,
     Training,
@@ -52,8 +54,9 @@ class Grid:
 
     @property
     def cells(self) -> list[tuple[str, str]]:
-        """Every (system, dataset) of the grid that can be run."""
-        return [(system, dataset) for dataset in self.datasets for system in self.config.grid.systems]
+        """Every (system, dataset) of the grid that can be run; a system with seeds is run as its members."""
+        members = [member for system in self.config.grid.systems for member in self.members(system)]
+        return [(member, dataset) for dataset in self.datasets for member in members]
 
     def own(self, pattern: str, **values: str) -> str:
         """Return a path in the grid's own folder, from a pattern of ``paths``."""
@@ -62,7 +65,8 @@ class Grid:
     @cached_property
     def baseline(self) -> str | None:
         """The system that the others are compared with: the configured one, or the first that is BM25."""
-        lexical = (name for name in self.config.grid.systems if isinstance(self.config.systems[name], Bm25))
+        systems = self.config.grid.systems
+        lexical = (name for name in systems if isinstance(self.system(self.members(name)[0]), Bm25))
         return self.config.grid.baseline or next(lexical, None)
 
     def parts(self, dataset: str) -> tuple[str, ...]:
@@ -94,6 +98,11 @@ class Grid:
         """Return the entry of a system."""
         return self.config.systems[name]
 
+    def members(self, system: str) -> tuple[str, ...]:
+        """Return the systems that are run for a column of the grid: itself, or one per seed."""
+        entry = self.system(system)
+        return entry.members if isinstance(entry, Repeated) else (system,)
+
     def training(self, model: str) -> Training:
         """Return how the workflow trains a model."""
         train = self.model(model).training
@@ -120,6 +129,11 @@ class Grid:
     def artifacts_of(self, model: str, corpus: str = "{corpus}") -> str:
         """Return the name that a model's artifacts have: a model per corpus has the corpus in it."""
         return f"{model}@{corpus}" if self.model(model).per_corpus else model
+
+    def weights_of(self, model: str) -> str:
+        """Return the name under which a model's checkpoint is kept: generators that differ in their seeds share one."""
+        entry = self.config.models.get(model)
+        return entry.weights if isinstance(entry, ReseededGenerator) else model
 
     def expansion(self, system: str, corpus: str) -> LocalExpansion | HubExpansion:
         """Return the entry of the expansion that others published, as it is for a corpus."""

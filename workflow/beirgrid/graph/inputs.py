@@ -90,6 +90,10 @@ class Inputs:
         """Return the checkpoint of a model, of the one of a corpus if there is one per corpus."""
         return paths.CHECKPOINT.format(model=self.grid.artifacts_of(model, corpus))
 
+    def weights(self, model: str) -> str:
+        """Return the checkpoint of a model that reads a shard. A model per corpus has the corpus in its name."""
+        return paths.CHECKPOINT.format(model=self.grid.weights_of(model))
+
     def indexes(self, system: str, dataset: str) -> list[str]:
         """Return the shards of the index that a neural retriever searches; an exhaustive search has none."""
         entry = self.grid.system(system)

@@ -16,6 +16,7 @@ from ..config.entries import (
     Bm25,
     CrossEncoderTraining,
     DenseRetriever,
+    External,
     Gpl,
     LateInteractionModel,
     LateInteractionRetriever,
@@ -37,7 +38,7 @@ _HUB_KEYS = ("checkpoint", "revision")
 # Keys that say where a model comes from, or that what runs it receives in another way, if at all.
 _NOT_RUN = {
     *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train", "trained_on"),
-    *("prompts", "query_model", "query_length", "query_lengths"),
+    *("prompts", "query_model", "query_length", "query_lengths", "weights"),
 }
 # Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
@@ -176,6 +177,12 @@ class Params:
         """Return the options that build an index from the exact one of a dense model."""
         entry, similarity = self.grid.variants[variant], self.grid.model(model).given("similarity")["similarity"]
         return ["--index", _json(entry.index.built()), *_dimensions(entry), "--similarity", similarity]
+
+    def accepted(self, system: str) -> list[str]:
+        """Return the options that accept flaws of an external run."""
+        entry = self.grid.system(system)
+        assert isinstance(entry, External)
+        return ["--allow", *entry.allow] if entry.allow else []
 
     def fusion(self, system: str) -> list[str]:
         """Return the options of the fuse command."""

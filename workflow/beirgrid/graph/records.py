@@ -40,8 +40,10 @@ class Records:
         ]
 
     def files_of(self, system: str, dataset: str) -> list[str]:
-        """Return the records of every step behind one cell, and its scores."""
-        return [*self.of_cell(system, dataset), paths.METRICS.format(system=system, dataset=dataset)]
+        """Return the records of every step behind one cell, and its scores; those of all members."""
+        members = self.grid.members(system)
+        found = [record for member in members for record in self.of_cell(member, dataset)]
+        return [*dict.fromkeys(found), *(paths.METRICS.format(system=member, dataset=dataset) for member in members)]
 
     def patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, with wildcards dataset, corpus and shard."""
@@ -57,8 +59,8 @@ class Records:
             if isinstance(system.expansion, PublishedExpansion):
                 found.append(fill(paths.PUBLISHED_RECORD, system=self.grid.published(name)))
             elif system.expansion:
-                steps = (paths.MODEL_RECORD, paths.EXPANSIONS_RECORD)
-                found += [fill(step, model=system.expansion) for step in steps]
+                found.append(fill(paths.MODEL_RECORD, model=self.grid.weights_of(system.expansion)))
+                found.append(fill(paths.EXPANSIONS_RECORD, model=system.expansion))
             found.append(fill(paths.LUCENE_RECORD, index=self.inputs.lucene_name(name)))
         elif isinstance(system, Retriever):
             found += self._retriever(name, system)

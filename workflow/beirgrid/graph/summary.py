@@ -47,6 +47,7 @@ class Summary:
             systems=config.grid.systems,
             rows=config.grid.datasets,
             datasets={name: self._dataset(name) for name in shown},
+            seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
             families={system: self._family(system) for system in config.grid.systems},
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
@@ -61,7 +62,7 @@ class Summary:
 
     def _family(self, system: str) -> str:
         """Return the family of a system's model, the reranker's of a reranked system; lexical or fusion without one."""
-        entry = self.grid.system(system)
+        entry = self.grid.system(self.grid.members(system)[0])
         if isinstance(entry, Retriever | Reranked):
             return self.grid.model(entry.retriever if isinstance(entry, Retriever) else entry.reranker).family
         return entry.kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..core import files
+from ..core import files, paths, provenance
+from ..data.answers import to_csv
 
 # The tables that are shown where they exist, with their captions.
 CAPTIONS = {
     "efficiency": "Costs of each system on each dataset",
-    "latency": "Time of one query at a time, warm, on the hardware that is named",
+    "latency": "Time per query, one query at a time after a warm-up, on the named hardware",
     "holes": "Retrieved documents without a judgement, and nDCG of judged documents alone",
-    "depth": "Effectiveness by the number of documents that are reranked",
+    "depth": "Effectiveness by the number of reranked documents",
     "lengths": "Lengths of retrieved and of relevant documents, in words",
     "overlap": "Weighted Jaccard similarity of the vocabularies",
 }
@@ -30,11 +31,11 @@ MOST_QUERIES = 120
 
 
 class Figure(NamedTuple):
-    """A figure: ``image`` is an SVG in base64, shown as an image, in which no script runs."""
+    """A figure: ``svg`` is shown as an image, in which no script runs."""
 
     name: str
     caption: str
-    image: str
+    svg: str
 
 
 class Table(NamedTuple):
@@ -61,21 +62,30 @@ class Query(NamedTuple):
 
 
 class Analyses(NamedTuple):
-    """What the page shows of the analyses. ``left_out`` queries are in the file and not on the page."""
+    """What the page shows of the analyses. ``left_out`` queries are in the file and not on the page.
+
+    ``outdated`` analyses were made from other scores than those of the page.
+    """
 
     figures: list[Figure]
     tables: list[Table]
     queries: list[Query]
     left_out: int
     metric: str
+    outdated: bool
 
 
-def read(folder: Path) -> Analyses:
-    """Read the analyses of a grid from its folder; what does not exist is left out.
+def read(grid: str, scores: pd.DataFrame) -> Analyses:
+    """Read the analyses of a grid; what does not exist is left out.
+
+    Args:
+        grid: name of the grid.
+        scores: the table ``scores`` of the page.
 
     Raises:
         DataError: a file is damaged.
     """
+    folder = Path(paths.GRID_FOLDER.format(grid=grid))
     queries, metric = _queries(folder / "tables" / "contrasts.json")
     return Analyses(
         list(_figures(folder / "figures")),
@@ -83,7 +93,15 @@ def read(folder: Path) -> Analyses:
         queries[:MOST_QUERIES],
         max(0, len(queries) - MOST_QUERIES),
         metric,
+        _outdated(Path(paths.ANALYSES_RECORD.format(grid=grid)), scores),
     )
+
+
+def _outdated(record: Path, scores: pd.DataFrame) -> bool:
+    if not record.is_file():
+        return False
+    digest = hashlib.sha256(to_csv("scores", scores).encode()).hexdigest()
+    return bool(provenance.read_record(record)["facts"].get("scores") != digest)
 
 
 def _figures(folder: Path) -> Iterator[Figure]:
@@ -95,7 +113,7 @@ def _figures(folder: Path) -> Iterator[Figure]:
         for name, caption in named.items():
             image = folder / f"{name}.svg"
             if image.is_file():
-                yield Figure(name, caption, base64.b64encode(image.read_bytes()).decode("ascii"))
+                yield Figure(name, caption, image.read_text(encoding="utf-8"))
 
 
 def _tables(folder: Path) -> Iterator[Table]:

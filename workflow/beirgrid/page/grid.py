@@ -12,6 +12,7 @@ from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers
 from ..data.published import OTHER_PROTOCOL
 from ..data.summary import GridSummary
+from ..data.tables import shown_scores
 from . import texts
 
 # Shades of the heat: a column's worst value has none, its best value has this one.
@@ -41,8 +42,8 @@ class Column(NamedTuple):
 class GridCell(NamedTuple):
     """What a cell shows: ``text`` is its value, or why it has none; ``detail`` says more of the latter.
 
-    ``exact`` has six decimals. ``to_baseline`` and ``to_published`` are differences, empty where there is none; a star
-    marks a significant one.
+    ``exact`` has six decimals. ``deviation`` is over the seeds of the system. ``to_baseline`` and
+    ``to_published`` are differences, empty where there is none; a star marks a significant one.
     """
 
     text: str
@@ -55,11 +56,16 @@ class GridCell(NamedTuple):
     shade: int
     best: bool
     among_best: bool
+    deviation: str = ""
+    in_domain: bool = False
 
     @property
     def marks(self) -> str:
-        """Signs behind the value: a circle for a system that is not distinguishable from the best, and the verdict."""
-        return ("°" if self.among_best and not self.best else "") + MARKS.get(self.verdict, "")
+        """Signs behind the value: a circle for a system that is not distinguishable from the best, a double dagger for
+        one that was trained on the dataset, and the verdict.
+        """
+        signs = ("°" if self.among_best and not self.best else "") + ("‡" if self.in_domain else "")
+        return signs + MARKS.get(self.verdict, "")
 
 
 class MetricTable(NamedTuple):
@@ -94,27 +100,27 @@ def _table(
 ) -> MetricTable:
     lower = parse_metric(metric).name in LOWER_IS_BETTER
     across = answers.across[answers.across["metric"] == metric]
-    columns = [*_means(across), *(Column(name, name) for name in grid.rows)]
+    columns = [*means(across), *(Column(name, name) for name in grid.rows)]
     facts = {**_means_of(across), **_scores_of(answers, metric)}
     cells = {
         column: _column([facts.get((system, column.key), _NOTHING) for system in grid.systems], lower)
         for column in columns
     }
-    rows = []
+    deviations, rows = _deviations(answers, metric), []
     for number, system in enumerate(grid.systems):
         row = []
         for column in columns:
-            verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
-            row.append(
-                cells[column][number]._replace(verdict=verdict, to_published=texts.difference(difference))
-                if not column.mean
-                else cells[column][number]
-            )
+            cell = cells[column][number]._replace(deviation=deviations.get((system, column.names or column.key), ""))
+            if not column.mean:
+                verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
+                known = column.key in grid.trained_on.get(system, ())
+                cell = cell._replace(verdict=verdict, to_published=texts.difference(difference), in_domain=known)
+            row.append(cell)
         rows.append((system, row))
     return MetricTable(metric, lower, columns, rows)
 
 
-def _means(across: pd.DataFrame) -> list[Column]:
+def means(across: pd.DataFrame) -> list[Column]:
     """Return a column for each set of at least two datasets that means are over."""
     sets = across.drop_duplicates("over")
     return [
@@ -138,6 +144,12 @@ def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
         )
         for row in texts.rows(across)
     }
+
+
+def _deviations(answers: Answers, metric: str) -> dict[tuple[str, str], str]:
+    """Return standard deviations over seeds that are all done, by system and by what ``Column`` calls key or names."""
+    done = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
+    return {(row.system, row.mean_of or row.dataset): texts.value(row.deviation) for row in texts.rows(done)}
 
 
 def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], Facts]:
@@ -209,14 +221,16 @@ def _shade(value: float, worst: float, best: float) -> int:
 
 def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
     """Return how many cells of the grid have each status. A cell is done when all of its metrics are."""
-    scores = answers.scores[answers.scores["dataset"].isin(list(grid.rows))]
-    statuses = scores.groupby(["system", "dataset"], sort=False)["status"].agg(
-        lambda found: next((status for status in found if status != DONE), DONE)
+    statuses = (
+        shown_scores(answers.scores, grid)
+        .groupby(["system", "dataset"], sort=False)["status"]
+        .agg(lambda found: next((status for status in found if status != DONE), DONE))
     )
     return {str(status): int(number) for status, number in statuses.value_counts().items()}
 
 
-def failures(answers: Answers) -> list[dict[str, Any]]:
-    """Return the cells that failed, each once, with the log's path and last line."""
+def failures(grid: GridSummary, answers: Answers) -> list[dict[str, Any]]:
+    """Return the cells that failed, each once, with the log's path and last line; of seeds, those that failed."""
     failed = answers.scores[answers.scores["status"] == FAILED].drop_duplicates(["system", "dataset"])
+    failed = failed[~failed["system"].isin(list(grid.seeds))]
     return [{"system": row.system, "dataset": row.dataset, "detail": row.detail} for row in texts.rows(failed)]

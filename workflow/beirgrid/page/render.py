@@ -13,10 +13,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from ..core import paths
 from ..core.version import __version__
 from ..data import tables as data_tables
-from ..data.answers import Answers
+from ..data.answers import Answers, verdict_counts
 from ..data.summary import GridSummary
 from . import analyses, sections, steps, texts
 from . import grid as grids
@@ -48,9 +47,11 @@ def render(grid: GridSummary, answers: Answers) -> str:
         sections.against_baseline(grid, answers),
         sections.over_datasets(grid, answers),
         sections.two_systems(grid),
+        sections.over_seeds(grid, answers),
     ]
     pairs, whole = sections.pairs(grid, answers)
-    groups, baseline, across, pair = by_metric
+    analysed = analyses.read(grid.name, answers.scores)
+    groups, baseline, across, pair, seeds = by_metric
     return environment.get_template("index.html.j2").render(
         version=__version__,
         grid=grid,
@@ -58,19 +59,24 @@ def render(grid: GridSummary, answers: Answers) -> str:
         domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),
         tables=grids.tables(grid, answers),
         counts=grids.counts(grid, answers),
-        failures=grids.failures(answers),
+        failures=grids.failures(grid, answers),
         precision=data_tables.precision_note(answers.scores, grid),
+        flaws=data_tables.flaw_notes(answers.scores, grid),
+        seed_notes=[*data_tables.seed_notes(grid), *([data_tables.DEVIATION] if grid.seeds else [])],
         baseline_name=sections.baseline_of(answers),
         groups=groups,
         baseline=baseline,
         across=across,
         pair=pair,
+        seeds=seeds,
         verdicts=sections.verdicts(answers),
-        verdict_counts=sections.verdict_counts(answers),
+        published_counts=verdict_counts(answers.verdicts, recorded=False),
+        recorded_counts=verdict_counts(answers.verdicts, recorded=True),
         costs=sections.costs(answers),
         datasets=sections.datasets(grid, answers),
         steps=found.steps,
-        analyses=analyses.read(Path(paths.GRID_FOLDER.format(grid=grid.name))),
+        analyses=analysed,
+        figures=_packed(json.dumps({figure.name: figure.svg for figure in analysed.figures}).encode()),
         all_pairs=whole,
         data=_packed(
             json.dumps(
@@ -126,4 +132,4 @@ def _cost(of_cell: list[steps.Step]) -> str:
     if not of_cell:
         return ""
     seconds, memory = sum(step.seconds for step in of_cell), max(step.peak_memory_mb for step in of_cell)
-    return f"{seconds:.1f} s in all steps, those that cells share included; at most {memory:.0f} MB of memory"
+    return f"{seconds:.1f} s in all steps, including shared steps; at most {memory:.0f} MB of memory"

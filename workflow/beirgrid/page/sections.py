@@ -10,10 +10,11 @@ import pandas as pd
 
 from ..core import provenance
 from ..core.errors import DataError
+from ..data import tables
 from ..data.answers import Answers
 from ..data.summary import DatasetSummary, GridSummary
 from . import texts
-from .grid import VERDICTS
+from .grid import VERDICTS, means
 
 Rows = list[list[str]]
 # What fetch counts of a dataset, and a reader should know.
@@ -23,7 +24,7 @@ DATASET_COUNTS = {
     "unknown_documents": "judged documents not in the corpus",
     "queries_without_relevant": "queries without relevant documents",
     "overruled_judgements": "judgements overruled",
-    "own_documents_dropped": "queries that are documents and do not find themselves",
+    "own_documents_dropped": "queries that are documents and do not retrieve themselves",
     "same_ids_kept": "queries with the id of another document",
 }
 # The most pairs that the page holds. Beyond them it has those of the first metric alone, and at most so many.
@@ -147,12 +148,30 @@ def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
     return ByMetric("across", columns, 1, words, rows)
 
 
-def _in_order(table: pd.DataFrame, grid: GridSummary) -> Iterable[Any]:
-    """Return the rows about the grid's metrics and rows, by dataset, then by system, as the grid orders them."""
+def over_seeds(grid: GridSummary, answers: Answers) -> ByMetric:
+    """Return mean and standard deviation of each system with seeds, beside the value of each seed."""
+    columns = ["system", "dataset", "mean", "standard deviation", "seeds", "each seed", "status"]
+    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
+    titles = {tables.joined(tables.averaged_rows(grid)): tables.mean_name(grid)}
+    titles |= {column.names: column.title for column in means(answers.across)}
+    named = answers.seeds["dataset"].where(answers.seeds["mean_of"] == "", answers.seeds["mean_of"].map(titles))
+    for row in _in_order(answers.seeds.assign(dataset=named), grid, titles.values()):
+        number = f"{row.seeds}" if row.seeds == row.of else f"{row.seeds} of {row.of}"
+        numbers = [texts.value(row.mean), texts.value(row.deviation), number]
+        rows[row.metric].append([row.system, row.dataset, *numbers, row.values, row.status])
+    return ByMetric("seeds", columns, 2, ("seeds", "each seed", "status"), rows)
+
+
+def _in_order(table: pd.DataFrame, grid: GridSummary, means: Iterable[str] = ()) -> Iterable[Any]:
+    """Return the rows about the grid's metrics and rows, by dataset, then by system, as the grid orders them.
+
+    Rows about means over datasets, by these names, come first.
+    """
     table = table[table["metric"].isin(list(grid.metrics)) & table["system"].isin(list(grid.systems))]
+    datasets = [*means, *grid.rows]
     if "dataset" in table:
-        table = table[table["dataset"].isin(list(grid.rows))]
-    places = {name: place for place, name in enumerate([*grid.rows, *grid.systems])}
+        table = table[table["dataset"].isin(datasets)]
+    places = {name: place for place, name in enumerate([*datasets, *grid.systems])}
     by = [column for column in ("dataset", "over", "system") if column in table]
     return table.sort_values(
         by, key=lambda names: names.map(lambda name: places.get(name, name)), kind="stable"
@@ -212,16 +231,6 @@ def verdicts(answers: Answers) -> list[Verdict]:
         )
         for row in texts.rows(judged)
     ]
-
-
-def verdict_counts(answers: Answers) -> dict[str, dict[str, int]]:
-    """Return how often each verdict was given: beside published values, and beside this project's own."""
-    judged = answers.verdicts[answers.verdicts["published"].notna()]
-    own = judged["recorded"].fillna(value=False).astype(bool)
-    return {
-        name: {str(verdict): int(number) for verdict, number in table["verdict"].value_counts().items()}
-        for name, table in (("published", judged[~own]), ("recorded", judged[own]))
-    }
 
 
 def costs(answers: Answers) -> Rows:

@@ -32,7 +32,8 @@ class Steps(NamedTuple):
 
 
 def collect(grid: GridSummary) -> Steps:
-    """Return the steps whose records exist. A mean of datasets has the steps of its parts.
+    """Return the steps whose records exist. A mean of datasets has the steps of its parts, a system with seeds
+    those of its members.
 
     A damaged record has no step: its cell has failed, and says so itself.
     """
@@ -47,6 +48,10 @@ def collect(grid: GridSummary) -> Steps:
                 numbers[paths] = len(steps)
                 steps.append(_step(paths, [record for path in paths if (record := records[path])]))
             found.append(numbers[paths])
+    for system, members in grid.seeds.items():
+        for dataset in grid.datasets:
+            of_seeds = [number for member in members for number in of_cell.get((member, dataset), ())]
+            of_cell[system, dataset] = list(dict.fromkeys(of_seeds))
     for system in grid.systems:
         for dataset, entry in grid.datasets.items():
             if entry.mean_of:

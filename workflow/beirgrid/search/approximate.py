@@ -15,6 +15,8 @@ from . import flat
 
 # Vectors that faiss wants to train each list, and the least that it trains a product quantiser with.
 _PER_LIST, _LEAST_TRAINED = 39, 256
+# faiss's class of each kind of index.
+_CLASSES = {"hnsw": "IndexHNSWFlat", "ivfpq": "IndexIVFPQ", "int8": "IndexScalarQuantizer", "binary": "IndexBinaryFlat"}
 
 
 def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
@@ -31,7 +33,7 @@ def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np
     if dimensions is None:
         return vectors
     if dimensions > vectors.shape[1]:
-        raise DataError(f"the vectors have {vectors.shape[1]} dimensions: `dimensions: {dimensions}` keeps more")
+        raise DataError(f"the vectors have {vectors.shape[1]} dimensions, fewer than `dimensions: {dimensions}`")
     cut = np.ascontiguousarray(vectors[:, :dimensions], np.float32)
     if similarity == "cosine":
         lengths = np.linalg.norm(cut, axis=1, keepdims=True)
@@ -75,7 +77,7 @@ def _empty_index(kind: AnyIndex, documents: int, dimension: int) -> Any:
         if dimension % kind.codes:
             raise DataError(f"`codes: {kind.codes}` does not divide the {dimension} dimensions of the vectors")
         if documents < _LEAST_TRAINED:
-            raise DataError(f"a shard has {documents} documents: an ivfpq index needs {_LEAST_TRAINED}")
+            raise DataError(f"a shard has {documents} documents: an ivfpq index needs at least {_LEAST_TRAINED}")
         lists = min(kind.lists, max(1, documents // _PER_LIST))
         # np: no polysemous codes, which take long to train and which this search does not use.
         return faiss.index_factory(dimension, f"IVF{lists},PQ{kind.codes}x8np", faiss.METRIC_INNER_PRODUCT)
@@ -100,7 +102,7 @@ def search_shards(
         documents, the row is -1.
 
     Raises:
-        DataError: an index is damaged, or has another dimension than the queries.
+        DataError: an index is damaged, was built in another way, or has another dimension than the queries.
     """
     import faiss
 
@@ -109,8 +111,7 @@ def search_shards(
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
     first = 0
     for path in shards:
-        with files.reading(path):
-            index = (faiss.read_index_binary if isinstance(kind, Binary) else faiss.read_index)(str(path))
+        index = _read(path, kind)
         dimension = 8 * _signs(queries).shape[1] if isinstance(kind, Binary) else queries.shape[1]
         if index.d != dimension:
             raise DataError(f"{path} holds vectors of dimension {index.d}, but the queries have {dimension}")
@@ -120,6 +121,34 @@ def search_shards(
     best.finalize()
     kept = min(depth, first)
     return best.D[:, :kept], best.I[:, :kept]
+
+
+def _read(path: Path, kind: AnyIndex) -> Any:
+    """Read an index that ``write_index`` wrote.
+
+    Raises:
+        DataError: the index is damaged, or of another kind, or was built with other keys.
+    """
+    import faiss
+
+    if isinstance(kind, Binary):
+        with files.reading(path):
+            index = faiss.read_index_binary(str(path))
+        flat.check_kind(path, index, _CLASSES[kind.kind])
+        return index
+    index = flat.read_index(path, _CLASSES[kind.kind])
+    expected = kind.built()
+    for key, value in _built_with(index, kind).items():
+        if value != expected[key]:
+            raise DataError(f"{path} was built with `{key}: {value}`, not {expected[key]}. {files.REMEDY}")
+    return index
+
+
+def _built_with(index: Any, kind: AnyIndex) -> dict[str, int]:
+    """Return the keys that an index was built with, as far as the index tells them."""
+    if isinstance(kind, Hnsw):
+        return {"links": index.hnsw.nb_neighbors(1), "construction": index.hnsw.efConstruction}
+    return {"codes": index.pq.M} if isinstance(kind, IvfPq) else {}
 
 
 def _search(index: Any, queries: np.ndarray, depth: int, kind: AnyIndex) -> tuple[np.ndarray, np.ndarray]:

@@ -348,7 +348,7 @@ def scores_compiled(
 
 @cache
 def _kernel() -> Any:
-    """Return the compiled scores of pairs (ranx brings numba)."""
+    """Return the compiled scores of pairs."""
     prepare_libraries()
     import numba
 

@@ -39,6 +39,8 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
     """Index the vectors of a shard exactly; cosine vectors are already of length 1 (``search.Store``)."""
     with files.reading(vectors):
         rows = np.load(vectors, mmap_mode="r")
+        if rows.ndim != 2 or not rows.size:
+            raise ValueError(f"it holds an array of shape {rows.shape}, not vectors of documents")
     write_index(rows, path)
     return {"index": "Flat", "metric": "inner product"}, {"documents": len(rows), "dimension": rows.shape[1]}
 
@@ -132,16 +134,42 @@ def _tensor(vectors: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(vectors, np.float32))
 
 
-def _open(path: Path, dimension: int | None = None) -> Any:
-    """Map an index.
+def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
+    """Read a faiss index.
+
+    Args:
+        path: the index.
+        kinds: names of the faiss classes that it may have.
+        flags: how faiss reads it.
 
     Raises:
-        DataError: the index is damaged, or has another dimension.
+        DataError: the index is damaged, or of another kind, or not of inner products.
     """
     import faiss
 
     with files.reading(path):
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        index = faiss.read_index(str(path), flags)
+    check_kind(path, index, *kinds)
+    if index.metric_type != faiss.METRIC_INNER_PRODUCT:
+        raise DataError(f"{path} does not compare vectors by inner product. {files.REMEDY}")
+    return index
+
+
+def check_kind(path: Path, index: Any, *kinds: str) -> None:
+    """Raise DataError unless a faiss index has a class of one of these names."""
+    if (found := type(index).__name__) not in kinds:
+        raise DataError(f"{path} is an index of another kind ({found}, not {' or '.join(kinds)}). {files.REMEDY}")
+
+
+def _open(path: Path, dimension: int | None = None) -> Any:
+    """Map an index.
+
+    Raises:
+        DataError: the index is damaged, of another kind, or has another dimension.
+    """
+    import faiss
+
+    index = read_index(path, "IndexFlatIP", flags=faiss.IO_FLAG_MMAP_IFC)
     if dimension is not None and index.d != dimension:
         raise DataError(
             f"{path} holds vectors of dimension {index.d}, but the model gives {dimension}: "

@@ -110,7 +110,7 @@ def find(
 
 @cache
 def _kernel() -> Any:
-    """Return the compiled search of one shard (ranx brings numba)."""
+    """Return the compiled search of one shard."""
     prepare_libraries()
     import numba
 

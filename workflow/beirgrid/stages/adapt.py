@@ -78,8 +78,6 @@ def adapt(
 ) -> None:
     """Adapt a dense model to a corpus.
 
-    On a CPU the training computes in float32 unless the model's entry says otherwise: only some CPUs multiply bfloat16.
-
     Args:
         recipe: the recipe, the model's own settings and the base's entry.
         base: checkpoint to start from.
@@ -94,7 +92,7 @@ def adapt(
     from transformers import set_seed
 
     with provenance.record("adapt", record, recipe.given(), [output]) as facts, compute.start() as runtime:
-        precision = runtime.resolve(recipe.precision or (None if runtime.kind == "cuda" else "float32"))
+        precision = runtime.resolve_training(recipe.precision)
         state = _state_folder(recipe, base, examples, output, precision)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)
@@ -203,8 +201,6 @@ def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransfor
     """Open the base as its entry says, with weights in float32, in which they are updated."""
     own = {"similarity": recipe.similarity, **({"max_length": recipe.max_length} if recipe.max_length else {})}
     encoder = DenseEncoder(base, recipe.base.model_copy(update=own), replace(runtime, precision="float32"))
-    if encoder.packing:  # it is made for inference, with an attention of its own
-        encoder.packing.stop()
     model: SentenceTransformer = encoder.model.float()
     if runtime.kind == "cpu":  # the backward pass of plain attention is 1.5 times as fast there as that of sdpa
         model.transformers_model.set_attn_implementation("eager")
@@ -312,7 +308,7 @@ def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) ->
         masking = DataCollatorForLanguageModeling(model.tokenizer, mlm_probability=MASKED)
     except ValueError as error:
         kind = transformer.config.model_type
-        raise DataError(f"{base} is a {kind} model, which is no masked language model, as mlm needs") from error
+        raise DataError(f"{base} is a {kind} model, but mlm needs a masked language model") from error
     language_model.float()
     setattr(language_model, language_model.base_model_prefix, transformer)
     language_model.tie_weights()  # the head's to the dense model's word embeddings

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 
 from ..analysis.comparisons import compare_grid
+from ..analysis.reproducibility import over_seeds
 from ..core import files, provenance
 from ..data import cells as grid_cells
 from ..data import published as references
 from ..data import tables
-from ..data.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, VERDICT_COLUMNS, Answers, typed
-from ..data.cells import Cells, Step
+from ..data.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, SEED_COLUMNS, VERDICT_COLUMNS, Answers, typed
+from ..data.cells import Cells, Found, Step
 from ..data.entries import from_json
 from ..data.published import Published
 from ..data.summary import GridSummary
@@ -73,8 +76,9 @@ def answer(grid: GridSummary, cells: Cells, published: Iterable[Path], kept: Pat
     scores = collect_scores(grid, cells, found.intervals)
     return Answers(
         scores=scores,
+        seeds=collect_seeds(grid, scores, found.across),
         verdicts=judge(scores, values, grid.tolerances),
-        costs=collect_costs(grid_cells.steps_of(cells.values())),
+        costs=collect_costs(grid_cells.steps_of(cells)),
         significance=found.significance,
         pairs=found.pairs,
         groups=found.groups,
@@ -83,13 +87,13 @@ def answer(grid: GridSummary, cells: Cells, published: Iterable[Path], kept: Pat
 
 
 def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of every metric of every cell, one row each; means of datasets included.
+    """Return the mean of every metric of every cell, one row each; means of datasets and over seeds included.
 
     Only a cell that is done has a value; a mean of datasets has one where all its parts are done. The column
     ``precision`` lists the precisions of the models behind a cell; it is empty where no model is.
     """
     rows: list[dict[str, Any]] = []
-    for system in grid.systems:
+    for system in (*grid.systems, *grid.members):
         for dataset, entry in grid.datasets.items():
             parts = {name: cells.get((system, name)) for name in entry.mean_of or (dataset,)}
             status, detail = grid_cells.combined(parts)
@@ -103,6 +107,38 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
                 rows.append({**row, "metric": metric, "value": value})
     table = pd.DataFrame(rows, columns=[name for name in SCORE_COLUMNS if name not in ("low", "high")])
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
+
+
+def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame) -> pd.DataFrame:
+    """Return mean and standard deviation over the seeds that are done, of each system with seeds.
+
+    A row is about a dataset, or about the means of the seeds over several datasets, which ``mean_of`` names: those of
+    the main table, and those of ``across``. A seed that lacks one of the datasets has no mean.
+
+    The column ``seeds`` has the number of seeds that are done, ``of`` how many the system has, and ``values`` the value
+    of each seed, or why there is none. The status is that of the system: it is done when all of its seeds are.
+    """
+    columns = ["system", "dataset", "metric", "value", "status", "detail"]
+    found = {row[:3]: row[3:] for row in scores[columns].itertuples(index=False, name=None)}
+
+    def cell(system: str, parts: Sequence[str], metric: str) -> tuple[float, str, str]:
+        cells = {name: found[system, name, metric] for name in parts}
+        states = {name: Found(status, detail) for name, (_, status, detail) in cells.items()}
+        return (float(np.mean([value for value, _, _ in cells.values()])), *grid_cells.combined(states))
+
+    sets = dict.fromkeys([tables.joined(tables.averaged_rows(grid)), *across["names"]])
+    rows = [(name, "", [name]) for name in grid.datasets]
+    rows += [("", names, names.split(", ")) for names in sets if ", " in names]
+    made: list[dict[str, Any]] = []
+    for (system, members), (dataset, mean_of, parts), metric in product(grid.seeds.items(), rows, grid.metrics):
+        cells = [cell(member, parts, metric) for member in members]
+        shown = [f"{value:.4f}" if status == DONE else status for value, status, _ in cells]
+        over = over_seeds([value for value, status, _ in cells if status == DONE])
+        row = {"system": system, "dataset": dataset, "mean_of": mean_of, "metric": metric, "of": len(members)}
+        row |= {"mean": over.mean, "deviation": over.deviation, "seeds": over.runs, "values": ", ".join(shown)}
+        _, status, detail = cell(system, parts, metric)
+        made.append({**row, "status": status, "detail": detail})
+    return typed("seeds", pd.DataFrame(made, columns=SEED_COLUMNS))
 
 
 def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str, float]) -> pd.DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -12,10 +13,11 @@ import pandas as pd
 from ..analysis import contrasts, depth, efficiency, figures, holes, lengths, standings, vocabulary
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..core import files, paths, provenance
+from ..core.errors import DataError
 from ..core.progress import Progress
-from ..data import collection, pairs, runs
+from ..data import collection, pairs, runs, summary
 from ..data import qrels as judgements
-from ..data.answers import read_answers
+from ..data.answers import Answers, read_answers
 from ..data.cells import Cells, find, steps_of
 from ..data.summary import Cell, GridSummary
 
@@ -42,19 +44,9 @@ CONTRASTS = "contrasts.json"
 LATENCY = "latency.csv"
 
 
-def read_summary(path: str) -> GridSummary:
-    """Read the summary of a grid that a run of the workflow left.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
-    with files.reading(path):
-        return GridSummary.model_validate_json(Path(path).read_bytes())
-
-
 def analyse(
     *,
-    grid: Annotated[GridSummary, read_summary, "summary of the grid, grid.json"],
+    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
     output: Annotated[Path, "folder of the grid, which has its tables"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
@@ -75,21 +67,22 @@ def analyse(
     names = [*(f"{name}.csv" for name in TABLES), "standings.md", "standings.tex", CONTRASTS]
     outputs = [*(folder / name for name in names), output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
-        answers = read_answers(folder)
+        answers = _answers(grid, folder)
         cells = find(grid)
         done = dict(_done(grid, cells))
         found = _of_datasets(grid, done)
-        similarities = {cell.system: _settings(cell).get("similarity", "") for cell in done}
+        dense = _dense(done, cells)
         vocabularies = _vocabularies(grid)
         overlap = vocabulary.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
-        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells.values()))
+        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells))
+        columns = answers.scores[answers.scores["system"].isin(list(grid.systems))]
         tables = {
-            **_joined(grid, found, similarities),
-            "standings": standings.standings(answers.scores, grid.rows, grid.trained_on),
+            **_joined(grid, found, dense),
+            "standings": standings.standings(columns, answers.groups, grid.rows, grid.trained_on),
             "against_baseline": against,
             "efficiency": costs,
-            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency),
+            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency, grid.seeds),
             "overlap": overlap,
             "vocabulary": vocabulary.described(vocabularies),
             "map": vocabulary.places(overlap, grid.seed),
@@ -106,7 +99,23 @@ def analyse(
         files.write_json(folder / CONTRASTS, {**about, "datasets": of_datasets})
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
-        facts.update(cells=len(done), figures=list(drawn))
+        facts.update(cells=len(done), figures=list(drawn), scores=files.sha256(folder / "scores.csv"))
+
+
+def _answers(grid: GridSummary, folder: Path) -> Answers:
+    """Return the tables of the grid.
+
+    Raises:
+        DataError: a table is missing, damaged or of another grid.
+    """
+    for name in Answers._fields:
+        provenance.artifact(folder / f"{name}.csv")
+    answers = read_answers(folder)
+    found = set(answers.scores[["system", "dataset", "metric"]].itertuples(index=False, name=None))
+    wanted = {(cell.system, cell.dataset, metric) for cell in grid.cells for metric in grid.metrics}
+    if wanted - found or {system for system, _, _ in found} - {*grid.systems, *grid.members}:
+        raise DataError(f"{folder / 'scores.csv'} has other cells than the grid. {files.REMEDY}")
+    return answers
 
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
@@ -171,7 +180,22 @@ def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[s
     return {dataset: _of_dataset(grid, dataset, cells, progress) for dataset, cells in by_dataset.items()}
 
 
-def _joined(grid: GridSummary, found: Mapping[str, Found], similarities: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+def _dense(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
+    """Return the similarity of each dense system, and its model: the first one that has the same files."""
+    found, models = {}, dict[str, str]()
+    for cell in done:
+        of_cell = cells[cell.system, cell.dataset].steps
+        steps = [step for step in of_cell if Path(step.path).match("models/*/model.json")]
+        if similarity := _settings(cell).get("similarity"):
+            contents = json.dumps([step.record["facts"].get("files") for step in steps], sort_keys=True)
+            name = Path(steps[0].path).parent.name if steps else cell.system
+            found[cell.system] = {"similarity": similarity, "model": models.setdefault(contents, name)}
+    return found
+
+
+def _joined(
+    grid: GridSummary, found: Mapping[str, Found], dense: Mapping[str, Mapping[str, str]]
+) -> dict[str, pd.DataFrame]:
     """Return the tables of all datasets together, with means of datasets."""
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
     means = {row: parts for row, parts in means.items() if all(part in found for part in parts)}
@@ -188,7 +212,8 @@ def _joined(grid: GridSummary, found: Mapping[str, Found], similarities: Mapping
     measured |= {row: lengths.together([measured[part] for part in parts]) for row, parts in means.items()}
     described = [lengths.describe(dataset, of) for dataset, of in measured.items()] or [lengths.describe("", {})]
     tables["lengths"] = pd.concat([of.summary for of in described], ignore_index=True)
-    tables["lengths"]["similarity"] = tables["lengths"]["system"].map(similarities).fillna("")
+    for name in ("similarity", "model"):
+        tables["lengths"][name] = [dense.get(system, {}).get(name, "") for system in tables["lengths"]["system"]]
     tables["length_histogram"] = pd.concat([of.histogram for of in described], ignore_index=True)
     return tables
 

@@ -79,15 +79,15 @@ def _encoded(
 ) -> Iterator[Any]:
     """Yield the vectors of each block of documents, checked."""
     variety = Variety(encoder)
-    read: deque[list[collection.Document]] = deque()
+    read: deque[tuple[list[collection.Document], list[str]]] = deque()
 
     def texts_of(documents: list[collection.Document]) -> list[str]:
-        read.append(documents)
-        return [document.join(separator) for document in documents]
+        texts = [document.join(separator) for document in documents]
+        read.append((documents, texts))
+        return texts
 
     for vectors in encoder.encode_blocks(map(texts_of, blocks), progress=progress):
-        documents = read.popleft()
-        texts = [document.join(separator) for document in documents]
+        documents, texts = read.popleft()
         checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
         variety.add(checked, texts)
         check_finite(checked, [f"document {document.id!r}" for document in documents], encoder.precision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,6 +62,19 @@ def evaluate(
             if output or len(unknown) == len(found):
                 raise DataError(message)
             print(f"warning: {message}; they are left out", file=sys.stderr)
+        lacking = [query for query in grades if query not in found or not found[query].ids]
+        if lacking and not output:
+            print(
+                f"warning: {run} lacks {len(lacking)} of {len(grades)} queries that have qrels, {lacking[0]!r} first; "
+                "they count 0",
+                file=sys.stderr,
+            )
+        if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:
+            print(
+                f"warning: {len(look_alikes)} documents of {run} are not judged, but the id of each differs from a "
+                f"judged one in its Unicode form (NFC or NFD) only, {look_alikes[0]!a} first",
+                file=sys.stderr,
+            )
         values = metrics_per_query(found, grades, metrics)
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
         scores = Scores(system=system, dataset=dataset, queries=len(grades), means=means)
@@ -69,7 +83,15 @@ def evaluate(
                 pq.write_table(pa.table({"query": list(grades)} | values), temporary)
         results["scores"] = scores.model_dump()
         # The facts repeat the scores for programs that read the files of beirgrid 0.1.0.
-        empty = sum(query not in found or not found[query].ids for query in grades)
-        facts.update(results["scores"], queries_without_documents=empty)
+        facts.update(results["scores"], queries_without_documents=len(lacking))
     if not output:
         print(*(f"{name}\t{mean:.4f}" for name, mean in means.items()), f"queries\t{len(grades)}", sep="\n")
+
+
+def _look_alikes(ranking: runs.Ranking | None, grades: dict[str, int]) -> list[str]:
+    """Return the documents of a ranking that look as judged ones do and have other ids."""
+    judged = {unicodedata.normalize("NFC", document) for document in grades if not document.isascii()}
+    if ranking is None or not judged:
+        return []
+    others = (document for document in ranking.ids if not document.isascii() and document not in grades)
+    return [document for document in others if unicodedata.normalize("NFC", document) in judged]

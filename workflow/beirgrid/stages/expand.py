@@ -23,6 +23,8 @@ from ..data.entries import ExpandingModel
 BLOCK = 1024
 # Texts to the columns of their expansions.
 Expander = Callable[[list[str], Progress], dict[str, Any]]
+# The facts of a model, so far as it has computed.
+Facts = Callable[[], dict[str, str]]
 
 
 def expand(
@@ -63,9 +65,10 @@ def expand(
             columns, about_model = _queries(checkpoint, model, runtime)
         else:
             columns, about_model = _terms(checkpoint, model, runtime)
-        state = _state_folder(settings, about_model["precision"], checkpoint, corpus, output)
+        state = _state_folder(settings, about_model()["precision"], checkpoint, corpus, output)
         schema = collection.EXPANSION_SCHEMAS[model.family]
-        parts = {state / f"{first}.parquet": (first, min(first + BLOCK, stop)) for first in range(start, stop, BLOCK)}
+        blocks = collection.block_rows(corpus, start, stop, BLOCK)
+        parts = {state / f"{first}.parquet": (first, end) for first, end in blocks}
         missing = {
             part: (first, end)
             for part, (first, end) in parts.items()
@@ -82,7 +85,7 @@ def expand(
         expansions.join(parts, output, schema)
         shutil.rmtree(state)
         facts.update(
-            about_model,
+            about_model(),
             documents=stop - start,
             documents_expanded=progress.done,
             documents_per_second=round(progress.rate if progress.done else 0.0, 2),
@@ -101,7 +104,7 @@ def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, co
     return provenance.state_folder("expand", output, inputs)
 
 
-def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, dict[str, str]]:
+def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, Facts]:
     """Return the function that samples queries for documents, and the model's facts."""
     model = encoders.QueryGenerator(checkpoint, entry, runtime)
 
@@ -109,10 +112,10 @@ def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple
         per_text, seed = entry.queries_per_document, entry.seed
         return {"queries": model.generate(texts, per_text=per_text, seed=seed, progress=progress)}
 
-    return expand, model.facts()
+    return expand, model.facts
 
 
-def _terms(checkpoint: Path, entry: TermWeightsModel, runtime: Runtime) -> tuple[Expander, dict[str, str]]:
+def _terms(checkpoint: Path, entry: TermWeightsModel, runtime: Runtime) -> tuple[Expander, Facts]:
     """Return the function that weights the terms of documents, and the model's facts."""
     model = encoders.TermWeighter(checkpoint, entry, runtime)
 
@@ -121,4 +124,4 @@ def _terms(checkpoint: Path, entry: TermWeightsModel, runtime: Runtime) -> tuple
         frequencies = [list(terms.values()) for terms in found]
         return {"terms": [list(terms) for terms in found], "frequencies": frequencies}
 
-    return expand, model.facts()
+    return expand, model.facts

@@ -178,6 +178,7 @@ def fetch_run(
     queries: Annotated[Artifact, "queries.parquet"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     depth: Annotated[int, "documents per query to keep"] = 1000,
+    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept"] = (),
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:
@@ -189,15 +190,17 @@ def fetch_run(
         queries: queries.parquet.
         corpus: corpus.parquet.
         depth: documents per query to keep.
+        allow: flaws to accept: judged queries that the run lacks.
         output: run to write, .run.gz.
         record: record to write.
 
     Raises:
-        DataError: a line cannot be read, a document is not in the corpus, or no query has qrels.
+        DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
-    with provenance.record("fetch_run", record, {"depth": depth}, [output]) as facts:
+    settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
+    with provenance.record("fetch_run", record, settings, [output]) as facts:
         texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
-        found = external.read(run, texts, excluded, corpus, depth)
+        found = external.read(run, texts, excluded, corpus, depth, allow)
         runs.write(output, found.run, system)
         for warning in found.warnings:
             print(f"warning: {warning}", file=sys.stderr)

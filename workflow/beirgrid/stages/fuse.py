@@ -43,8 +43,12 @@ def fuse(
     Raises:
         DataError: a run cannot be read, has scores that ``norm`` cannot divide by, or has no weight.
     """
+    if len(runs) < 2:
+        raise DataError(f"--runs names {len(runs)} runs: a fusion needs at least two")
     if weights is not None and len(weights) != len(runs):
         raise DataError(f"--weights has {len(weights)} numbers, --runs names {len(runs)} runs: give one for each")
+    if weights is not None and not (all(isinstance(weight, int | float) for weight in weights) and any(weights)):
+        raise DataError(f"--weights should be numbers, and not all 0: {weights}")
     settings: dict[str, Any] = {"method": method, "k": k}
     if method == "wsum":
         settings = {"method": method, "norm": norm, "weights": list(weights or [1 / len(runs)] * len(runs))}

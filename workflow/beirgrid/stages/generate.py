@@ -46,7 +46,7 @@ class GenerateRecipe(Entry):
         if self.queries_per_document is not None:
             return self.queries_per_document
         if self.queries is None:
-            raise DataError("the recipe needs queries_per_document, or queries in all")
+            raise DataError("the recipe needs queries_per_document, or queries (the total)")
         return math.ceil(self.queries / documents)
 
 
@@ -95,7 +95,7 @@ def generate(
                 progress.add(len(documents))
             if not queries:
                 raise DataError(
-                    f"no training queries come of {corpus}: its documents have no text, titles or sentences"
+                    f"no training queries come from {corpus}: its documents have no text, titles or sentences"
                 )
         facts.update(documents=len(rows), queries_per_document=per_document, queries=queries)
         facts["documents_per_second"] = round(progress.rate, 2)

@@ -65,6 +65,7 @@ def _write_jsonl(blocks: Iterable[list[collection.Document]], output: Path) -> N
     with output.open("w", encoding="utf-8") as stream:
         for documents in blocks:
             for document in documents:
+                lucene.check_length(document.id, document.title, document.text)
                 row = {"_id": document.id, "title": document.title, "text": document.text}
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -73,21 +72,19 @@ def retrieve_lexical(
     settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
     with provenance.record("retrieve", record, settings, [output]) as facts:
         texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
-        with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
-            started = time.monotonic()
-            hits = lucene.search(
-                index,
-                texts,
-                Path(folder),
-                fields=fields,
-                language=language,
-                k1=k1,
-                b=b,
-                depth=_searched(depth, excluded),
-                threads=threads,
-                memory_mb=memory,
-            )
-            facts["search_seconds"] = round(time.monotonic() - started, 3)
+        started = time.monotonic()
+        hits = lucene.search(
+            index,
+            texts,
+            fields=fields,
+            language=language,
+            k1=k1,
+            b=b,
+            depth=_searched(depth, excluded),
+            threads=threads,
+            memory_mb=memory,
+        )
+        facts["search_seconds"] = round(time.monotonic() - started, 3)
         run = {query: runs.canonical(query, *hits[query], depth, excluded.get(query, ())) for query in texts}
         runs.write(output, run, system)
         facts.update(_counts(run, len(texts)), device="cpu")

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,7 +60,10 @@ def score(
         DataError: an input is damaged, the checkpoint is not what the entry says, or a score is not finite.
     """
     with compute.start() as runtime:
+        opened = cache(partial(open_scorer, checkpoint, model, runtime))
         precision = runtime.resolve(model.precision)
+        if precision == "float16":  # unless the model's numbers do not fit into it
+            precision = opened().precision
         settings = {**model.given(), "precision": precision}
         store = pairs / _fingerprint(settings, checkpoint, corpus, queries)
         store.mkdir(parents=True, exist_ok=True)
@@ -71,20 +75,21 @@ def score(
             seen = set(store.glob("*.parquet"))
             missing = set(top) - read_parts(seen, set(top)).keys()
             progress = Progress("score", len(missing), "pairs")
+            about_model: dict[str, str] = {"device": runtime.kind, "precision": precision}
             if missing:
                 new = [pair for pair in dict.fromkeys(top) if pair in missing]
-                scorer, texts = open_scorer(checkpoint, model, runtime), collection.read_queries(queries)
+                scorer, texts = opened(), collection.read_queries(queries)
                 for part in _new_parts(store, seen, _parts(new, str(run)), progress):
                     write_part(store, part, _score(scorer, part, corpus, texts, progress))
+                about_model = scorer.facts()
             parts += sorted(store.glob("*.parquet"))
             names = tuple(part.name for part in parts)
             place = os.path.relpath(store, record.parent)
             manifest = Manifest(store=place, parts=names, settings=settings)
             results["pairs"] = manifest.model_dump(mode="json")
             facts.update(
+                about_model,
                 store=store.name,
-                device=runtime.kind,
-                precision=precision,
                 pairs=len(top),
                 pairs_scored=progress.done,
                 pairs_per_second=round(progress.rate if progress.done else 0.0, 2),

@@ -182,7 +182,7 @@ def _label(examples: list[dict[str, Any]], teacher: Path, entry: DenseModel, run
 def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
     """Return a cross-encoder with the base's transformer and one linear layer over its first and mean token.
 
-    The usual head, a fresh pooler over the first token, takes longer to learn than a minute allows.
+    The usual head, a fresh pooler over the first token, takes longer to learn than a demonstration allows.
     """
     from sentence_transformers import CrossEncoder
     from sentence_transformers.base.modules import Dense, Transformer
@@ -194,7 +194,7 @@ def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
         processor_kwargs={"model_max_length": recipe.max_length} if recipe.max_length else None,
         # On a CPU the backward pass of plain attention is 1.5 times as fast as that of sdpa.
         model_kwargs={"attn_implementation": "eager"} if runtime.kind == "cpu" else None,
-        # A minute of training does not overfit, and without dropout it learns more.
+        # Minutes of training do not overfit, and without dropout it learns more.
         config_kwargs={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
     pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode=("cls", "mean"))
@@ -240,7 +240,7 @@ def _fit(examples: list[dict[str, Any]], base: Path, recipe: TrainRecipe, runtim
             args=arguments(
                 CrossEncoderTrainingArguments,
                 runtime,
-                runtime.resolve(),
+                runtime.resolve_training(),
                 output_dir=folder,
                 num_train_epochs=recipe.epochs,
                 per_device_train_batch_size=recipe.batch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..config.metrics import parse_metric
+from ..config.values import SEED_LIMIT
 from ..core import files, provenance
 from ..core.errors import BeirgridError, DataError
 from ..data import conditions, results, runs
@@ -45,20 +48,35 @@ class Side(NamedTuple):
     found: Results
     system: str
 
-    def cells(self, other: Side, datasets: Iterable[str] | None) -> dict[tuple[str, str], Result]:
+    def cells(self, other: Side, datasets: Iterable[str] | None) -> dict[tuple[str, str], Compared]:
         """Return the cells to compare, by the system and dataset that they are compared as."""
-        chosen = {key: cell for key, cell in self.found.cells.items() if not datasets or key[1] in datasets}
         name = self.system or other.system
-        if not name:
-            return chosen
-        return {("", dataset): cell for (system, dataset), cell in chosen.items() if system == name}
+        return {
+            ("" if name else system, dataset): Compared(system, dataset, runs)
+            for system in ([name] if name else self.found.systems)
+            for dataset, runs in self.found.runs(system).items()
+            if not datasets or dataset in datasets
+        }
+
+
+class Compared(NamedTuple):
+    """A cell of A or B: a system on a dataset, and its run, or those of all its seeds."""
+
+    system: str
+    dataset: str
+    runs: tuple[Result, ...]
+
+    @property
+    def per_query(self) -> list[Path]:
+        """The files of values per query, after comparing them with their records."""
+        return [provenance.artifact(run.per_query) for run in self.runs]
 
 
 class Pair(NamedTuple):
     """A cell of A and the cell of B that it is compared with."""
 
-    first: Result
-    second: Result
+    first: Compared
+    second: Compared
 
     @property
     def name(self) -> str:
@@ -66,14 +84,26 @@ class Pair(NamedTuple):
         systems = dict.fromkeys((self.first.system, self.second.system))
         return f"{' and '.join(systems)} on {self.first.dataset}"
 
+    @property
+    def runs(self) -> list[tuple[Result, Result]]:
+        """The runs of A and B that belong together: seeds of equal numbers, or one run with each seed of the other."""
+        first, second = self.first.runs, self.second.runs
+        if 1 in (len(first), len(second)):
+            return list(itertools.product(first, second))
+        return list(zip(first, second, strict=True)) if len(first) == len(second) else []
+
 
 class Report(NamedTuple):
-    """What was found: values, cells that only one side has, cells that cannot be compared, other conditions."""
+    """What was found: values, cells that only one side has, cells that cannot be compared, other conditions.
+
+    ``seeds`` has the systems with seeds that were compared: A or B, the system, and the systems of its seeds.
+    """
 
     values: pd.DataFrame
     only: list[tuple[str, str, str]]
     refused: list[str]
     conditions: list[tuple[str, str, str, str, int]]
+    seeds: list[tuple[str, str, tuple[str, ...]]]
 
     @property
     def exit_status(self) -> int:
@@ -93,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--datasets", nargs="+", default=[], help="datasets (default: all)")
     parser.add_argument("--baseline", default="", help="system in A and in B for effect ratios")
     parser.add_argument("--tolerance", type=_tolerance, default=0.0, help="largest difference that counts as the same")
-    parser.add_argument("--seed", type=int, default=0, help="seed of intervals and tests (default: 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of intervals and tests (default: 0)")
     parser.add_argument("--output", type=Path, help="file to write with every value, .csv or .json")
     parser.set_defaults(run=run)
 
@@ -104,11 +134,20 @@ def _tolerance(text: str) -> float:
     return value
 
 
+def _seed(text: str) -> int:
+    if not text.isdecimal() or len(text) > 10 or int(text) >= SEED_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number below {SEED_LIMIT:,}")
+    return int(text)
+
+
 def run(args: argparse.Namespace) -> int:
     """Compare, print, and return the exit status."""
     if args.output and args.output.suffix not in (".csv", ".json"):
         raise NotComparableError(f"--output: {args.output} should end in .csv or .json")
     try:
+        args.metrics = list(dict.fromkeys(args.metrics))
+        for metric in args.metrics:
+            parse_metric(metric)
         first, second = _side(args.a, args.baseline), _side(args.b, args.baseline)
         report = compare(first, second, args)
     except BeirgridError as error:
@@ -127,10 +166,10 @@ def _side(text: str, baseline: str) -> Side:
     if not Path(text).exists() and ":" in text:
         place, _, system = text.rpartition(":")
     found = results.find(place or ".")
-    known = list(dict.fromkeys(name for name, _ in found.cells))
     for name in filter(None, (system, baseline)):
-        if name not in known:
-            raise NotComparableError(f"{text}: {found.folder} has no system {name!r} (it has {', '.join(known)})")
+        if not found.runs(name):
+            known = ", ".join(found.systems)
+            raise NotComparableError(f"{text}: {found.folder} has no system {name!r} (it has {known})")
     return Side(text, found, system)
 
 
@@ -144,6 +183,9 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
 
     from ..analysis import against
 
+    known = {dataset for side in (first, second) for _, dataset in side.found.cells}
+    if unknown := [dataset for dataset in args.datasets if dataset not in known]:
+        raise NotComparableError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
     of_first, of_second = first.cells(second, args.datasets), second.cells(first, args.datasets)
     pairs = [Pair(cell, of_second[key]) for key, cell in of_first.items() if key in of_second]
     if not pairs:
@@ -157,19 +199,27 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
         except DataError as error:
             refused.append(f"{pair.name}: {error}")
             continue
-        both = [conditions.read([*cell.records, cell.scores]) for cell in pair]
+        both = [conditions.read(path for run in cell.runs for path in (*run.records, run.scores)) for cell in pair]
         found.update(conditions.differences(*both))
     values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=against.COLUMNS)
     values["p_holm"] = against.corrected(values["p"], values["metric"])
     values = values.reindex(columns=against.COLUMNS)
-    return Report(values, only, refused, [(*key, count) for key, count in found.items()])
+    return Report(values, only, refused, [(*key, count) for key, count in found.items()], _seeds(pairs))
+
+
+def _seeds(pairs: Iterable[Pair]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return the systems with seeds: A or B, the system, and the systems of its seeds."""
+    found = {
+        (side, cell.system): tuple(run.system for run in cell.runs)
+        for pair in pairs
+        for side, cell in zip("AB", pair, strict=True)
+    }
+    return [(*key, members) for key, members in found.items() if len(members) > 1]
 
 
 def _have(*sides: Side) -> str:
-    return "; ".join(
-        f"{side.text} has {', '.join(dict.fromkeys(f'{system} on {dataset}' for system, dataset in side.found.cells))}"
-        for side in sides
-    )
+    cells = [[f"{name} on {row}" for name in side.found.systems for row in side.found.runs(name)] for side in sides]
+    return "; ".join(f"{side.text} has {', '.join(of_side)}" for side, of_side in zip(sides, cells, strict=True))
 
 
 def _compared(pair: Pair, first: Side, second: Side, args: argparse.Namespace) -> pd.DataFrame:
@@ -182,20 +232,21 @@ def _compared(pair: Pair, first: Side, second: Side, args: argparse.Namespace) -
     from ..analysis.reproducibility import compare_rankings
 
     dataset = pair.first.dataset
-    sides = against.Sides(*(provenance.artifact(cell.per_query) for cell in pair))
-    shared = _metrics(sides.first), _metrics(sides.second)
-    metrics = args.metrics or [metric for metric in shared[0] if metric in shared[1]]
+    sides = against.Sides(*(cell.per_query for cell in pair))
+    known, *others = [_metrics(path) for of_side in sides for path in of_side]
+    metrics = args.metrics or [metric for metric in known if all(metric in of_file for of_file in others)]
     if not metrics:
-        raise DataError(f"{sides.first} and {sides.second} have no metric in common")
-    bases = [side.found.cells.get((args.baseline, dataset)) for side in (first, second)]
-    files_of_bases = [provenance.artifact(cell.per_query) for cell in bases if cell]
-    baselines = against.Sides(*files_of_bases) if len(files_of_bases) == 2 else None
+        raise DataError(f"{sides.first[0]} and {sides.second[0]} have no metric in common")
+    bases = [side.found.runs(args.baseline).get(dataset) for side in (first, second)]
+    of_bases = [Compared(args.baseline, dataset, runs).per_query for runs in bases if runs]
+    baselines = against.Sides(*of_bases) if len(of_bases) == 2 else None
     table = against.compare(
         dataset, sides, metrics, baselines=baselines, tolerance=args.tolerance, seed=args.seed
     ).assign(system=pair.first.system, other=pair.second.system, dataset=dataset)
-    if all(cell.run.is_file() for cell in pair):
-        found = compare_rankings(_ranked(pair.first), _ranked(pair.second))
-        table["kendall_tau_union"], table["rank_biased_overlap"] = found.kendall_tau_union, found.rank_biased_overlap
+    if pair.runs and all(run.run.is_file() for of_pair in pair.runs for run in of_pair):
+        found = [compare_rankings(_ranked(one), _ranked(other)) for one, other in pair.runs]
+        for name in ("kendall_tau_union", "rank_biased_overlap"):
+            table[name] = sum(getattr(rankings, name) for rankings in found) / len(found)
     return table
 
 
@@ -221,6 +272,7 @@ def _write(report: Report, args: argparse.Namespace) -> None:
         content = {
             "a": args.a,
             "b": args.b,
+            "seeds": [dict(zip(("side", "system", "seeds"), of_system, strict=True)) for of_system in report.seeds],
             "tolerance": args.tolerance,
             "values": json.loads(report.values.to_json(orient="records", double_precision=15)),
             "only": [dict(zip(("side", "system", "dataset"), cell, strict=True)) for cell in report.only],
@@ -238,6 +290,8 @@ def _lines(report: Report, args: argparse.Namespace) -> Iterator[str]:
     differing = report.values[~report.values["same"].astype(bool)]
     yield f"A: {args.a}"
     yield f"B: {args.b}"
+    for side, system, members in report.seeds:
+        yield f"{system} in {side}: the score of a query is its mean over {len(members)} seeds ({', '.join(members)})"
     if len(differing):
         yield ""
         yield from columned(*_table(differing))

@@ -23,11 +23,11 @@ from ..config.models import CrossEncoder, Seq2SeqReranker
 from ..core import cli, files, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
-from ..data import collection, runs
+from ..data import collection, runs, summary
 from ..data.summary import Cell, GridSummary
 from ..encoders import open_encoder, open_scorer
-from ..search import engine, maxsim
-from ..stages import analyse, retrieve, score
+from ..search import engine, lucene, maxsim
+from ..stages import retrieve, score
 
 # Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
 DEPTHS = (10, 50, 100, 200)
@@ -52,7 +52,7 @@ class Search(NamedTuple):
 
 def latency(
     *,
-    grid: Annotated[GridSummary, analyse.read_summary, "summary of the grid, grid.json"],
+    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
     dataset: Annotated[str, "dataset whose queries are searched"],
     systems: Annotated[tuple[str, ...], "systems to measure; without it, all of the grid"] = (),
     queries: Annotated[int, "queries to measure"] = 100,
@@ -205,11 +205,11 @@ def _open_search(step: _Step, device: str, stack: ExitStack) -> Search:
     values = step.values
     depth = values["depth"]
     if step.kind == "lexical":
-        from ..search.lucene_live import LiveLucene
-
         options = {name: values[name] for name in ("fields", "language", "k1", "b")}
-        lucene = LiveLucene(values["index"], **options, memory_mb=values["memory"])
-        return Search(lambda text: lucene.search(text, depth), lambda found: runs.canonical("", *found).ids, cpu_name())
+        searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
+        return Search(
+            lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found).ids, cpu_name()
+        )
     runtime = _start(values, device, stack)
     encoder = open_encoder(values["checkpoint"], values["model"], runtime)
 

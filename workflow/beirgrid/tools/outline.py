@@ -8,12 +8,13 @@ from pathlib import Path
 import pandas as pd
 
 from ..data import tables
-from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers
+from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
 from ..data.published import OTHER_PROTOCOL
 from ..data.summary import GridSummary
+from .text import aligned
 
 LINES = 25
-# Lines of the table, its head included, and of what failed.
+# The most lines of the table, including its head, and of what failed.
 _TABLE, _FAILED = 16, 3
 
 
@@ -26,23 +27,24 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
         page: its page.
         width: columns of the terminal.
     """
-    yield from _table(tables.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width)
-    yield ""
-    yield from _verdicts(answers.verdicts)
-    yield from (_cut(line, width) for line in _unfinished(grid, answers.scores))
-    yield f"Page of the grid: {page}"
+    notes = [" ".join(tables.seed_notes(grid)), *_verdicts(answers.verdicts)]
+    notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
+    below = ["", *(_cut(line, width) for line in notes if line), f"Report: {page}"]
+    yield from _table(tables.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, LINES - len(below) - 1)
+    yield from below
 
 
-def _table(table: tables.Wide, metric: str, width: int) -> Iterator[str]:
+def _table(table: tables.Wide, metric: str, width: int, lines: int) -> Iterator[str]:
     """Yield the metric's table: as many systems and rows as fit; systems are rows where there are many of them."""
+    lines = min(lines, _TABLE)
     shown = table.shown.where(~table.group | (table.group.sum(axis=1) < 2).to_numpy()[:, None], table.shown + "†")
-    if _width(shown) > width and len(shown.columns) < _TABLE:
+    if _width(shown) > width and len(shown.columns) < lines:
         shown = shown.T
-    if _width(shown) > width or len(shown) >= _TABLE:
+    if _width(shown) > width or len(shown) >= lines:
         shown = table.shown.tail(1).T
     rows = _lines(metric, shown)
-    left = len(rows) - _TABLE
-    yield from rows if left <= 0 else [*rows[: _TABLE - 1], f"… and {left + 1} more systems"]
+    left = len(rows) - lines
+    yield from rows if left <= 0 else [*rows[: lines - 1], f"… and {left + 1} more systems"]
     if table.group.to_numpy().any():
         yield "†: not distinguishable from the best of its dataset"
 
@@ -55,29 +57,28 @@ def _lines(metric: str, shown: pd.DataFrame) -> list[str]:
     """Return a table as lines of text with aligned columns."""
     rows = [[metric, *map(str, shown.columns)]]
     rows += [[str(name), *row] for name, row in zip(shown.index, shown.to_numpy(), strict=True)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
+    return list(aligned(rows, [True, *(False for _ in shown.columns)]))
 
 
 def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
     """Yield how many scores agree with published values, and how many with this project's own recorded ones."""
-    beside = verdicts[verdicts["published"].notna()]
     for recorded, what in ((False, "published values"), (True, "values recorded by this project")):
-        found = beside.loc[beside["recorded"] == recorded, "verdict"].value_counts()
-        counts = [f"{found[name]} {name}" for name in ("reproduced", "close", "deviates") if found.get(name)]
-        if found.get(OTHER_PROTOCOL):
-            counts.append(f"{found[OTHER_PROTOCOL]} not judged, as they follow another protocol")
+        found = verdict_counts(verdicts, recorded=recorded)
+        counts = [f"{found[name]} {name}" for name in ("reproduced", "close", "deviates") if name in found]
+        if OTHER_PROTOCOL in found:
+            counts.append(f"{found[OTHER_PROTOCOL]} not judged, because they follow another protocol")
         if counts or not recorded:
-            yield f"Against {what}: {', '.join(counts) or 'none of a cell that is done'}."
+            yield f"Against {what}: {', '.join(counts) or 'no finished cell has one'}."
 
 
 def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
     """Yield how many cells have no value, and what to read of those that failed."""
     cells = scores[scores["metric"] == grid.metrics[0]]
-    own = cells[[not grid.datasets[name].mean_of for name in cells["dataset"]]]
+    run = [
+        not grid.datasets[dataset].mean_of and system not in grid.seeds
+        for system, dataset in zip(cells["system"], cells["dataset"], strict=True)
+    ]
+    own = cells[run]
     counts = own["status"].value_counts()
     if counts.get(PENDING):
         yield f"Pending: {counts[PENDING]} of {len(own)} cells ({counts.get(DONE, 0)} are done)."
@@ -89,6 +90,16 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
         yield f"Failed: {counts[FAILED]} of {len(own)} cells."
         lines = [f"  {number} {'cell' if number == 1 else 'cells'}: {why}" for why, number in reasons.items()]
         yield from _few(lines)
+
+
+def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
+    """Yield the flaw of the first cell whose score has a flaw, and the number of other such cells."""
+    notes = tables.flaw_notes(scores, grid)
+    if notes:
+        others = len(notes) - 1
+        yield notes[0] + (
+            f" {others} other {'cell is' if others == 1 else 'cells are'} of this kind." if others else ""
+        )
 
 
 def _few(lines: Iterable[str]) -> list[str]:

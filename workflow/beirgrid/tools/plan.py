@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from .. import config as configuration
+from ..core.cli import whole
 from ..core.errors import BeirgridError, ConfigError
 from ..graph.costs import CALIBRATION, Need
 from ..graph.grid import Grid
@@ -84,9 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if int(text) < 1:
+    if (number := whole(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
-    return int(text)
+    return number
 
 
 def run(args: argparse.Namespace) -> None:
@@ -96,6 +97,7 @@ def run(args: argparse.Namespace) -> None:
         raise BeirgridError(f"there is no configfile {missing[0]}")
     args.directory.mkdir(parents=True, exist_ok=True)
     os.chdir(args.directory)
+    Path(".snakemake").absolute().mkdir(exist_ok=True)  # as Snakemake does, which shows a traceback where it cannot
     if args.calibrate:
         calibrate(Path(CALIBRATION))
     plan = make_plan(args.configfile, args.config, args.jobs)
@@ -148,12 +150,13 @@ def _merged(configfiles: list[Path], settings: list[str]) -> configuration.Confi
         except (WorkflowError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
         except RecursionError:
-            raise ConfigError(f"{path}: a map that holds itself (an alias *x below its own anchor &x)") from None
+            why = "nested too deep, or a mapping that contains itself (an alias *x below its own anchor &x)"
+            raise ConfigError(f"{path}: {why}") from None
     try:
         update_config(merged, parse_config(settings))
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from None
-    configuration.refuse_duplicate_keys(configfiles)
+    configuration.refuse_misread(configfiles)
     return configuration.load(merged)
 
 
@@ -260,8 +263,8 @@ def _too_large(needs: Needs, jobs: list[Job]) -> Iterator[str]:
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
             if wanted > (most := most_of[what](job.rule, job.wildcards)):
                 yield (
-                    f"{job.name}: {wanted:,.0f} {unit} expected, but it may ask for {most:,} (nodes.{node}.{what}); "
-                    "raise that where nodes have more, or make encode.shard smaller (or small_corpus 0)"
+                    f"{job.name}: {wanted:,.0f} {unit} expected, but nodes.{node}.{what} allows {most:,}: "
+                    "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
                 )
 
 
@@ -311,7 +314,7 @@ def _text(plan: dict[str, Any], cells: bool) -> Iterator[str]:
     yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
     yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
     if plan["not_supplied"]:
-        yield f"Not supplied, so not planned: {', '.join(plan['not_supplied'])}"
+        yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:
         yield from _stages(plan)
     yield f"Rates: {plan['rates']}."
@@ -330,7 +333,7 @@ def _stages(plan: dict[str, Any]) -> Iterator[str]:
     yield from columned(columns, [*rows, ["total", *_row(total), "", ""]])
     yield ""
     yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
-    yield "Files are kept, or deleted after they were used."
+    yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
     yield (
         f"Disk: {_size(total['kept_mb'])} at the end, at most {_size(plan['peak_mb'])} while it runs, with "
         f"{plan['at_once']} jobs at once"
@@ -348,7 +351,7 @@ def _row(sums: dict[str, float]) -> list[str]:
 def _tables(plan: dict[str, Any], cells: bool) -> Iterator[str]:
     if cells or len(plan["cells"]) <= _READABLE:
         yield ""
-        yield "Each cell by itself (jobs that cells share are counted in each):"
+        yield "Each cell alone (a job that several cells share counts in each):"
         rows = [
             [cell["dataset"], cell["system"], *(_row(cell) if cell["supplied"] else ["not supplied"] + [""] * 5)]
             for cell in plan["cells"]
@@ -360,7 +363,7 @@ def _tables(plan: dict[str, Any], cells: bool) -> Iterator[str]:
 
 def _comparison(actual: list[dict[str, Any]]) -> Iterator[str]:
     yield ""
-    yield "Done, planned beside actual:"
+    yield "Finished jobs, estimated and actual:"
     columns = ["stage", "jobs", "planned s", "actual s", "actual/planned", "planned MB", "peak MB", "asked MB"]
     rows = [
         [

@@ -1,9 +1,17 @@
-"""Processes of this machine that run the workflow."""
+"""Processes that run the workflow: those of this machine, and the one that may run it in a working directory."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+# The process that runs the workflow in the working directory holds the lock of this file.
+LOCK = Path(".snakemake/beirgrid/run.lock")
 
 
 def began(pid: int) -> float | None:
@@ -42,3 +50,40 @@ def living() -> list[int]:
         ):
             found.append(process.pid)
     return found
+
+
+def run_alone() -> None:
+    """Let Snakemake refuse to run where another process runs the workflow, even one with other files.
+
+    Snakemake's own lock lets two runs pass that begin at the same moment or that make different files. The run that
+    ends first then removes the locks of both.
+    """
+    from snakemake.persistence import PersistenceBase
+
+    locked = PersistenceBase.lock
+    if locked.__module__ == __name__:  # a workflow that uses this one as a module twice
+        return
+
+    @contextmanager
+    def lock(persistence: Any) -> Iterator[None]:
+        with _alone(), locked(persistence):
+            yield
+
+    PersistenceBase.lock = lock
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    from snakemake_interface_common.exceptions import ApiError  # of which Snakemake prints the message alone
+
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another run works in {Path.cwd()}: wait until it ends (python -m beirgrid status shows it)"
+            raise ApiError(f"{message}, or give this run a --directory of its own") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise  # a file system without such locks has Snakemake's own alone
+        yield

@@ -13,11 +13,10 @@ from logging import Logger, LogRecord
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ValidationError
-
 from ..config import CHECKOUT
-from ..core import files, paths
+from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError
+from ..data import summary
 from ..data.summary import GridSummary
 from ..graph.summary import PUBLISHED
 from . import status
@@ -68,16 +67,17 @@ def _read(name: str) -> GridSummary:
     path = Path(paths.GRID_SUMMARY.format(grid=name))
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid {name!r} was run in this folder (--directory names another)")
-    try:
-        return GridSummary.model_validate_json(path.read_bytes())
-    except ValidationError:
-        raise DataError(f"{path} is no summary of a grid. Run the grid: it writes the file at its start") from None
+    found = summary.read(path)
+    if found.name != name:  # a copied folder: tables and page would replace those of the other grid
+        raise DataError(f"{path} is of the grid {found.name!r}: only the grid {name!r} may have this folder")
+    return found
 
 
 def refresh(grid: GridSummary) -> list[str]:
     """Make the tables and the page of a grid and return what to say of them, at most 25 lines.
 
-    Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again.
+    Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again. A
+    page that changes beside tables of the run shows other analyses: it is what the run would make, so its record stays.
     """
     from ..data import cells as grid_cells
     from ..data import tables
@@ -90,10 +90,14 @@ def refresh(grid: GridSummary) -> list[str]:
         failures, running = _events()
         cells = grid_cells.find(grid, failures, running=running)
         answers = aggregate.answer(grid, cells, PUBLISHED, folder / aggregate.STATISTICS)
-        if tables.write(answers, grid, Path(paths.TABLES.format(grid=grid.name))):
-            Path(paths.TABLES_RECORD.format(grid=grid.name)).unlink(missing_ok=True)
+        of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
+        if tables.write(answers, grid, of_tables.parent):
+            of_tables.unlink(missing_ok=True)
         if files.replace_text(page, render(grid, answers)):
-            Path(paths.REPORT_RECORD.format(grid=grid.name)).unlink(missing_ok=True)
+            if of_tables.is_file():
+                provenance.renew(of_page)
+            else:
+                of_page.unlink(missing_ok=True)
     size = shutil.get_terminal_size((120, 24))
     return list(outline(grid, answers, page.absolute(), size.columns))
 

@@ -38,6 +38,8 @@ _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not suppl
 _COLOURS = {"x": 31, ">": 33, "#": 32}
 # Lines of a failed job's log, and failed or running jobs, that a screen has room for.
 _LINES, _JOBS = 5, 12
+# Seconds between two screens, at most: a day.
+_LONGEST_WAIT = 86_400
 # Of no day that a grid ran on; the largest number of a process.
 _LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
 
@@ -144,7 +146,7 @@ class Execution:
 def read(path: Path) -> Execution:
     """Return the run of a file of events. Lines that are no events are counted; the last may be cut off."""
     if not path.is_file():
-        raise BeirgridError(f"there is no {path}: no grid was run in this folder (--directory names another)")
+        raise BeirgridError(f"there is no {path}: no grid was run in this folder. --directory names another")
     run: Execution | None = None
     unread = 0
     *lines, last = path.read_bytes().split(b"\n")
@@ -157,7 +159,7 @@ def read(path: Path) -> Execution:
         elif run:
             _follow(run, event)
     if run is None:
-        raise BeirgridError(f"{path} holds no run: it was cut off, by a full disk perhaps. Delete it and run the grid")
+        raise BeirgridError(f"{path} has no run: a full disk may have cut it off. Delete it and run the grid")
     run.unread = unread
     _complete(run)
     return run
@@ -249,9 +251,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid status``."""
     parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
     parser.add_argument(
-        "--watch", type=float, metavar="SECONDS", help="refresh the screen every SECONDS, until the run is over"
+        "--watch", type=_seconds, metavar="SECONDS", help="refresh the screen every SECONDS, until the run is over"
     )
     parser.set_defaults(run=run)
+
+
+def _seconds(text: str) -> float:
+    """Read seconds to wait."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) <= _LONGEST_WAIT:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a number of seconds between 0 and {_LONGEST_WAIT:,}")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -275,7 +285,7 @@ def lines(current: Execution, width: int) -> Iterator[str]:
     """Yield the screen of a run, for a terminal of so many columns."""
     yield _headline(current)
     if current.unread:
-        yield f"{EVENTS} has {current.unread} lines that are no events; they are left out"
+        yield f"{EVENTS} has {current.unread} unreadable lines, which status ignores"
     yield ""
     yield from _stages(current)
     yield _left(current)
@@ -296,25 +306,25 @@ def _headline(current: Execution) -> str:
     started = datetime.datetime.fromtimestamp(current.facts["time"]).astimezone().isoformat(" ", "seconds")
     where = f"process {current.facts['pid']} on {current.facts['host']}, started {started}"
     if current.over:
-        done = "finished" if current.over["succeeded"] else "ended, not everything is done,"
+        done = "finished" if current.over["succeeded"] else "ended unfinished"
         return f"{done} after {_clock(current.over['time'] - current.facts['time'])} ({where})"
     if current.alive is False:
         return f"died after {_clock(current.last - current.facts['time'])} ({where}). {_advice()}"
     since = _clock(time.time() - current.facts["time"])
-    return f"running since {since} ({where})" + ("" if current.alive else ", which cannot be asked from here")
+    return f"running for {since} ({where})" + ("" if current.alive else ", which cannot be checked from here")
 
 
 def _advice() -> str:
     """Say what helps after a run has died in the working directory: what still works there must end first."""
     if found := living():
-        return f"Its jobs go on: wait until they end, or end them (process {', '.join(map(str, found))})"
+        return f"Its jobs continue: wait until they end, or stop them (process {', '.join(map(str, found))})"
     try:
         cluster.refuse_beside_orphans(Path.cwd(), "local")
     except cluster.OrphanError as error:
         return str(error)
     if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
-        return "The run left its lock: give the same command with --unlock, then without. The grid goes on from there"
-    return "Run it again: the grid goes on from there"
+        return "The run left its lock: repeat its command with --unlock, then without. Finished files stay"
+    return "Run it again: finished files stay"
 
 
 def _stages(current: Execution) -> Iterator[str]:
@@ -340,7 +350,7 @@ def _left(current: Execution) -> str:
     elapsed = max(
         (current.over or {"time": time.time() if current.alive else current.last})["time"] - current.facts["time"], 1.0
     )
-    rate = f"{len(done) / elapsed * 60:,.1f} jobs a minute"
+    rate = f"{len(done) / elapsed * 60:,.1f} jobs per minute"
     if current.over or current.alive is False or not done:
         return rate
     seconds: dict[str, list[float]] = {}
@@ -350,8 +360,8 @@ def _left(current: Execution) -> str:
     known = sum(jobs * sum(seconds[rule]) / len(seconds[rule]) for rule, jobs in waiting.items() if rule in seconds)
     at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
     unknown = sum(jobs for rule, jobs in waiting.items() if rule not in seconds)
-    beside = f", and {unknown} jobs of stages of which none has ended yet" if unknown else ""
-    failed = " (what needs a failed job counts, but will not run)" if current.in_state("failed") else ""
+    beside = f", and {unknown} jobs of stages without a finished job" if unknown else ""
+    failed = " (including jobs that depend on a failed job and will not run)" if current.in_state("failed") else ""
     return f"{rate}; left: about {_clock(known / at_once)}{beside}{failed}"
 
 
@@ -402,7 +412,7 @@ def _describe(job: Job) -> str:
     log = Path(job.logs[0])
     begun = log.is_file() and log.stat().st_mtime >= job.since - 1  # else it is an earlier attempt's
     said = [*_tail(log, 1), "begun"][0] if begun else "submitted, not begun"
-    return f"  {job.name}, {_clock(max(0.0, time.time() - job.since))}: {said}"
+    return f"  {job.name}, {_clock(time.time() - job.since)}: {said}"
 
 
 def _tail(path: Path, count: int) -> Iterable[str]:
@@ -417,7 +427,8 @@ def _tail(path: Path, count: int) -> Iterable[str]:
 
 
 def _clock(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=round(seconds)))
+    """Return a duration; none is negative, though the machine's clock may be set back."""
+    return str(datetime.timedelta(seconds=round(max(seconds, 0))))
 
 
 def _coloured(screen: str) -> str:

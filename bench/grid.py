@@ -1,0 +1,95 @@
+"""The bench's part ``grid``: small collections, and the scripts of beir and pyserini that compute the same systems.
+
+Usage: grid.py make SCIFACT MINILM FOLDER | theirs COLLECTION MINILM RERANKER FOLDER. ``make`` writes collections of
+titles, a configuration of six systems, and a reranker with a random head, which takes as long as a trained one.
+``theirs`` reads the BM25 runs of pyserini in FOLDER and computes the other systems of one collection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+SMALL = os.environ.get("BENCH") == "small"
+COLLECTIONS, QUERIES, DEPTH = (1, 5, 5) if SMALL else (6, 50, 20)
+
+
+def make(scifact: Path, minilm: Path, folder: Path) -> None:
+    """Write the collections, the reranker and grid.yaml."""
+    import encoding
+    import yaml
+
+    encoding.MODELS["cross-encoder"].save(minilm, folder / "reranker")
+    titles = [json.loads(line)["title"] for line in (scifact / "corpus.jsonl").read_text("utf-8").splitlines()]
+    names = [f"titles{number}" for number in range(COLLECTIONS)]
+    for number, name in enumerate(names):
+        write_collection(folder / name, titles[number::COLLECTIONS])
+    systems = {
+        "titles+ce": {"first_stage": "bm25-flat", "reranker": "ce", "depth": DEPTH},
+        "minilm+titles-ce": {"first_stage": "minilm", "reranker": "ce", "depth": DEPTH},
+        "titles-rrf": {"fusion": "rrf", "of": ["bm25-flat", "minilm"]},
+    }
+    grid = {
+        "corpora": {name: {"source": "local", "path": str(folder / name)} for name in names},
+        "datasets": {name: {"corpus": name} for name in names},
+        "models": {"ce": {"family": "cross-encoder", "max_length": 512, "path": str(folder / "reranker")}},
+        "systems": systems,
+        "grid": {"systems": ["bm25", "bm25-flat", "minilm", *systems], "datasets": names},
+    }
+    (folder / "grid.yaml").write_text(yaml.safe_dump(grid))
+
+
+def write_collection(folder: Path, titles: list[str]) -> None:
+    """Write titles as a collection; the beginnings of some are its queries."""
+    (folder / "qrels").mkdir(parents=True)
+    step = max(1, len(titles) // QUERIES)
+    queries = {f"q{number}": " ".join(titles[number].split()[:6]) for number in range(0, step * QUERIES, step)}
+    documents = [{"_id": f"d{number}", "title": "", "text": title} for number, title in enumerate(titles)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in documents))
+    rows = [{"_id": query, "text": text} for query, text in queries.items()]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "topics.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in queries.items()))
+    qrels = "".join(f"{query}\td{query[1:]}\t1\n" for query in queries)
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + qrels)
+
+
+def theirs(collection: Path, minilm: Path, reranker: Path, folder: Path) -> None:
+    """Compute and evaluate the six systems with the beir package, as its README does, and ranx."""
+    import ranx
+    from beir.datasets.data_loader import GenericDataLoader
+    from beir.reranking import Rerank
+    from beir.reranking.models import CrossEncoder
+    from beir.retrieval import models
+    from beir.retrieval.evaluation import EvaluateRetrieval
+    from beir.retrieval.search.dense import DenseRetrievalExactSearch
+
+    corpus, queries, qrels = GenericDataLoader(data_folder=str(collection)).load(split="test")
+    runs: dict[str, dict[str, dict[str, float]]] = {
+        name: read_run(folder / name / "run") for name in ("flat", "multifield")
+    }
+    searcher = DenseRetrievalExactSearch(models.SentenceBERT(str(minilm)), batch_size=64)
+    evaluation = EvaluateRetrieval(searcher, score_function="cos_sim")
+    runs["minilm"] = evaluation.retrieve(corpus, queries)
+    rerank = Rerank(CrossEncoder(str(reranker)), batch_size=64)
+    for name in ("flat", "minilm"):
+        runs[f"{name}+ce"] = rerank.rerank(corpus, queries, runs[name], top_k=DEPTH)
+    fused: Any = ranx.fuse([ranx.Run(runs["flat"]), ranx.Run(runs["minilm"])], norm=None, method="rrf")
+    runs["rrf"] = fused.to_dict()
+    for name, run in runs.items():
+        print(name, evaluation.evaluate(qrels, run, [10, 100])[0]["NDCG@10"])
+
+
+def read_run(path: Path) -> dict[str, dict[str, float]]:
+    """Read a TREC run."""
+    run: dict[str, dict[str, float]] = {}
+    for line in path.read_text().splitlines():
+        query, _, document, _, score, _ = line.split()
+        run.setdefault(query, {})[document] = float(score)
+    return run
+
+
+if __name__ == "__main__":
+    {"make": make, "theirs": theirs}[sys.argv[1]](*map(Path, sys.argv[2:]))

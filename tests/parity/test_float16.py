@@ -1,0 +1,105 @@
+"""With ``precision: auto`` a GPU computes in float16 what fits into it. The same code runs here on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import enlarge_all, opened, save_changed
+
+from beirgrid.core.errors import DataError
+from beirgrid.encoders import (
+    CrossEncoderScorer,
+    DenseEncoder,
+    LateInteractionEncoder,
+    SparseTextEncoder,
+    TermWeighter,
+    check_finite,
+)
+
+TEXTS = ["ab cd", "ef ^ gh", "a", "jab ij cab", "^", "de fa " * 20]
+LARGE = ["^" in text for text in TEXTS]
+
+
+def _late(encoder: Any) -> list[np.ndarray]:
+    vectors = encoder.encode_documents(TEXTS)
+    return np.split(vectors.vectors, np.cumsum(vectors.counts)[:-1])
+
+
+# Class, entry, and what a model gives for each text.
+FAMILIES: dict[str, tuple[Any, dict[str, Any], Callable[[Any], list[np.ndarray]]]] = {
+    "dense": (DenseEncoder, {"similarity": "dot"}, lambda model: list(model.encode_documents(TEXTS))),
+    "splade": (SparseTextEncoder, {}, lambda model: list(model.encode_documents(TEXTS).toarray())),
+    "stanford": (LateInteractionEncoder, {}, _late),
+    "cross-encoder": (CrossEncoderScorer, {}, lambda model: list(model.score(["ab"] * len(TEXTS), TEXTS)[:, None])),
+    "term-weights": (TermWeighter, {}, lambda model: [text.weights for text in model.piece_weights(TEXTS)]),
+}
+
+
+def _enlarge_one(weights: dict[str, Any]) -> None:
+    """Let the numbers of the token ^ alone be beyond float16: the first dimension is its own, and made large."""
+    for table in ("word", "position", "token_type"):
+        vectors = weights[f"embeddings.{table}_embeddings.weight"]
+        vectors[:, 0] = 0
+        vectors[:, 1:] -= vectors[:, 1:].mean(1, keepdim=True)  # or the layer norm would give other tokens a share
+    token = 5 + "abcdefghijklmnopqrstuvwxyz0123456789!\"#$%&'()*+,-./:;<=>?@[\\]^".index("^")
+    weights["embeddings.word_embeddings.weight"][token] = 0
+    weights["embeddings.word_embeddings.weight"][token, 0] = 100
+    weights["embeddings.LayerNorm.weight"][0] = 2e4
+
+
+def _open(kind: str, folder: Path, precision: str) -> Any:
+    family, entry, _ = FAMILIES[kind]
+    return opened(family, folder, entry, precision, 10_000)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_model_that_fits_computes_in_float16(tiny_models, as_on_a_gpu, kind):
+    as_on_a_gpu(bfloat16=True)
+    model, asked = (_open(kind, tiny_models[kind], precision) for precision in ("auto", "float16"))
+    assert model.precision == "float16"
+    for found, expected in zip(FAMILIES[kind][2](model), FAMILIES[kind][2](asked), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert "computed_in_bfloat16" not in model.facts()
+
+
+@pytest.mark.parametrize("wide", ["bfloat16", "float32"])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_model_that_does_not_fit_computes_in_another_precision(tiny_models, as_on_a_gpu, tmp_path, kind, wide):
+    as_on_a_gpu(bfloat16=wide == "bfloat16")
+    folder = save_changed(tmp_path / kind, tiny_models[kind], enlarge_all)
+    model, asked = (_open(kind, folder, precision) for precision in ("auto", wide))
+    assert model.facts()["precision"] == wide
+    for found, expected in zip(FAMILIES[kind][2](model), FAMILIES[kind][2](asked), strict=True):
+        assert np.isfinite(found).all()
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_texts_that_overflow_are_computed_in_bfloat16_and_no_others(tiny_models, as_on_a_gpu, tmp_path, capsys, kind):
+    as_on_a_gpu(bfloat16=True)
+    folder = save_changed(tmp_path / kind, tiny_models[kind], _enlarge_one)
+    models = {precision: _open(kind, folder, precision) for precision in ("auto", "float16", "bfloat16")}
+    found, narrow, wide = (FAMILIES[kind][2](model) for model in models.values())
+    largest = max(np.abs(row).max() for row in wide)
+    for text, large in enumerate(LARGE):
+        assert np.isfinite(found[text]).all()
+        assert np.isfinite(narrow[text]).all() != large
+        if large:
+            np.testing.assert_allclose(found[text], wide[text], atol=0.06 * largest, rtol=0)
+        else:
+            np.testing.assert_array_equal(found[text], narrow[text])
+    facts = models["auto"].facts()
+    assert facts["precision"] == "float16"
+    assert facts["computed_in_bfloat16"] == "2 texts that overflow in float16"
+    assert capsys.readouterr().err.count("too large for float16") == 1
+
+
+def test_float16_that_is_asked_for_stays_and_its_overflow_is_an_error(tiny_models, as_on_a_gpu, tmp_path):
+    as_on_a_gpu(bfloat16=True)
+    encoder = _open("dense", save_changed(tmp_path / "dense", tiny_models["dense"], _enlarge_one), "float16")
+    with pytest.raises(DataError, match=r"for 2 of 6 texts, first 'ef .*in float16: set precision: float32 in the mod"):
+        check_finite(encoder.encode_documents(TEXTS), list(map(repr, TEXTS)), encoder.precision)

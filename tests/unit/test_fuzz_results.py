@@ -1,0 +1,455 @@
+"""A fuzz corpus of odd runs, qrels, summaries, records and tables: each gives the right numbers, or one message."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import finished
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import ROOT
+
+from beirgrid.__main__ import main
+from beirgrid.core import paths
+from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+
+QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t1\nq2\td3\t1\n"
+RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 2 t\nq2 Q0 d3 1 1 t\n"
+SYSTEMS, DATASETS = ("first", "second"), ("scifact", "mine")
+GRID, SCORES = "results/grids/g/grid.json", "results/metrics/first/scifact.json"
+RUN_RECORD, DATASET_RECORD = "results/runs/first/scifact.json", "results/datasets/scifact/dataset.json"
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process; return its status, and what it wrote to both streams."""
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        try:
+            status = main([*map(str, words)])
+        except SystemExit as ended:  # argparse
+            status = int(ended.code or 0)
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+# Runs and qrels
+
+
+@pytest.fixture
+def evaluate(call, tmp_path):
+    """Evaluate a run on qrels, and print the scores."""
+
+    def run(text: str | bytes = RUN, qrels: str = QRELS, *options: str, name: str = "a.trec") -> tuple[int, str, str]:
+        (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+        (tmp_path / "qrels.tsv").write_text(qrels)
+        metrics = ["--metrics", "ndcg@10", "mrr@10", *options]
+        return call("evaluate", "--run", tmp_path / name, "--qrels", tmp_path / "qrels.tsv", *metrics)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "message"),
+    [
+        (f"# ir_metadata.start\n# tag: a\n{RUN}", QRELS, "a.trec: the header that line 1 begins has no end"),
+        (RUN.replace("\n", "\r"), QRELS, "a.trec:1: a carriage return within a line"),
+        ("q1\rq2 Q0 d1 1 t\n", QRELS, "a.trec:1: a carriage return within a line"),
+        (RUN, QRELS.replace("d1\t", "d1 \t"), "qrels.tsv:2: the id 'd1 ' has white space in it"),
+        (RUN, QRELS.replace("q2\t", "q2\u00a0\t"), "qrels.tsv:4: the id 'q2\\xa0' has white space in it"),
+        (RUN, QRELS + "q1\t\t1\n", "qrels.tsv:5: the id '' has white space in it"),
+        (RUN, QRELS + "\ufeffq1\td3\t1\n", "qrels.tsv:5: the id '\\ufeffq1' begins with a byte order mark"),
+        (RUN, QRELS + "q1\td3\t101\n", "qrels.tsv:5: '101' is no relevance grade (at most 100)"),
+        (RUN, QRELS + "q1\td3\t-999\n", "qrels.tsv:5: '-999' is no relevance grade (at most 100)"),
+    ],
+)
+def test_a_run_or_qrels_that_would_score_wrongly_are_refused(evaluate, run, qrels, message):
+    status, out, err = evaluate(run, qrels)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "message"),
+    [
+        (RUN, QRELS + "q1\td1\t0\n", "qrels judge 1 (query, document) pairs again with another grade; the last one"),
+        (
+            RUN.replace("d1", "\u00e9"),
+            QRELS.replace("d1", "e\u0301"),
+            "1 documents of {run} are not judged, but the id",
+        ),
+        (RUN.replace("d1", "e\u0301"), QRELS.replace("d1", "\u00e9"), "(NFC or NFD) only, 'e\\u0301' first"),
+    ],
+)
+def test_what_looks_alike_or_is_overruled_is_told(evaluate, tmp_path, run, qrels, message):
+    status, _, err = evaluate(run, qrels)
+    assert (status, err.count("\n")) == (0, 1)
+    assert message.format(run=tmp_path / "a.trec") in err
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ("q1 Q0 d1 1 0.1 t\nq1 Q0 d2 2 0.9 t\nq2 Q0 d3 1 0.2 t\n", True),
+        ("q1 Q0 d1 1 0.9 t\nq1 Q0 d2 2 0.1 t\nq2 Q0 d1 1 0.1 t\nq2 Q0 d3 2 0.9 t\n", False),  # one may be unsorted
+        ("q1 Q0 d1 1 1 t\nq1 Q0 d2 2 1 t\nq2 Q0 d3 1 1 t\n", False),
+        ("q1 Q0 d1 1 1 t\nq2 Q0 d3 1 1 t\n", False),
+    ],
+)
+def test_scores_that_seem_to_be_distances_are_told(evaluate, run, told):
+    status, _, err = evaluate(run)
+    assert status == 0
+    assert ("a.trec ascend from line to line, and the highest score counts as the best" in err) == told
+
+
+@pytest.mark.parametrize("odd", ["-0.0", "1e-46", "1e-400", "-1e-400"])
+def test_scores_that_float32_holds_as_0_are_a_tie(evaluate, odd):
+    """trec_eval puts the larger id first: d2, whose grade is 1, then d1, whose grade is 2."""
+    run = f"q1 Q0 d1 1 {odd} t\nq1 Q0 d2 2 0 t\n"
+    ideal, found = 2 + 1 / np.log2(3), 1 + 2 / np.log2(3)
+    assert evaluate(run, "q1\td1\t2\nq1\td2\t1\n")[1].startswith(f"ndcg@10\t{found / ideal:.4f}\n")
+
+
+@pytest.mark.parametrize("same", [lambda id: f"{id}\u200b", lambda id: f"\u202e{id}", lambda id: f"../{id}'\"\\"])
+def test_an_odd_id_is_one_id(evaluate, same):
+    run, qrels = RUN.replace("d1", same("d1")), QRELS.replace("d1", same("d1"))
+    assert evaluate(run, qrels) == (0, "ndcg@10\t1.0000\nmrr@10\t1.0000\nqueries\t2\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.trec", RUN.encode("utf-32"), "a.trec:1: not UTF-8 (byte 0xff)"),
+        ("a.trec", RUN.encode().replace(b"d2", b"\xc0\xaf"), "a.trec:2: not UTF-8 (byte 0xc0)"),
+        ("a.trec", RUN.encode().replace(b"d2", b"\xed\xa0\x80"), "a.trec:2: not UTF-8 (byte 0xed)"),
+        ("a.trec", RUN.replace(" ", "\u00a0"), "a.trec:1: not a TREC run line"),
+        ("a.trec", RUN.replace(" 3 t", " 0x1p3 t"), "a.trec:1: not a TREC run line"),
+        ("a.trec", RUN.replace(" 3 t", " 1e400 t"), "a.trec:1: the score 1e400 is not a number that float32 holds"),
+        ("a.bz2", bz2.compress(RUN.encode()), "a.bz2:1: not a TREC run line"),
+        ("a.trec", gzip.compress(RUN.encode()), "a.trec:1: not a TREC run line"),
+        ("a.run.gz", RUN, "a.run.gz: truncated or corrupt after line 0"),
+        ("a.run.gz", gzip.compress(RUN.encode()) + b"garbage", "a.run.gz: truncated or corrupt after line 3"),
+    ],
+)
+def test_a_run_in_another_form_is_named(evaluate, name, content, message):
+    status, out, err = evaluate(content, name=name)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert message in err
+
+
+def test_a_gzipped_run_may_have_several_members(evaluate):
+    content = gzip.compress(RUN[:15].encode()) + gzip.compress(RUN[15:].encode()) + bytes(100)
+    assert evaluate(content, name="a.run.gz")[1].startswith("ndcg@10\t1.0000\n")
+
+
+@pytest.mark.parametrize("path", [".", "loop", "gone", "/proc/self/mem"])
+def test_a_path_that_is_no_run_is_named(call, tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("qrels.tsv").write_text(QRELS)
+    status, out, err = call("evaluate", "--run", path, "--qrels", "qrels.tsv")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert path in err
+
+
+@pytest.mark.parametrize(("folder", "message"), [(".", "File exists"), ("/proc/self", "No such file or directory")])
+def test_a_folder_that_takes_no_files_is_named_by_plan(call, tmp_path, monkeypatch, folder, message):
+    monkeypatch.chdir(tmp_path)
+    Path(".snakemake").touch()
+    status, out, err = call("plan", "--directory", folder)
+    assert (status, out) == (1, "")
+    assert err == f"beirgrid plan: error: {message} ({Path(folder).resolve()}/.snakemake)\n"
+
+
+@pytest.mark.parametrize("words", [["plan", "--jobs"], ["status", "--watch"]])
+@pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x", "", "9" * 5000])
+def test_a_number_that_is_none_is_refused(call, words, number):
+    status, _, err = call(*words, number)
+    assert status == 2
+    assert f"argument {words[1]}: " in err.splitlines()[-1]
+    assert "invalid" not in err
+    assert len(err.splitlines()[-1]) < 200
+
+
+@pytest.mark.parametrize("metric", ["ndcg@99999999999999999999", "recall@9223372036854775808", "p@1000001"])
+def test_a_cut_off_beyond_all_runs_is_refused(evaluate, metric):
+    status, _, err = evaluate(RUN, QRELS, metric)
+    assert status == 1
+    assert err == f"beirgrid evaluate: error: '{metric}' looks deeper than any run (1,000,000 documents)\n"
+
+
+@pytest.mark.parametrize("run", ["# ir_metadata.start\n# ir_metadata.end\n", gzip.compress(b"")])
+def test_queries_without_documents_are_told(evaluate, run):
+    status, out, err = evaluate(run, name="a.trec" if isinstance(run, str) else "a.run.gz")
+    assert (status, out) == (0, "ndcg@10\t0.0000\nmrr@10\t0.0000\nqueries\t2\n")
+    assert "lacks 2 of 2 queries that have qrels, 'q1' first; they count 0" in err
+    assert err.count("count 0") == 1
+
+
+def test_ids_that_differ_after_a_zero_byte_are_two(evaluate):
+    """trec_eval reads an id up to a zero byte."""
+    run = "q1 Q0 d\0001 1 3 t\nq1 Q0 d\0002 2 2 t\n"
+    assert evaluate(run, "q1\td\0002\t1\n")[1] == "ndcg@10\t0.6309\nmrr@10\t0.5000\nqueries\t1\n"  # 1 / log2(3)
+
+
+@pytest.mark.parametrize(
+    ("runs", "options", "message"),
+    [
+        (1, [], "--runs names 1 runs: a fusion needs at least two"),
+        (0, [], "--runs names 0 runs: a fusion needs at least two"),
+        (2, ["--weights", "[0, 0]"], "--weights should be numbers, and not all 0"),
+        (2, ["--weights", '["a", 1]'], "--weights should be numbers, and not all 0"),
+    ],
+)
+def test_a_fusion_of_nothing_is_refused(call, tmp_path, runs, options, message):
+    (tmp_path / "a.trec").write_text(RUN)
+    words = ["--runs", *[tmp_path / "a.trec"] * runs, "--method", "wsum", *options]
+    written = ["--output", tmp_path / "o.run.gz", "--record", tmp_path / "o.json"]
+    status, _, err = call("fuse", "--system", "x", *words, *written)
+    assert status == 1
+    assert message in err.splitlines()[-1]
+    assert not (tmp_path / "o.run.gz").exists()
+
+
+@pytest.mark.parametrize("tag", ["", "a b", "a\tb", "a\n"])
+def test_a_tag_that_would_make_the_run_unreadable_is_refused(call, tmp_path, tag):
+    (tmp_path / "a.trec").write_text(RUN)
+    words = ["--runs", *[tmp_path / "a.trec"] * 2, "--method", "rrf", "--output", tmp_path / "o.run.gz"]
+    status, _, err = call("fuse", "--system", tag, *words, "--record", tmp_path / "o.json")
+    assert (status, err.count("\n")) == (1, 1)
+    assert f"{tag!r} is no tag of a run" in err
+    assert not (tmp_path / "o.run.gz").exists()
+
+
+# Results
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished grid of two systems on two datasets."""
+    folder = tmp_path_factory.mktemp("fuzz") / "work"
+    with finished.at(folder):
+        cells = []
+        for dataset in DATASETS:
+            finished.collection(Path(), dataset)
+            for seed, system in enumerate(SYSTEMS):
+                finished.searched(system, dataset, finished.rankings(seed, better=5 * seed), "float32", depth=10)
+                records = (pattern.format(dataset=dataset, system=system) for pattern in
+                           (paths.DATASET_RECORD, paths.RUN_RECORD))  # fmt: skip
+                cells.append(
+                    Cell(
+                        system=system,
+                        dataset=dataset,
+                        scores=paths.METRICS.format(system=system, dataset=dataset),
+                        per_query=paths.PER_QUERY.format(system=system, dataset=dataset),
+                        records=tuple(records),
+                    )
+                )
+        grid = GridSummary(
+            name="g",
+            systems=SYSTEMS,
+            rows=DATASETS,
+            datasets={name: DatasetSummary(corpus=name, qrels=paths.QRELS.format(dataset=name)) for name in DATASETS},
+            metrics=tuple(finished.METRICS),
+            baseline="first",
+            tolerances=dict.fromkeys(("lucene", "checkpoint", "own", "paper"), 0.01),
+            cells=tuple(cells),
+        )
+        Path(GRID).parent.mkdir(parents=True)
+        Path(GRID).write_text(grid.model_dump_json())
+    return folder
+
+
+@pytest.fixture
+def here(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy, the working directory, which a test may damage."""
+    shutil.copytree(work, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def put(path: str, value: Any, *keys: str | int) -> None:
+    """Set a value in a JSON file."""
+    content = place = json.loads(Path(path).read_text())
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    Path(path).write_text(json.dumps(content))
+
+
+def rename_grid(name: str) -> None:
+    put(GRID, name, "name")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda: rename_grid("h"), "is of the grid 'h': only the grid 'g' may have this folder"),
+        (lambda: rename_grid("../../../outside"), "is of the grid '../../../outside': only the grid 'g' may have"),
+        (lambda: put(GRID, [], "metrics"), "has no systems, no rows or no metrics"),
+        (lambda: put(GRID, ["ndcg@10", "ndcg@10"], "metrics"), "names one of its metrics twice"),
+        (lambda: put(GRID, [*SYSTEMS, "first"], "systems"), "names one of its systems twice"),
+        (lambda: put(GRID, ["mine", "mine"], "rows"), "names one of its rows twice"),
+        (lambda: put(GRID, {"third": []}, "seeds"), "has seeds of 'third', which is none of its systems"),
+        (lambda: put(GRID, ["scifact", "x"], "rows"), "names the dataset 'x' and does not describe it"),
+        (lambda: put(GRID, ["x"], "datasets", "mine", "mean_of"), "names the dataset 'x' and does not describe it"),
+        (lambda: put(GRID, ["mine"], "datasets", "mine", "mean_of"), "has a mean of 'mine', which is itself a mean"),
+        (lambda: put(GRID, ["first", "third"], "systems"), "has a cell of 'second' on 'mine'"),
+        (lambda: put(GRID, [*SYSTEMS, "third"], "systems"), "lacks a cell of 'third' on 'mine'"),
+        (lambda: put(GRID, -1, "seed"), "is no summary of a grid"),
+        (lambda: put(GRID, 10**30, "seed"), "is no summary of a grid"),
+    ],
+)
+def test_a_summary_that_contradicts_itself_is_refused(here, call, damage, message):
+    damage()
+    status, out, err = call("report")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"beirgrid report: error: {GRID} {message}")
+    assert [path.name for path in (here / "results/grids").iterdir()] == ["g"]
+    assert not (here / "results/grids/g/tables").exists()
+
+
+RECORDS: dict[str, tuple[Any, str]] = {
+    "facts": ([], "facts: Input should be"),
+    "settings": (None, "settings: Input should be"),
+    "seconds": ("long", "seconds: Input should be"),
+    "outputs": ([], "outputs: Input should be"),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "message"), [(key, *case) for key, case in RECORDS.items()])
+def test_a_record_of_other_types_fails_its_cell_alone(here, call, key, value, message):
+    put(RUN_RECORD, value, key)
+    assert call("report")[0] == 0
+    scores = pd.read_csv("results/grids/g/tables/scores.csv").set_index(["system", "dataset"])
+    assert set(scores.loc[("first", "scifact"), "status"]) == {"failed"}
+    assert (
+        scores.loc[("first", "scifact"), "detail"]
+        .str.contains(rf"{RUN_RECORD} is no record of beirgrid \({message}")
+        .all()
+    )
+    assert (scores["status"] == "done").sum() == 6
+
+
+@pytest.mark.parametrize("outputs", [None, "x", {"": {"bytes": 1}}, {"scifact.run.gz": {}}, {"scifact.run.gz": 3}])
+def test_a_record_that_names_no_bytes_is_refused(here, call, outputs):
+    put(RUN_RECORD, outputs, "outputs")
+    run = ["--run", "results/runs/first/scifact.run.gz", "--qrels", "results/datasets/scifact/qrels.tsv"]
+    status, _, err = call("evaluate", *run)
+    assert status == 1
+    assert f"{RUN_RECORD} is no record of beirgrid (" in err
+
+
+def edit_qrels() -> None:
+    path = Path("results/datasets/scifact/qrels.tsv")
+    path.write_text(path.read_text().replace("\t3\n", "\t1\n"))
+
+
+def drop(path: str, key: str) -> None:
+    content = json.loads(Path(path).read_text())
+    del content[key]
+    Path(path).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage", "message"),
+    [
+        ("trec", edit_qrels, "results/datasets/scifact/qrels.tsv is damaged: its SHA-256 is not the one in"),
+        ("mteb", lambda: put(SCORES, 0.123, "scores", "means", "ndcg@10"), "have different means of ndcg@10"),
+        ("mteb", lambda: put(SCORES, "x", "scores", "system"), "has the scores of x on scifact"),
+        ("mteb", lambda: drop(SCORES, "finished"), f"{SCORES} is no record of beirgrid (finished: Field required)"),
+        ("huggingface", lambda: drop(SCORES, "finished"), "(finished: Field required)"),
+        ("ro-crate", lambda: drop(RUN_RECORD, "finished"), f"{RUN_RECORD} is no record of beirgrid"),
+        ("ir-metadata", lambda: drop(RUN_RECORD, "packages"), "(packages: Field required)"),
+        ("ir-metadata", lambda: put(RUN_RECORD, "python 'x", "command"), "its command has no closing quotation"),
+        ("ir-metadata", lambda: put(GRID, [], "cells", 0, "records"), "says how its run was made"),
+        ("mteb", lambda: put(GRID, [], "cells", 0, "records"), "is of its queries and qrels"),
+    ],
+)
+def test_an_export_of_other_numbers_than_were_computed_is_refused(here, call, kind, damage, message):
+    damage()
+    status, _, err = call("export", kind, "--grid", "g", "--output", "out")
+    assert status == 1
+    assert message in err.splitlines()[-1]
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["mine=/x"], "'mine=/x' is not of the form DATASET=ORGANISATION/NAME"),
+        (["mine= a/b c"], "is not of the form DATASET=ORGANISATION/NAME"),
+        (["mine=a/b", "mine=c/d"], "--hub-datasets names a dataset twice"),
+        (["main=a/b"], "no finished cell is on the dataset 'main'"),
+    ],
+)
+def test_a_wrong_place_on_the_hub_is_refused(here, call, options, message):
+    status, _, err = call("export", "huggingface", "--output", "out", "--hub-datasets", *options)
+    assert status == 1
+    assert message in err
+
+
+def test_the_orcid_of_a_crate_is_one(here, call):
+    status, _, err = call("export", "ro-crate", "--output", "out", "--author", "A", "--orcid", "nonsense")
+    assert status == 1
+    assert "--orcid: 'nonsense' is not of the form" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seed", "-1"], "-1 is not a whole number below 4,294,967,296"),
+        (["--seed", "9" * 5000], "is not a whole number below"),
+        (["--metrics", "query"], "'query' is not a metric of the form name@k"),
+        (["--datasets", "scifact", "nowhere"], "--datasets: neither :first nor :second has 'nowhere'"),
+    ],
+)
+def test_a_comparison_that_was_not_meant_is_refused(here, call, options, message):
+    status, _, err = call("compare", ":first", ":second", *options)
+    assert status == 2
+    assert message in err
+
+
+def test_a_metric_that_is_named_twice_is_one_test(here, call):
+    """A second row of the same metric would double the corrected p values."""
+    found = []
+    for metrics in (["ndcg@10"], ["ndcg@10", "ndcg@10"]):
+        call("compare", ":first", ":second", "--output", "c.json", "--metrics", *metrics)
+        found.append(json.loads(Path("c.json").read_text())["values"])
+    assert found[0] == found[1]
+
+
+def _of_another_grid(path: Path) -> None:
+    path.write_text(path.read_text().replace("second", "third"))
+
+
+def _cut(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
+
+
+@pytest.mark.parametrize("damage", [_of_another_grid, _cut])
+def test_tables_of_another_grid_are_not_analysed(here, call, damage):
+    assert call("report")[0] == 0
+    damage(Path("results/grids/g/tables/scores.csv"))
+    status, _, err = call("analyse", "--grid", GRID, "--output", "results/grids/g", "--record", "analyses.json")
+    assert status == 1
+    assert "results/grids/g/tables/scores.csv has other cells than the grid" in err
+
+
+def test_a_terminal_without_the_signs_gets_what_it_can_show(here):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "beirgrid", "report"]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u2020: not distinguishable" in done.stdout

@@ -1,0 +1,365 @@
+"""Systems that run once per seed: their members, what members share, and what the tables say of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import tracked_configuration
+
+from beirgrid import config
+from beirgrid.analysis import efficiency
+from beirgrid.config.entries import Repeated
+from beirgrid.core import files, paths, provenance
+from beirgrid.core.errors import ConfigError
+from beirgrid.data import cells as grid_cells
+from beirgrid.data import tables
+from beirgrid.data.answers import Answers, write_answers
+from beirgrid.data.scores import Scores
+from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.params import Params
+from beirgrid.graph.records import Records
+from beirgrid.graph.summary import Summary
+from beirgrid.page.render import render
+from beirgrid.stages import aggregate, analyse
+from beirgrid.tools import outline
+
+_TAUGHT = {"recipe": "gpl", "base": "minilm-tsdae", "derive": ["titles"], "teacher": "demo-reranker", "seed": 7}
+SYSTEMS = {
+    "adapted": {"retriever": "adapted", "seeds": 3},
+    "d2q": {"retriever": "bm25", "expansion": "doct5query", "seeds": 2},
+    "bm25+adapted": {"fusion": "rrf", "of": ["bm25", "adapted"], "seeds": 3},
+    "minilm-genq+ce": {"first_stage": "minilm-genq", "reranker": "demo-reranker", "seeds": 2},
+}
+
+
+@pytest.fixture
+def raw() -> dict[str, Any]:
+    """The tracked configuration with systems that have seeds, on SciFact."""
+    merged = tracked_configuration()
+    adapted = {"family": "dense", "similarity": "cosine", "max_length": 256, "note": "told", "train": _TAUGHT}
+    merged["models"]["adapted"] = adapted
+    merged["systems"] |= copy.deepcopy(SYSTEMS)
+    merged["grid"] = {"systems": ["bm25", *SYSTEMS], "datasets": ["scifact"]}
+    return merged
+
+
+@pytest.fixture
+def grid(raw) -> Grid:
+    return Grid(config.load(raw))
+
+
+# The configuration and the jobs ---------------------------------------------------------------------------------------
+
+
+def test_a_system_has_a_member_per_seed(grid):
+    assert grid.config.systems["adapted"] == Repeated(members=tuple(f"adapted.seed{i}" for i in (1, 2, 3)))
+    assert [system for system, _ in grid.cells] == [
+        *("bm25", "adapted.seed1", "adapted.seed2", "adapted.seed3", "d2q.seed1", "d2q.seed2"),
+        *("bm25+adapted.seed1", "bm25+adapted.seed2", "bm25+adapted.seed3"),
+        *("minilm-genq+ce.seed1", "minilm-genq+ce.seed2"),
+    ]
+    assert grid.system("bm25+adapted.seed2").parts == ("bm25", "adapted.seed2")
+    reranked = grid.system("minilm-genq+ce.seed2")
+    assert (reranked.first_stage, reranked.reranker) == ("minilm-genq.seed2", "demo-reranker.seed2")
+
+
+def test_every_model_that_is_trained_for_a_member_has_another_seed(grid):
+    models = ["adapted", "adapted.seed2", "adapted.seed3"]
+    assert [grid.retriever(f"adapted.seed{i}") for i in (1, 2, 3)] == models
+    assert [grid.training(f"{model}@scifact").seed for model in models] == [7, 8, 9]
+    assert [grid.training(model).base for model in models] == [
+        *("minilm-tsdae", "minilm-tsdae.seed2", "minilm-tsdae.seed3")
+    ]
+    assert [grid.training(grid.training(model).base).seed for model in models] == [1, 2, 3]
+    assert [grid.training(grid.training(model).base).base for model in models] == ["minilm"] * 3
+    assert grid.training("adapted.seed2").models["teacher"] == "demo-reranker.seed2"
+    first, second = (json.loads(Params(grid, Inputs(grid)).recipe(f"{model}@scifact", "adapt")) for model in models[:2])
+    assert {key for key in first if first[key] != second[key]} == {"seed"}
+
+
+def test_a_query_tower_that_is_trained_has_another_seed_too(raw):
+    tower = {"family": "dense", "similarity": "cosine", "train": {"recipe": "mlm", "base": "minilm", "seed": 1}}
+    raw["models"] |= {"tower": tower, "two": {**raw["models"]["minilm"], "query_model": "tower"}}
+    raw["systems"]["two"] = {"retriever": "two", "seeds": 2}
+    raw["grid"]["systems"] = ["two"]
+    grid = Grid(config.load(raw))
+    assert [grid.training(grid.query_model(system)).seed for system, _ in grid.cells] == [1, 2]
+
+
+def test_generators_share_their_checkpoint_and_published_values_stay(grid, raw):
+    inputs = Inputs(grid)
+    names = [grid.system(f"d2q.seed{i}").expansion for i in (1, 2)]
+    assert names == ["doct5query", "doct5query.seed2"]
+    assert [inputs.weights(name) for name in names] == ["results/models/doct5query/checkpoint"] * 2
+    assert [inputs.lucene_name(f"d2q.seed{i}") for i in (1, 2)] == [f"bm25-multifield@{name}" for name in names]
+    first, second = (json.loads(Params(grid, inputs).model(name)) for name in names)
+    assert second == {**first, "seed": 1}
+    # Without seeds, the same system does the same jobs as the first member.
+    del raw["systems"]["d2q"]["seeds"]
+    plain = Grid(config.load(raw))
+    own = {paths.RUN_RECORD.format(system=name, dataset="scifact") for name in ("d2q", "d2q.seed1")}
+    made = [
+        set(Records(*args).of_cell(name, "scifact")) - own
+        for args, name in (((plain, Inputs(plain)), "d2q"), ((grid, inputs), "d2q.seed1"))
+    ]
+    assert made[0] == made[1]
+
+
+def test_the_summary_has_the_systems_as_columns(grid):
+    records = Records(grid, Inputs(grid))
+    summary = GridSummary.model_validate_json(Summary(grid, records).as_json({}))
+    assert summary.systems == ("bm25", *SYSTEMS)
+    assert summary.baseline == "bm25"
+    assert summary.seeds["d2q"] == ("d2q.seed1", "d2q.seed2")
+    assert (summary.families["d2q"], summary.families["adapted"]) == ("lexical", "dense")
+    assert {cell.system for cell in summary.cells} == {system for system, _ in grid.cells}
+    assert [note.systems for note in summary.notes if note.note == "told"] == [("adapted", "bm25+adapted")]
+    metrics = [path for path in records.files_of("d2q", "scifact") if path.startswith("results/metrics")]
+    assert metrics == [f"results/metrics/d2q.seed{i}/scifact.json" for i in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"minilm": {"retriever": "minilm", "seeds": 3}},
+            "systems.minilm.seeds: 'minilm' does not depend on a seed: the",
+        ),
+        ({"mine": {"run": "{dataset}.trec", "seeds": 3}}, "systems.mine.seeds: 'mine' does not depend on a seed"),
+        ({"adapted": {"retriever": "adapted", "seeds": 1}}, "systems.adapted.seeds: 1 is less than"),
+        (
+            {"bm25+adapted": {"fusion": "rrf", "of": ["bm25", "adapted"]}},
+            "systems.bm25+adapted: its part 'adapted' has 'seeds: 3', so 'bm25+adapted' needs 'seeds: 3', too",
+        ),
+        ({"d2q.seed2": {"retriever": "minilm"}}, "systems.d2q.seed2: the seeds of 'd2q' need this name"),
+    ],
+)
+def test_seeds_that_make_no_sense_are_refused_in_one_line(raw, changes, message):
+    raw["systems"] |= changes
+    with pytest.raises(ConfigError) as refused:
+        config.load(raw)
+    assert [line for line in str(refused.value).splitlines() if message in line]
+    assert len(str(refused.value).splitlines()) == 2
+
+
+# The tables -----------------------------------------------------------------------------------------------------------
+
+QUERIES = [f"q{i}" for i in range(12)]
+MEMBERS = ("s.seed1", "s.seed2", "s.seed3")
+
+
+def write_cell(system: str, dataset: str, values: np.ndarray, stage: str = "fuse", **facts: Any) -> Cell:
+    """Write a run with facts in its record, and its values per query; return the cell."""
+    named = {"system": system, "dataset": dataset}
+    run, record, scores, per_query = (
+        pattern.format(**named) for pattern in (paths.RUN, paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
+    )
+    with provenance.record(stage, record, {}, [run]) as written:
+        files.write_text(run, f"{system} {dataset}\n")
+        written.update(facts)
+    means = {"ndcg@10": float(values.mean())}
+    document = Scores(system=system, dataset=dataset, queries=len(values), means=means).model_dump()
+    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}):
+        Path(per_query).parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame({"query": QUERIES, "ndcg@10": values}).to_parquet(per_query)
+    return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(record,))
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]:
+    """A baseline and a system with three seeds on the datasets x and y and on their mean, all done; values by cell."""
+    monkeypatch.chdir(tmp_path)
+    numbers = np.random.default_rng(0)
+    values = {f"{system} {name}": numbers.random(12) for name in "xy" for system in ("base", *MEMBERS)}
+    cells = tuple(write_cell(*name.split(), of_cell) for name, of_cell in values.items())
+    datasets = {"x": DatasetSummary(corpus="x"), "y": DatasetSummary(corpus="y")}
+    summary = GridSummary(
+        name="test",
+        systems=("base", "s"),
+        seeds={"s": MEMBERS},
+        rows=("x", "both"),
+        datasets={**datasets, "both": DatasetSummary(mean_of=("x", "y"))},
+        metrics=("ndcg@10",),
+        baseline="base",
+        tolerances=dict.fromkeys(("lucene", "checkpoint", "own", "paper"), 0.01),
+        cells=cells,
+    )
+    return summary, values
+
+
+def answer(grid: GridSummary) -> Answers:
+    """Return the tables of what is there."""
+    return aggregate.answer(grid, grid_cells.find(grid), (), Path("kept"))
+
+
+def row(table: pd.DataFrame, system: str, dataset: str) -> pd.Series:
+    (found,) = (of for _, of in table.iterrows() if (of["system"], of["dataset"]) == (system, dataset))
+    return found
+
+
+def test_tables_have_mean_and_deviation_beside_the_values_of_the_seeds(finished):
+    grid, values = finished
+    found = answer(grid)
+    levels = [float(values[f"{member} x"].mean()) for member in MEMBERS]
+    of_x = row(found.seeds, "s", "x")
+    assert of_x["mean"] == pytest.approx(statistics.mean(levels))
+    assert of_x["deviation"] == pytest.approx(statistics.stdev(levels))
+    assert (of_x["seeds"], of_x["of"], of_x["status"]) == (3, 3, "done")
+    assert of_x["values"] == ", ".join(f"{level:.4f}" for level in levels)
+    both = [float((values[f"{member} x"].mean() + values[f"{member} y"].mean()) / 2) for member in MEMBERS]
+    assert row(found.seeds, "s", "both")["deviation"] == pytest.approx(statistics.stdev(both))
+    assert [row(found.scores, member, "x")["value"] for member in MEMBERS] == pytest.approx(levels)
+    assert row(found.scores, "s", "both")["value"] == pytest.approx(statistics.mean(both))
+    for name in ("s", *MEMBERS):
+        cell = row(found.scores, name, "x")
+        assert cell["low"] < cell["value"] < cell["high"]
+        assert cell["queries"] == 12
+
+
+@pytest.fixture
+def several(finished) -> tuple[GridSummary, dict[str, np.ndarray]]:
+    """The same systems on x, y and a dataset over MS MARCO, which the main table's mean leaves out."""
+    grid, values = finished
+    values |= {f"{system} m": np.random.default_rng(9).random(12) for system in ("base", *MEMBERS)}
+    cells = [write_cell(system, "m", values[f"{system} m"]) for system in ("base", *MEMBERS)]
+    datasets = {name: DatasetSummary(corpus=corpus) for name, corpus in (("y", "y"), ("m", "msmarco"), ("x", "x"))}
+    changes = {"rows": tuple(datasets), "datasets": datasets, "cells": (*grid.cells, *cells)}
+    return grid.model_copy(update=changes), values
+
+
+def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(several, tmp_path):
+    grid, values = several
+    found = answer(grid)
+    for mean_of, names in (("x, y", "xy"), ("m, x, y", "mxy")):
+        levels = [np.mean([values[f"{member} {name}"].mean() for name in names]) for member in MEMBERS]
+        (over,) = found.seeds[found.seeds["mean_of"] == mean_of].to_dict("records")
+        assert (over["mean"], over["deviation"]) == pytest.approx((np.mean(levels), np.std(levels, ddof=1)))
+        assert over["values"] == ", ".join(f"{level:.4f}" for level in levels)
+        assert (over["dataset"], over["seeds"], over["of"], over["status"]) == ("", 3, 3, "done")
+    assert set(found.seeds["mean_of"]) == {"", "x, y", "m, x, y"}
+    table = tables.wide(found, grid, "ndcg@10")
+    of_seeds = [np.mean([values[f"{member} {name}"].mean() for name in "xy"]) for member in MEMBERS]
+    tables.write_wide(table, "ndcg@10", tmp_path)
+    shown = {
+        line.split(" | ")[0].strip("| "): line.rstrip(" |").split(" | ")[-1]
+        for line in (tmp_path / "ndcg@10.md").read_text().splitlines()
+    }
+    plain = {name: text.replace("*", "").replace("†", "") for name, text in shown.items()}
+    assert plain["mean of y, x"] == f"{np.mean(of_seeds):.4f} ± {np.std(of_seeds, ddof=1):.4f}"
+    of_x = [values[f"{member} x"].mean() for member in MEMBERS]
+    assert plain["x"] == f"{np.mean(of_x):.4f} ± {np.std(of_x, ddof=1):.4f}"
+    assert rf" $\pm$ {np.std(of_seeds, ddof=1):.4f} \\" in (tmp_path / "ndcg@10.tex").read_text()
+    page = render(grid, found)
+    everywhere = [np.mean([values[f"{member} {name}"].mean() for name in "mxy"]) for member in MEMBERS]
+    for levels in (of_x, everywhere):  # the page's mean is over all datasets
+        assert f"{np.mean(levels):.4f}<small>± {np.std(levels, ddof=1):.4f}</small>" in page
+    assert '<th scope="row" class="text">s</th><td class="text">mean of 3 (all)</td>' in page
+
+
+def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):
+    grid, values = several
+    Path(paths.METRICS.format(system="s.seed2", dataset="x")).unlink()
+    found = answer(grid)
+    (over,) = found.seeds[found.seeds["mean_of"] == "x, y"].to_dict("records")
+    levels = [np.mean([values[f"{member} {name}"].mean() for name in "xy"]) for member in ("s.seed1", "s.seed3")]
+    assert (over["mean"], over["deviation"]) == pytest.approx((np.mean(levels), np.std(levels, ddof=1)))
+    assert (over["seeds"], over["of"], over["status"], over["detail"]) == (2, 3, "pending", "lacks x (pending)")
+    assert over["values"] == f"{levels[0]:.4f}, pending, {levels[1]:.4f}"
+    table = tables.wide(found, grid, "ndcg@10")
+    assert table.shown.loc["mean of y, x", "s"] == "incomplete"
+    assert table.deviations["s"].notna().to_dict() == {"y": True, "m": True, "x": False, "mean of y, x": False}
+
+
+def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(finished):
+    grid, values = finished
+    found = answer(grid)
+    assert set(found.pairs["system"]) | set(found.pairs["other"]) == {"base", "s"}
+    mean = np.mean([values[f"{member} x"] for member in MEMBERS], axis=0)
+    differences = mean - values["base x"]
+    signs = 1 - 2 * ((np.arange(2**12)[:, None] >> np.arange(12)) & 1)  # every sign pattern
+    extreme = np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9
+    assert row(found.significance, "s", "x")["p_randomisation"] == pytest.approx(extreme.mean())
+    table = tables.wide(found, grid, "ndcg@10")
+    assert list(table.values.columns) == ["base", "s"]
+    assert table.values.loc["x", "s"] == pytest.approx(mean.mean())
+    assert "Mean over 3 seeds: s (seeds.csv)." in table.notes
+    assert set(found.costs["system"]) == {"base", *MEMBERS}
+    assert len(found.costs) == 8
+
+
+def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
+    grid, values = finished
+    Path(grid.cells[2].scores).unlink()
+    assert grid.cells[2].system == "s.seed2"
+    found = answer(grid)
+    whole, of_x = row(found.scores, "s", "x"), row(found.seeds, "s", "x")
+    assert (whole["status"], whole["detail"]) == ("pending", "lacks s.seed2 (pending)")
+    assert np.isnan(whole["value"])
+    levels = [float(values[f"{member} x"].mean()) for member in ("s.seed1", "s.seed3")]
+    assert of_x["mean"] == pytest.approx(statistics.mean(levels))
+    assert of_x["deviation"] == pytest.approx(statistics.stdev(levels))
+    assert (of_x["seeds"], of_x["of"], of_x["status"], of_x["detail"]) == (2, 3, "pending", whole["detail"])
+    assert of_x["values"] == f"{levels[0]:.4f}, pending, {levels[1]:.4f}"
+    assert row(found.scores, "s", "both")["detail"] == "lacks x (pending)"
+    assert tables.wide(found, grid, "ndcg@10").shown.loc["x", "s"] == "pending"
+    said = "\n".join(outline.outline(grid, found, Path("page"), 120))
+    assert "Pending: 1 of 8 cells (7 are done)." in said
+    assert "Mean over 3 seeds: s (seeds.csv)." in said
+    page = render(grid, found)
+    assert "<td>2 of 3</td>" in page.replace(' class="text"', "")
+    assert f"{levels[0]:.4f}, pending, {levels[1]:.4f}" in page
+    for cell in grid.cells:
+        if cell.system in MEMBERS:
+            Path(cell.scores).unlink(missing_ok=True)
+    assert row(answer(grid).seeds, "s", "x")["values"] == "pending, pending, pending"
+    assert np.isnan(row(answer(grid).seeds, "s", "x")["mean"])
+
+
+def test_the_page_shows_seeds_where_there_are_some(finished):
+    grid, _ = finished
+    page = render(grid, answer(grid))
+    assert '<section id="seeds"' in page
+    assert "Mean over 3 seeds: s (seeds.csv)." in page
+    without = grid.model_copy(update={"systems": ("base",), "seeds": {}, "cells": (grid.cells[0], grid.cells[4])})
+    assert '<section id="seeds"' not in render(without, answer(without))
+
+
+def test_analyses_take_the_tables_of_a_grid_with_seeds(finished):
+    grid, _ = finished
+    write_answers(answer(grid), Path("tables"))
+    assert set(analyse._answers(grid, Path("tables")).scores["system"]) == {"base", "s", *MEMBERS}
+
+
+def test_costs_of_a_system_with_seeds_are_those_of_one_seed():
+    columns = {"dataset": "x", "index_bytes": [100.0, 100.0, 300.0], "query_ms": [1.0, 2.0, 4.0]}
+    costs = pd.DataFrame({"system": ["base", "s.seed1", "s.seed2"], **columns})
+    against = pd.DataFrame({"system": ["base", "s"], "metric": "ndcg@10", "mean": [0.1, 0.2], "datasets": 1})
+    found = efficiency.trade_offs(costs, against, "ndcg@10", None, {"s": ["s.seed1", "s.seed2"]})
+    assert found.set_index("system").loc["s", ["index_bytes", "query_ms"]].tolist() == [200, 3]
+
+
+# Runs of other software that lack queries -----------------------------------------------------------------------------
+
+
+def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
+    grid, values = finished
+    facts = {"source": "/data/x.trec", "queries": 12, "queries_lacking": 5}
+    write_cell("base", "x", values["base x"], "fetch_run", **facts)
+    found = answer(grid)
+    said = "x.trec lacks 5 of 12 judged queries, which count 0"
+    cell = row(found.scores, "base", "x")
+    assert (cell["status"], cell["detail"]) == ("done", said)
+    assert row(found.scores, "base", "both")["detail"] == f"x: {said}"
+    assert f"base on x: {said}." in tables.wide(found, grid, "ndcg@10").notes
+    printed = list(outline.outline(grid, found, Path("page"), 120))
+    assert f"base on x: {said}. 1 other cell is of this kind." in printed
+    assert f"base on x: {said}." in render(grid, found)

@@ -1,0 +1,140 @@
+"""Systems with ``seeds``: one member per seed, with models of its own where training or sampling is random.
+
+Member 1 has the models of the registry. Each further member has copies of the models that the workflow trains for the
+system, or that sample its expansions, and the seeds of these copies are one higher than those of the member before.
+What no seed changes (checkpoints that are fetched, corpora, systems without such models) is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import checks
+from .entries import (
+    Config,
+    Gpl,
+    ModelEntry,
+    QueryGenerator,
+    Repeated,
+    ReseededGenerator,
+    SystemEntry,
+    Training,
+)
+from .values import SEED_LIMIT
+
+
+def member(name: str, number: int) -> str:
+    """Return the name of a member of a system, or of a model that is made for it; the first number is 1."""
+    return f"{name}.seed{number}"
+
+
+def problems(config: Config) -> Iterator[str]:
+    """Yield systems that cannot have seeds, and systems of the grid whose parts have another number of seeds."""
+    for name in checks.with_parts(config.systems, config.grid.systems):
+        for part in config.systems[name].parts:
+            asked = config.systems[part].seeds
+            if asked and asked != config.systems[name].seeds:
+                why = f"its part {part!r} has 'seeds: {asked}'"
+                yield f"systems.{name}: {why}, so {name!r} needs 'seeds: {asked}', too"
+    for name, system in config.systems.items():
+        if not system.seeds:
+            continue
+        where = f"systems.{name}"
+        if not _is_random(config, system):
+            why = "the workflow trains none of its models, and none of them samples its expansions"
+            yield f"{where}.seeds: {name!r} does not depend on a seed: {why}"
+        behind = {
+            "systems": checks.with_parts(config.systems, [name]),
+            "models": checks.models_behind(config, [name]),
+        }
+        for registry, names in behind.items():
+            made = {member(other, number) for other in names for number in range(1, system.seeds + 1)}
+            for taken in sorted(made & getattr(config, registry).keys()):
+                yield f"{registry}.{taken}: the seeds of {name!r} need this name; rename the entry"
+
+
+def expand(config: Config) -> Config:
+    """Return the configuration with the members of each system that has seeds, which stands for them from then on."""
+    members = _Members(config)
+    for name, system in config.systems.items():
+        if system.seeds:
+            made = tuple(members.system(name, number) for number in range(1, system.seeds + 1))
+            members.systems[name] = Repeated(members=made)
+    return config.model_copy(update={"models": members.models, "systems": members.systems})
+
+
+def _is_random(config: Config, system: SystemEntry) -> bool:
+    """Tell whether a seed decides what a system, or one of its parts, finds."""
+    models = [config.models[name] for name in checks.models_of(config, system)]
+    return any(map(_has_seed, models)) or any(_is_random(config, config.systems[part]) for part in system.parts)
+
+
+def _has_seed(model: ModelEntry) -> bool:
+    """Tell whether a model that a system runs depends on a seed. A query generator samples expansions there."""
+    return model.training is not None or isinstance(model, QueryGenerator)
+
+
+def _reseeded(seed: int, number: int) -> int:
+    return (seed + number - 1) % SEED_LIMIT
+
+
+class _Members:
+    """The registries, and the entries that members add to them."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.models: dict[str, Any] = dict(config.models)
+        self.systems: dict[str, Any] = dict(config.systems)
+
+    def system(self, name: str, number: int) -> str:
+        """Return the name of a member of a system, after adding it; the system itself if no seed changes it."""
+        entry, made = self.config.systems[name], member(name, number)
+        if not _is_random(self.config, entry):
+            return name
+        if made not in self.systems:
+            self.systems[made] = entry.model_copy(update={"seeds": None, **self._parts(entry, number)})
+        return made
+
+    def _parts(self, entry: SystemEntry, number: int) -> dict[str, Any]:
+        """Return the keys of a system's entry that name models and systems, with the names that a member has there."""
+        values = {key: getattr(entry, key, None) for key in ("retriever", "reranker", "expansion")}
+        found: dict[str, Any] = {
+            key: self.model(value, number) for key, value in values.items() if value in self.config.models
+        }
+        if first_stage := getattr(entry, "first_stage", None):
+            found["first_stage"] = self.system(first_stage, number)
+        if parts := getattr(entry, "of", None):
+            found["of"] = tuple(self.system(part, number) for part in parts)
+        return found
+
+    def model(self, name: str, number: int) -> str:
+        """Return the model that a member has in place of a model, after adding it; the model if no seed changes it."""
+        entry, made = self.config.models[name], member(name, number)
+        towers = [self.config.models[tower] for tower in (name, entry.query_tower) if tower]
+        if number == 1 or not any(map(_has_seed, towers)):
+            return name
+        if made not in self.models:
+            self.models[made] = self._copy(name, entry, number)
+        return made
+
+    def _copy(self, name: str, entry: ModelEntry, number: int) -> ModelEntry:
+        if isinstance(entry, QueryGenerator):
+            values = {key: getattr(entry, key) for key in QueryGenerator.model_fields}
+            values |= {"seed": _reseeded(entry.seed, number), "weights": name, "note": ""}
+            return ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
+        changes: dict[str, Any] = {"note": ""}
+        if entry.query_tower:
+            changes["query_model"] = self.model(entry.query_tower, number)
+        if entry.training:
+            changes["train"] = self._training(entry.training, number)
+        return entry.model_copy(update=changes)
+
+    def _training(self, train: Training, number: int) -> Training:
+        # A generator writes training queries with the seed of the recipe, not with its own.
+        models = {key: model for key, model in train.models.items() if key != "generator"}
+        others: dict[str, Any] = {key: self.model(model, number) for key, model in models.items()}
+        if isinstance(train, Gpl) and train.retrievers:
+            miners = (miner if miner == "bm25" else self.model(miner, number) for miner in train.retrievers)
+            others["retrievers"] = tuple(miners)
+        return train.model_copy(update={"seed": _reseeded(train.seed, number), **others})

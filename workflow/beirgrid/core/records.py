@@ -1,0 +1,74 @@
+"""What the records of ``provenance`` hold, as readers of records rely on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from . import files
+from .errors import DataError
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _File(_Strict):
+    bytes: int
+    sha256: str = ""
+
+
+class _Facts(_Strict):
+    """The facts that tables and analyses compute with; each stage has others, too."""
+
+    precision: str | None = None
+    device: str | None = None
+    bytes: float | None = None
+    queries: float | None = None
+    search_seconds: float | None = None
+    documents_per_second: float | None = None
+    pairs: float | None = None
+    pairs_per_second: float | None = None
+
+
+_Outputs = dict[Annotated[str, Field(min_length=1)], _File]
+
+
+class _Record(_Strict):
+    """What a reader may rely on. The keys with a default are not in the records of every version."""
+
+    stage: str
+    settings: dict[str, Any]
+    facts: _Facts
+    seconds: float
+    peak_memory_mb: float
+    outputs: _Outputs = {}
+    command: str = ""
+    packages: dict[str, Any] = {}
+    cpus: int = 0
+    finished: str = ""
+
+
+_RECORD, _OUTPUTS = TypeAdapter(_Record), TypeAdapter(_Outputs)
+
+
+def check_record(content: Any, path: str | Path) -> None:
+    """Raise DataError if the content of a file is no record."""
+    _check(_RECORD, content, path)
+
+
+def check_outputs(content: Any, path: str | Path) -> None:
+    """Raise DataError if the outputs of a record are no files with their bytes."""
+    _check(_OUTPUTS, content, path)
+
+
+def _check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:
+    """Raise DataError with the first place where the content is of another type."""
+    try:
+        kind.validate_python(content)
+    except ValidationError as error:
+        [first, *_] = error.errors(include_url=False)
+        place = ".".join(map(str, first["loc"])) or "content"
+        raise DataError(f"{path} is no record of beirgrid ({place}: {first['msg']}). {files.REMEDY}") from None
