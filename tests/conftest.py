@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ REAL = ROOT.parent / "shared" / "data" / "beir"
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Models here are tiny: several threads would wait for each other longer than they compute. Jobs have as many as their
 # rules say; on a busy machine, what waits should sleep.
-for name in forkserver.THREADS:
+for name in [*forkserver.THREADS, "NUMBA_NUM_THREADS"]:
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ[FORKING] = python()
@@ -36,11 +37,16 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 @pytest.fixture(autouse=True)
-def same_environment() -> Iterator[None]:
-    """Refuse a test that leaves other variables behind: no process of the tests after it would be forked."""
+def same_process() -> Iterator[None]:
+    """Refuse a test that leaves other variables or another number of threads behind.
+
+    With other variables, no process of the tests after it would be forked. With other threads, sums round differently.
+    """
     yield
     left = forkserver.environment()
     assert {name for name in left | ENVIRONMENT if left.get(name) != ENVIRONMENT.get(name)} == set()
+    if torch := sys.modules.get("torch"):
+        assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
 
 
 @pytest.fixture

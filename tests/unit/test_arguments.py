@@ -68,7 +68,7 @@ def test_a_line_of_a_file_stands_for_itself(capsys, tmp_path):
 def test_a_file_is_read_as_utf_8_in_every_locale(tmp_path):
     """Rules write them so; another encoding would make other names of theirs."""
     (tmp_path / "a.args").write_text("müller\n", encoding="utf-8")
-    program = "from beirgrid.core.cli import expand; print(ascii(expand(['fuse', '@a.args'])))"
+    program = "from beirgrid.core.cli import read_files; print(ascii(read_files(['fuse', '@a.args'])))"
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment = {**os.environ, **locale, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(

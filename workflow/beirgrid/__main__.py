@@ -16,7 +16,7 @@ import signal
 from typing import Any
 
 from .core import environment, provenance
-from .core.cli import CALL, WORD, add_options, expand
+from .core.cli import CALL, WORD, add_options, read_files
 from .core.errors import BeirgridError
 from .core.families import RETRIEVERS
 from .core.version import __version__
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         environment.check_names(*arguments)
-        arguments = expand(arguments)
+        arguments = read_files(arguments)
         args = _parser().parse_args(arguments)  # compares artifacts with their records
         provenance.use_command(arguments, args.settings)
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run

@@ -28,7 +28,7 @@ CALL = "call the command"
 WORD = "kind"
 
 
-def expand(words: Iterable[str]) -> list[str]:
+def read_files(words: Iterable[str]) -> list[str]:
     """Return the words of a command, with the lines of FILE in place of ``@FILE``; a line ``@FILE`` stands for itself.
 
     argparse would decode FILE as the locale says, and follow a file that names itself.

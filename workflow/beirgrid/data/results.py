@@ -91,15 +91,16 @@ def find(place: str | Path, grid: str = "") -> Results:
     summary = place if place.name == SUMMARY else place / SUMMARY
     if summary.is_file():
         folder = summary.parent.parent.parent
-        return Results(folder, summary, _cells(summary, folder), _seeds(summary))
+        return Results(folder, summary, *_summary(summary, folder))
     folder = place / "results" if (place / "results/metrics").is_dir() else place
     if not (folder / "metrics").is_dir():
         raise DataError(f"{place} has no results: there is no {place / 'results' / 'metrics'} and no {summary}")
     known: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
     for other in sorted(folder.glob(_GRIDS)):
-        known |= _cells(other, folder)
-        seeds |= {name: members for name, members in _seeds(other).items() if len(members) > len(seeds.get(name, ()))}
+        cells, systems = _summary(other, folder)
+        known |= cells
+        seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
     keys = [(path.parent.name, path.name.removesuffix(".json")) for path in sorted(folder.glob("metrics/*/*.json"))]
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
@@ -115,8 +116,8 @@ def _grid(place: Path, name: str) -> Path:
     return found[name]
 
 
-def _cells(summary: Path, folder: Path) -> dict[tuple[str, str], Result]:
-    """Return the cells of a summary by system and dataset."""
+def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result], dict[str, tuple[str, ...]]]:
+    """Return the cells of a summary by system and dataset, and its systems with seeds."""
     found = {}
     with files.reading(summary):
         content = files.read_json(summary)
@@ -124,13 +125,7 @@ def _cells(summary: Path, folder: Path) -> dict[tuple[str, str], Result]:
             key = (cell["system"], cell["dataset"])
             language = content.get("datasets", {}).get(cell["dataset"], {}).get("language", "en")
             found[key] = _result(folder, *key, cell.get("records", ()), language)
-    return found
-
-
-def _seeds(summary: Path) -> dict[str, tuple[str, ...]]:
-    """Return the systems with seeds of a summary, and the systems of each seed."""
-    with files.reading(summary):
-        return {system: tuple(members) for system, members in files.read_json(summary).get("seeds", {}).items()}
+        return found, {system: tuple(members) for system, members in content.get("seeds", {}).items()}
 
 
 def _result(

@@ -10,6 +10,7 @@ Scores are exact float32 dot products. Lucene's impact index rounds weights to i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,9 +92,7 @@ def search_shards(
                 f"{folder} has a vocabulary of {vocabulary:,} terms, but the model has {queries.shape[1]:,}: "
                 "the checkpoint changed since the corpus was indexed"
             )
-        scores, rows = _kernel()(
-            queries.indptr.astype(np.int64), queries.indices, queries.data, starts, documents, impacts, size, depth
-        )
+        scores, rows = _search(queries, starts, documents, impacts, size, depth)
         best.add_result(scores, np.where(rows < 0, -1, rows + first))
         first += size
         del starts, documents, impacts  # unmapped before the next shard is mapped
@@ -108,21 +107,47 @@ def find(
     return search_shards(shards, queries, depth)
 
 
+def _search(
+    queries: scipy.sparse.csr_matrix,
+    starts: np.ndarray,
+    documents: np.ndarray,
+    impacts: np.ndarray,
+    size: int,
+    depth: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best scores and rows of one shard [queries, depth]; as many threads as PyTorch has divide the queries.
+
+    numba's own threads would take all cores of the machine, whatever the job was given.
+    """
+    import torch
+
+    scores = np.full((queries.shape[0], depth), -np.inf, np.float32)
+    rows = np.full((queries.shape[0], depth), -1, np.int64)
+    asked = queries.indptr.astype(np.int64), queries.indices, queries.data
+    threads = torch.get_num_threads()
+    blocks = np.linspace(0, queries.shape[0], 8 * threads + 1, dtype=np.int64)  # several each: queries differ in length
+
+    def search(first: int, end: int) -> None:
+        _kernel()(first, end, *asked, starts, documents, impacts, size, scores, rows)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(search, blocks[:-1], blocks[1:]))
+    return scores, rows
+
+
 @cache
 def _kernel() -> Any:
-    """Return the compiled search of one shard."""
+    """Return the compiled search of one shard for a block of queries."""
     prepare_libraries()
     import numba
 
-    @numba.njit(parallel=True, nogil=True, cache=True)
-    def search(starts_q, terms, weights, starts, documents, impacts, size, depth):  # type: ignore[no-untyped-def]
-        """Add up impact × weight over each query's terms; keep the ``depth`` best documents above 0."""
-        number = len(starts_q) - 1
-        scores = np.full((number, depth), -np.inf, np.float32)
-        rows = np.full((number, depth), -1, np.int64)
-        for query in numba.prange(number):
+    @numba.njit(nogil=True, cache=True)
+    def search(first, end, begins, terms, weights, starts, documents, impacts, size, scores, rows):  # type: ignore[no-untyped-def]
+        """Add up impact × weight over each query's terms; keep the best documents above 0."""
+        depth = scores.shape[1]
+        for query in range(first, end):
             total = np.zeros(size, np.float32)
-            for at in range(starts_q[query], starts_q[query + 1]):
+            for at in range(begins[query], begins[query + 1]):
                 for posting in range(starts[terms[at]], starts[terms[at] + 1]):
                     total[documents[posting]] += weights[at] * impacts[posting]
             found = np.nonzero(total)[0]
@@ -133,6 +158,5 @@ def _kernel() -> Any:
                 found = np.concatenate((above, found[values == cut][: depth - len(above)]))
             scores[query, : len(found)] = total[found]
             rows[query, : len(found)] = found
-        return scores, rows
 
     return search
