@@ -137,6 +137,7 @@ def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
         ('{"source": "hub"}', "'hub' is not one of"),
         ('{"source": "local"}', "needs the key 'path'"),
         ('{"source": "local", "path": "x", "documents": "3"}', "documents: '3' should be of type integer"),
+        ('{"source": "local", "path": "x", "path": "y"}', "the entry cannot be used: the key 'path' occurs twice"),
         ("{", "the entry cannot be used"),
     ],
 )
@@ -147,6 +148,17 @@ def test_a_wrong_entry_is_one_message(tmp_path, capsys, entry, message):
     assert error.startswith("beirgrid fetch: error: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("qrels", "record"), [("q.tsv", "r.json"), ("x.tsv", "./q.tsv"), ("x.tsv", "x.tsv")])
+def test_two_outputs_with_one_name_are_refused(tmp_path, capsys, monkeypatch, root, qrels, record):
+    monkeypatch.chdir(tmp_path)
+    entry = json.dumps({"source": "local", "path": str(root / "workflow/resources/demo")})
+    command = ["fetch", "dataset", "--name", "x", "--entry", '{"corpus": "x"}', "--corpus-entry", entry]
+    command += ["--corpus", "x.parquet", "--queries", "q.tsv", "--qrels", qrels, "--record", record]
+    assert main(command) == 1
+    assert "cannot be two outputs" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_options_that_do_not_match_are_refused(tmp_path):

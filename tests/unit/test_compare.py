@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import finished
@@ -13,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
+from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.core import provenance
@@ -242,6 +246,18 @@ def test_a_cell_that_cannot_be_compared_fails_and_the_others_are_shown(copy, cap
     assert "Cells compared: 2\n" in said.out
     assert said.err.startswith("cannot be compared: s on x: ")
     assert message in said.err
+
+
+def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
+    (copy / "b/results/metrics/s").chmod(0)
+    able = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    if able and not shutil.which("setpriv"):
+        pytest.skip("root reads every folder, and there is no setpriv here")
+    command = [*able, sys.executable, "-m", "beirgrid", "compare", str(copy / "a"), str(copy / "b")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"{copy}/b/results/metrics/s cannot be read: Permission denied" in done.stderr
 
 
 @pytest.mark.parametrize(

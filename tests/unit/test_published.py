@@ -118,6 +118,14 @@ def test_broken_published_files_are_named(tmp_path, line, message):
         list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
 
 
+def test_a_tolerance_with_a_misspelt_class_is_refused(root):
+    files = sorted((root / "config/published").glob("*.csv"))
+    known = {"lucene": 0.1, "checkpoint": 0.1, "own": 0.1, "paper": 0.1}
+    published.check(files, {**known, "mine": 0.1})
+    with pytest.raises(ConfigError, match=r"^tolerances\.lucne: no .* class; did you mean 'lucene'"):
+        published.check(files, {**known, "lucne": 0.1})
+
+
 def test_a_byte_order_mark_is_no_column(tmp_path):
     (tmp_path / "p.csv").write_text(f"\ufeff{','.join(published.COLUMNS)}\ns,d,ndcg@10,0.1,paper,x,,\n")
     assert [value.system for value in published.read([tmp_path / "p.csv"], {"paper": 0.02})] == ["s"]

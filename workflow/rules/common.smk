@@ -7,6 +7,7 @@ from beirgrid import config as configuration
 from beirgrid.core.families import RETRIEVERS
 from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError
+from beirgrid.data import published
 from beirgrid.graph import reruns
 from beirgrid.graph.commands import Commands, in_file
 from beirgrid.graph.grid import Grid, metric_files
@@ -25,6 +26,8 @@ try:
         configuration.refuse_misread(workflow.configfiles)
     grid = Grid(configuration.load(config))
     needs = Needs(grid)
+    if workflow.is_main_process:
+        published.check(PUBLISHED, grid.config.tolerances)
 except BeirgridError as error:
     raise WorkflowError(str(error)) from None
 

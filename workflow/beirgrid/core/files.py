@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .errors import BeirgridError, DataError
+from .errors import BeirgridError, DataError, quoted
 
 # What mends a damaged artifact: Snakemake makes what is not there.
 REMEDY = "If the grid made it, delete it and run the grid again"
@@ -135,6 +135,19 @@ def reading(path: str | Path) -> Iterator[None]:
 def read_json(path: str | Path) -> Any:
     """Read a JSON file."""
     return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object (``object_pairs_hook``). Python's own takes the last value of a key that occurs twice.
+
+    Raises:
+        ValueError: a key occurs twice.
+    """
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {quoted(next(key for key in keys if keys.count(key) > 1))} occurs twice")
+    return row
 
 
 def sha256(path: str | Path) -> str:

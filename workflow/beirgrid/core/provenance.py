@@ -12,7 +12,7 @@ import resource
 import shlex
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from . import files
-from .errors import DataError
+from .errors import ConfigError, DataError
 from .version import __version__
 
 # Words of the running command, and the digest of the settings that it was started with (``--settings``).
@@ -104,7 +104,7 @@ def record(
     stage: str,
     path: str | Path,
     settings: dict[str, Any],
-    outputs: Iterable[str | Path] = (),
+    outputs: Collection[str | Path] = (),
     results: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Time the block and, if the block succeeds, write the record of its artifacts.
@@ -118,7 +118,13 @@ def record(
         settings: what the artifacts depend on beside their inputs.
         outputs: the artifacts, files or folders. The block may still add to a list.
         results: documents that other stages read, by their keys in the record. The block may still add to a dict.
+
+    Raises:
+        ConfigError: the record and an artifact, or two artifacts, have the same path.
     """
+    names = [Path(name).absolute() for name in (path, *outputs)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"{twice} cannot be two outputs: name another path for one of them")
     facts: dict[str, Any] = {}
     started = time.monotonic()
     yield facts

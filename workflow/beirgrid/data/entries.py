@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -19,6 +20,7 @@ from ..config.models import (
     Seq2SeqReranker,
     TermWeightsModel,
 )
+from ..core import files
 from ..core.errors import ConfigError
 from ..core.families import RETRIEVERS
 
@@ -26,13 +28,19 @@ from ..core.families import RETRIEVERS
 def from_json(kind: Any) -> Callable[[str], Any]:
     """Return the function that reads a value of a class (or of a union of classes) from JSON text.
 
-    The function raises ConfigError, one message for all mistakes: unknown keys, missing keys, wrong values.
+    The function raises ConfigError, one message for all mistakes: unknown keys, missing keys, wrong values. A key that
+    occurs twice is refused, too.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
 
     def read(text: str) -> Any:
         with _refusing(kind):
-            return adapter.validate_json(text)
+            found = adapter.validate_json(text)
+        try:
+            json.loads(text, object_pairs_hook=files.distinct)
+        except ValueError as error:
+            raise ConfigError(f"the entry cannot be used: {error}") from None
+        return found
 
     return read
 

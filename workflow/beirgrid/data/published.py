@@ -48,6 +48,14 @@ def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Publis
             raise ConfigError(f"{path} is no CSV file ({error})") from None
 
 
+def check(files: Iterable[Path], tolerances: dict[str, float]) -> None:
+    """Refuse published values that cannot be read, and a tolerance whose class is a misspelt one of theirs."""
+    used = {value.tolerance_class for value in read(files, tolerances)}
+    for name in tolerances:
+        if name not in used and (hint := nearest(name, used)):
+            raise ConfigError(f"tolerances.{name}: no published value has this class{hint}")
+
+
 def _values(path: Path, rows: csv.DictReader[str], tolerances: dict[str, float]) -> Iterator[Published]:
     if rows.fieldnames != COLUMNS:
         raise ConfigError(f"{path}: the columns should be {','.join(COLUMNS)}")

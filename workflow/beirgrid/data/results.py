@@ -101,10 +101,20 @@ def find(place: str | Path, grid: str = "") -> Results:
         cells, systems = _summary(other, folder)
         known |= cells
         seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
-    keys = [(path.parent.name, path.name.removesuffix(".json")) for path in sorted(folder.glob("metrics/*/*.json"))]
+    keys = [(path.parent.name, path.name.removesuffix(".json")) for path in _scores(folder)]
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
     return Results(folder, None, {key: known.get(key) or _result(folder, *key) for key in keys}, seeds)
+
+
+def _scores(folder: Path) -> list[Path]:
+    """Return the scores of all cells. A folder that cannot be read is an error; a glob would pass it over."""
+    found: list[Path] = []
+    for system in (folder / "metrics").iterdir():
+        if system.is_dir():
+            with files.reading(system):
+                found += (path for path in system.iterdir() if path.suffix == ".json")
+    return sorted(found)
 
 
 def _grid(place: Path, name: str) -> Path:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ..config import both_forms, local_forms, resolve_path
 from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
-from ..core.errors import DataError, quoted
+from ..core import files
+from ..core.errors import DataError
 from . import downloads, lines, qrels
 from .qrels import Judgement
 
@@ -111,7 +112,7 @@ def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the JSON object of each line of a file, and the line's place; raise DataError for another line."""
     for line, place in lines.read(path):
         try:
-            row = json.loads(line, object_pairs_hook=_object)
+            row = json.loads(line, object_pairs_hook=files.distinct)
         except json.JSONDecodeError as error:
             raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
         except (RecursionError, ValueError) as error:  # nested too deep, a number too long, a key twice
@@ -119,15 +120,6 @@ def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
         if not isinstance(row, dict):
             raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
         yield row, place
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; Python's own takes the last value of a key that occurs twice."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {quoted(next(key for key in keys if keys.count(key) > 1))} occurs twice")
-    return row
 
 
 def read_id(row: dict[str, Any], place: str, key: str = "_id") -> str:
