@@ -8,7 +8,7 @@ SNAKEMAKE := $(RUN) snakemake --profile profiles/local
 # of tests/conftest.py.
 WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-dev demo picture plan test test-all test-page test-environments test-slurm test-slurm-full \
+.PHONY: help setup setup-dev demo picture plan test test-slow test-all test-page test-environments test-slurm test-slurm-full \
   lint docs schema bench bench-scale lock
 
 help: ## show this
@@ -41,6 +41,9 @@ plan: .venv/ready ## estimate what a grid will take (GRID=config/grids/paper.yam
 
 test: .venv/ready-dev ## run the quick tests
 	$(RUN) pytest $(WORKERS) -m "not environments and not slow" --ignore tests/slurm --ignore tests/browser
+
+test-slow: .venv/ready-dev ## run the tests that `make test` leaves out because they are slow
+	$(RUN) pytest $(WORKERS) -m "slow and not environments" --ignore tests/slurm --ignore tests/browser
 
 test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each property
 	HYPOTHESIS_PROFILE=all $(RUN) pytest $(WORKERS) -m "not environments" --ignore tests/slurm

@@ -132,6 +132,7 @@ TARGETS = [
     "picture",
     "plan",
     "test",
+    "test-slow",
     "test-all",
     "test-environments",
     "lint",
