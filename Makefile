@@ -55,10 +55,10 @@ test-environments: .venv/ready-dev ## install the pip section of each conda envi
 	$(RUN) pytest -m environments tests/environments
 
 test-slurm: .venv/ready-dev ## run the small grid through a SLURM cluster on this machine, with the quicker faults (needs root)
-	tests/slurm/cluster.sh run $(RUN) pytest tests/slurm -m "not full"
+	tests/slurm/cluster.sh run $(RUN) pytest $(WORKERS) tests/slurm -m "not full"
 
 test-slurm-full: .venv/ready-dev ## run the small grid through a SLURM cluster on this machine, with every fault (needs root)
-	tests/slurm/cluster.sh run $(RUN) pytest tests/slurm
+	tests/slurm/cluster.sh run $(RUN) pytest $(WORKERS) tests/slurm
 
 lint: .venv/ready-dev ## check style, types, layers and the workflow
 	$(RUN) ruff check .

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A SLURM cluster on this one machine, for tests: two CPU nodes, one node with two GPUs (device files
-# with no driver behind them), memory and time limits enforced, faults noticed within seconds.
+# A SLURM cluster on this one machine, for tests: two CPU nodes, and in each of the partitions gpu and spare one node with
+# two GPUs (device files with no driver behind them). Memory and time limits are enforced, and faults noticed within
+# seconds.
 #
 #   cluster.sh install            Debian's packages, with apt-get
 #   cluster.sh start | stop       needs root; stop also deletes the cluster's folder
@@ -13,7 +14,7 @@ set -euo pipefail
 
 folder=${BEIRGRID_SLURM:-/tmp/beirgrid-slurm}
 configuration=(slurm.conf gres.conf cgroup.conf)
-nodes=(cpu1 cpu2 gpu1)
+nodes=(cpu1 cpu2 gpu1 gpu2)
 
 say() { echo "cluster.sh: $*" >&2; }
 
@@ -72,12 +73,12 @@ SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=sched_interval=2,bf_interval=5,batch_sched_delay=0
 DefMemPerCPU=500
 
-# What sites have in minutes, in seconds. Finished jobs stay in squeue for ten minutes.
+# What sites have in minutes, in seconds. Finished jobs stay in squeue for an hour: a test counts them at its end.
 SlurmdTimeout=10
 KillWait=2
 OverTimeLimit=0
 ReturnToService=2
-MinJobAge=600
+MinJobAge=3600
 
 # No accounting, the harder case: sacct knows nothing.
 AccountingStorageType=accounting_storage/none
@@ -87,11 +88,12 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=DEFAULT CPUs=8 RealMemory=64000
 NodeName=cpu[1-2] NodeHostname=$host NodeAddr=127.0.0.1 Port=[27001-27002]
-NodeName=gpu1 NodeHostname=$host NodeAddr=127.0.0.1 Port=27003 Gres=gpu:2
+NodeName=gpu[1-2] NodeHostname=$host NodeAddr=127.0.0.1 Port=[27003-27004] Gres=gpu:2
 PartitionName=cpu Nodes=cpu[1-2] Default=YES MaxTime=1-0 State=UP
 PartitionName=gpu Nodes=gpu1 MaxTime=1-0 State=UP
+PartitionName=spare Nodes=gpu2 MaxTime=1-0 State=UP
 CONF
-  echo "NodeName=gpu1 Name=gpu File=$folder/gpu/[0-1]" > "$folder/gres.conf"
+  echo "NodeName=gpu[1-2] Name=gpu File=$folder/gpu/[0-1]" > "$folder/gres.conf"
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' > "$folder/cgroup.conf" # read, not used
   mkdir -p /etc/slurm
   ln -sf "${configuration[@]/#/$folder/}" /etc/slurm/

@@ -24,7 +24,7 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
     """Return a function that writes a configfile of the small grid, with some of its systems, a job per stage."""
     data = collection(tmp_path_factory.mktemp("data") / "small")
 
-    def write(systems: list[str], small_corpus: int = 0, datasets: int = 1) -> Path:
+    def write(systems: list[str], small_corpus: int = 0, datasets: int = 1, partition: str = "") -> Path:
         names = ["small", "other"][:datasets]
         settings = {
             "corpora": {name: {"source": "local", "path": str(data), "documents": 60} for name in names},
@@ -38,6 +38,7 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
             "encode": {**ENCODE, "shard": 60},
             "metrics": ["ndcg@10", "recall@100"],
             "small_corpus": small_corpus,
+            **({"nodes": {"gpu": {"partition": partition}}} if partition else {}),
         }
         path = tmp_path_factory.mktemp("config") / "grid.yaml"
         path.write_text(yaml.safe_dump(settings))
@@ -48,8 +49,8 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
 
 @pytest.fixture(scope="session")
 def dense_grid(write_config: Callable[..., Path]) -> Path:
-    """The configfile of the fault tests: one dense system, one shard."""
-    return write_config(["tiny"])
+    """The configfile of the fault tests: one dense system, one shard, and a node whose faults harm no other test."""
+    return write_config(["tiny"], partition="spare")
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +73,7 @@ def expected(dense_grid: Path, fetched: Path, tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def small_corpus(write_config: Callable[..., Path]) -> Path:
     """The configfile of the fault tests with a corpus that is small: two jobs for the cell in place of four."""
-    return write_config(["tiny"], 100)
+    return write_config(["tiny"], 100, partition="spare")
 
 
 @pytest.fixture

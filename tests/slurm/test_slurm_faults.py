@@ -108,7 +108,7 @@ def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good
     assert "device is cuda, but no GPU can be used here" in failed.stdout
     assert "Traceback" not in failed.stdout
     _finishes(site, expected, site.start("--config", "device=cpu"))
-    assert [job["Partition"] for job in site.jobs("encode_dense")] == ["gpu", "gpu", "cpu"]
+    assert [job["Partition"] for job in site.jobs("encode_dense")] == ["spare", "spare", "cpu"]
     assert "TresPerJob" not in site.jobs("encode_dense")[-1]
 
 
@@ -118,11 +118,11 @@ def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good
 def test_a_job_on_a_node_that_goes_down_starts_again(site, expected):
     run = site.start()
     site.hang("encode")
-    subprocess.run(["scontrol", "update", "NodeName=gpu1", "State=DOWN", "Reason=test"], check=True)
+    subprocess.run(["scontrol", "update", "NodeName=gpu2", "State=DOWN", "Reason=test"], check=True)
     wait_for(lambda: site.states("encode_dense") == ["PENDING"])
     # Refused while the node still ends the job.
-    resume = ["scontrol", "update", "NodeName=gpu1", "State=RESUME"]
-    wait_for(lambda: subprocess.run(resume, check=False).returncode == 0 or _state("gpu1") == "idle")
+    resume = ["scontrol", "update", "NodeName=gpu2", "State=RESUME"]
+    wait_for(lambda: subprocess.run(resume, check=False).returncode == 0 or _state("gpu2") == "idle")
     _finishes(site, expected, run)
     assert [job["Restarts"] for job in site.jobs("encode_dense")] == ["1"]
 
@@ -133,12 +133,12 @@ def test_a_job_on_a_node_that_dies_starts_again_when_the_node_is_back(site, expe
     run = site.start()
     stage = site.hang("encode")
     job = site.jobs("encode_dense")[0]["JobId"]
-    os.kill(int((FOLDER / "pid/gpu1.pid").read_text()), signal.SIGKILL)
+    os.kill(int((FOLDER / "pid/gpu2.pid").read_text()), signal.SIGKILL)
     for step in _slurm_steps(job):
         os.kill(step, signal.SIGKILL)
     os.killpg(os.getpgid(stage), signal.SIGKILL)
     wait_for(lambda: site.states("encode_dense") == ["PENDING"])
-    subprocess.run([CLUSTER, "slurmd", "gpu1"], check=True)
+    subprocess.run([CLUSTER, "slurmd", "gpu2"], check=True)
     _finishes(site, expected, run)
 
 
