@@ -158,7 +158,10 @@ MEMBERS = ("s.seed1", "s.seed2", "s.seed3")
 
 
 def write_cell(system: str, dataset: str, values: np.ndarray, stage: str = "fuse", **facts: Any) -> Cell:
-    """Write a run with facts in its record, and its values per query; return the cell."""
+    """Write a run with facts in its record, and its values per query; return the cell.
+
+    Queries that the run lacks count 0.
+    """
     named = {"system": system, "dataset": dataset}
     run, record, scores, per_query = (
         pattern.format(**named) for pattern in (paths.RUN, paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
@@ -168,7 +171,8 @@ def write_cell(system: str, dataset: str, values: np.ndarray, stage: str = "fuse
         written.update(facts)
     means = {"ndcg@10": float(values.mean())}
     document = Scores(system=system, dataset=dataset, queries=len(values), means=means).model_dump()
-    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}):
+    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}) as evaluated:
+        evaluated |= {"queries": len(values), "queries_without_documents": facts.get("queries_lacking", 0)}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": QUERIES, "ndcg@10": values}).to_parquet(per_query)
     return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(record,))
@@ -359,7 +363,7 @@ def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     cell = row(found.scores, "base", "x")
     assert (cell["status"], cell["detail"]) == ("done", said)
     assert row(found.scores, "base", "both")["detail"] == f"x: {said}"
-    assert f"base on x: {said}." in tables.wide(found, grid, "ndcg@10").notes
+    assert f"§ base on x: {said}." in tables.wide(found, grid, "ndcg@10").notes
     printed = list(outline.outline(grid, found, Path("page"), 120))
-    assert f"base on x: {said}. 1 other cell is of this kind." in printed
-    assert f"base on x: {said}." in render(grid, found)
+    assert f"§ base on x: {said}. The tables have one more such note." in printed
+    assert f"§ base on x: {said}." in render(grid, found)
