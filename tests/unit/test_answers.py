@@ -503,6 +503,20 @@ def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
     assert "§ s0 on d3: t lacks 0 queries. The tables have 14 more such notes." in lines
 
 
+@pytest.mark.parametrize(
+    ("reasons", "last"), [(3, "  1 cell: log 2"), (4, "  1 cell: log 3"), (5, "  and 2 other reasons")]
+)
+def test_one_reason_more_is_told_and_not_counted(reasons, last):
+    systems = tuple(f"s{i}" for i in range(reasons))
+    table = pd.DataFrame({"system": systems, "dataset": "d", "metric": "ndcg@10", "status": "failed"})
+    table["detail"] = [f"log {i}" for i in range(reasons)]
+    answers = Answers(*(typed(name, table if name == "scores" else pd.DataFrame()) for name in Answers._fields))
+    described = {"d": DatasetSummary(corpus="d")}
+    grid = GridSummary(systems=systems, rows=("d",), datasets=described, metrics=("ndcg@10",))
+    lines = list(outline.outline(grid, answers, Path("/work/index.html"), 160))
+    assert [line for line in lines if line.startswith("  ")][-1] == last
+
+
 def test_snakemakes_lists_are_cut_for_the_screen_alone():
     whole, printed = [], []
     logger = logging.Logger("snakemake")

@@ -104,7 +104,8 @@ def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
 
 def _few(lines: Iterable[str]) -> list[str]:
     lines = list(lines)
-    return lines if len(lines) <= _FAILED else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
+    # A single reason more takes no more lines than the count of it.
+    return lines if len(lines) <= _FAILED + 1 else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
 
 
 def _cut(line: str, width: int) -> str:
