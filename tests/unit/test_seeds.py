@@ -258,7 +258,7 @@ def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(severa
         for line in (tmp_path / "ndcg@10.md").read_text().splitlines()
     }
     plain = {name: text.replace("*", "").replace("†", "") for name, text in shown.items()}
-    assert plain["mean of y, x"] == f"{np.mean(of_seeds):.4f} ± {np.std(of_seeds, ddof=1):.4f}"
+    assert plain["mean of y, x (without m)"] == f"{np.mean(of_seeds):.4f} ± {np.std(of_seeds, ddof=1):.4f}"
     of_x = [values[f"{member} x"].mean() for member in MEMBERS]
     assert plain["x"] == f"{np.mean(of_x):.4f} ± {np.std(of_x, ddof=1):.4f}"
     assert rf" $\pm$ {np.std(of_seeds, ddof=1):.4f} \\" in (tmp_path / "ndcg@10.tex").read_text()
@@ -279,8 +279,9 @@ def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):
     assert (over["seeds"], over["of"], over["status"], over["detail"]) == (2, 3, "pending", "lacks x (pending)")
     assert over["values"] == f"{levels[0]:.4f}, pending, {levels[1]:.4f}"
     table = tables.wide(found, grid, "ndcg@10")
-    assert table.shown.loc["mean of y, x", "s"] == "incomplete"
-    assert table.deviations["s"].notna().to_dict() == {"y": True, "m": True, "x": False, "mean of y, x": False}
+    assert table.shown.loc["mean of y, x (without m)", "s"] == "incomplete"
+    known = {"y": True, "m": True, "x": False, "mean of y, x (without m)": False}
+    assert table.deviations["s"].notna().to_dict() == known
 
 
 def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(finished):
