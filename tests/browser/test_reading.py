@@ -233,6 +233,19 @@ def test_cells_without_a_value_say_why(show, paper):
     assert "no scores on fiqa" in page.get_by_role("dialog").inner_text()
 
 
+def test_a_flaw_is_marked_and_told_in_its_cell(show):
+    grid = pages.grid(3, 2)
+    said = "1 of 300 queries has no documents and counts 0"
+    page = show(grid, pages.tables(grid, {("bm25-flat", "nfcorpus"): ("done", said)}))
+    marked = page.locator(".metric.chosen td[data-flaw]")
+    assert marked.evaluate_all("cells => cells.map(c => c.dataset.marks.includes('§'))") == [True, True]  # a mean, too
+    cell(page, "bm25-flat", "nfcorpus").click()
+    told = page.locator("#cell dl").inner_text()
+    assert "flaw" in told
+    assert said in told
+    assert page.get_by_text(f"§ bm25-flat on nfcorpus: {said}.").count() == 1
+
+
 def test_two_systems_are_compared_in_either_order(show, paper):
     page = show(paper)
     found = {system: scores(pages.tables(paper), "ndcg@10", "scidocs")[system] for system in ("ance", "dpr")}

@@ -285,6 +285,8 @@ def test_ranks_and_borda_counts():
     assert found.mean_rank == pytest.approx(np.array([4 - sum(column) / 3 for column in zip(*beaten, strict=True)]))
     turned = across.ranks(-means, lower_is_better=True)
     assert turned.borda.tolist() == found.borda.tolist()
+    # Means of the same values, added up in another order.
+    assert across.ranks(np.array([[0.1 + 0.2, 0.3, 0.4]])).mean_rank.tolist() == [2.5, 2.5, 1]
 
 
 def test_tests_over_datasets():

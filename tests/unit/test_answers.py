@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ from beirgrid.tools import console, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
+UNANSWERED = "1 of 8 queries has no documents and counts 0"
 TABLES = Path(paths.TABLES.format(grid="test"))
 RECORD = Path(paths.TABLES_RECORD.format(grid="test"))
 
@@ -42,8 +44,19 @@ def test_each_number_of_a_table_is_read_as_it_was_written():
     assert found.to_numpy().tobytes() == np.array(numbers).tobytes()
 
 
-def write_cell(system: str, dataset: str, level: float, queries: list[str] = QUERIES, settings: str = SETTINGS) -> Cell:
-    """Write a run, and its values per query with the mean ``level``; return the cell."""
+def write_cell(
+    system: str,
+    dataset: str,
+    level: float,
+    queries: list[str] = QUERIES,
+    settings: str = SETTINGS,
+    lost: int = 0,
+    fetched: list[dict[str, Any]] | None = None,
+) -> Cell:
+    """Write a run, and its values per query with the mean ``level``; return the cell.
+
+    ``lost`` is the number of queries without documents. ``fetched`` is about runs of other software behind the cell.
+    """
     run, record = (
         paths.RUN.format(system=system, dataset=dataset),
         paths.RUN_RECORD.format(system=system, dataset=dataset),
@@ -55,11 +68,16 @@ def write_cell(system: str, dataset: str, level: float, queries: list[str] = QUE
         files.write_text(run, f"{system} {dataset}\n" * 20)
     means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
     document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
-    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}):
+    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}) as facts:
+        facts |= {"queries": len(queries), "queries_without_documents": lost}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
+    before = [f"results/runs/{run['source']}.json" for run in fetched or []]
+    for path, run in zip(before, fetched or [], strict=True):
+        with provenance.record("fetch_run", path, {}, []) as facts:
+            facts |= run
     provenance.use_command([], None)
-    return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(record,))
+    return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(*before, record))
 
 
 @pytest.fixture
@@ -321,6 +339,43 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage):
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("lost", "lacking", "said"),
+    [
+        (4, [], "4 of 8 queries have no documents and count 0"),
+        (1, [], UNANSWERED),
+        (4, [4], "t0 lacks 4 of 8 judged queries, which count 0"),
+        (0, [4], "t0 lacks 4 of 8 judged queries"),  # a fusion with a run that has them
+        (
+            1,
+            [4, 2],
+            "t0 lacks 4 of 8 judged queries; t1 lacks 2 of 8 judged queries; " + UNANSWERED,
+        ),
+        (0, [0], ""),
+    ],
+)
+def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, said):
+    fetched = [{"source": f"t{i}", "queries": 8, "queries_lacking": number} for i, number in enumerate(lacking)]
+    changed = write_cell("a", "x", 0.3, lost=lost, fetched=fetched)
+    save(grid.model_copy(update={"cells": (changed, *grid.cells[1:])}))
+    assert main(["report"]) == 0
+    answers = read_answers(TABLES)
+    assert (cell(answers, "a", "x").status, cell(answers, "a", "x").detail) == ("done", said)
+    mark, latex = ("§", r"\S{}") if said else ("", "")
+    markdown, tex = ((TABLES / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
+    assert f"| x | 0.3000{mark} | **0.5000** |" in markdown
+    assert f"| mean of x, y (without z) | 0.3500{mark} | **0.6500** |" in markdown
+    assert f"x & 0.3000{latex} & " in tex
+    page = Path(paths.REPORT.format(grid="test")).read_text()
+    if said:
+        assert f"§ a on x: {said}." in markdown
+        assert f'data-flaw="{said}"' in page
+        assert f'data-flaw="x: {said}"' in page
+    else:
+        assert "§" not in markdown + tex
+        assert "data-flaw" not in page
+
+
 def test_what_a_run_will_make_again_is_pending(grid):
     _other_settings(grid.cells[0])
     Path(grid.cells[1].per_query).unlink()
@@ -445,7 +500,21 @@ def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
     assert len(lines) <= outline.LINES
     for start in ("Against published", "Against values recorded", "Pending: 15", "Not supplied: d2", "Failed: 15"):
         assert any(line.startswith(start) for line in lines)
-    assert "s0 on d3: t lacks 0 queries. 14 other cells are of this kind." in lines
+    assert "§ s0 on d3: t lacks 0 queries. The tables have 14 more such notes." in lines
+
+
+@pytest.mark.parametrize(
+    ("reasons", "last"), [(3, "  1 cell: log 2"), (4, "  1 cell: log 3"), (5, "  and 2 other reasons")]
+)
+def test_one_reason_more_is_told_and_not_counted(reasons, last):
+    systems = tuple(f"s{i}" for i in range(reasons))
+    table = pd.DataFrame({"system": systems, "dataset": "d", "metric": "ndcg@10", "status": "failed"})
+    table["detail"] = [f"log {i}" for i in range(reasons)]
+    answers = Answers(*(typed(name, table if name == "scores" else pd.DataFrame()) for name in Answers._fields))
+    described = {"d": DatasetSummary(corpus="d")}
+    grid = GridSummary(systems=systems, rows=("d",), datasets=described, metrics=("ndcg@10",))
+    lines = list(outline.outline(grid, answers, Path("/work/index.html"), 160))
+    assert [line for line in lines if line.startswith("  ")][-1] == last
 
 
 def test_snakemakes_lists_are_cut_for_the_screen_alone():

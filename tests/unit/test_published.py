@@ -192,6 +192,7 @@ def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
     datasets = {"msmarco": over, "trec-dl-2019": over, "a": {}, "b": {}, "both": {"mean_of": ["a", "b"]}, "c": {}}
     grid = GridSummary(systems=(), rows=tuple(datasets), datasets=_described(datasets), metrics=())
     assert tables.averaged_rows(grid) == ["both", "c"]
+    assert tables.mean_name(grid) == "mean of both, c (without msmarco, trec-dl-2019)"
 
 
 def _partial_scores() -> pd.DataFrame:

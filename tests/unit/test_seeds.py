@@ -158,7 +158,10 @@ MEMBERS = ("s.seed1", "s.seed2", "s.seed3")
 
 
 def write_cell(system: str, dataset: str, values: np.ndarray, stage: str = "fuse", **facts: Any) -> Cell:
-    """Write a run with facts in its record, and its values per query; return the cell."""
+    """Write a run with facts in its record, and its values per query; return the cell.
+
+    Queries that the run lacks count 0.
+    """
     named = {"system": system, "dataset": dataset}
     run, record, scores, per_query = (
         pattern.format(**named) for pattern in (paths.RUN, paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
@@ -168,7 +171,8 @@ def write_cell(system: str, dataset: str, values: np.ndarray, stage: str = "fuse
         written.update(facts)
     means = {"ndcg@10": float(values.mean())}
     document = Scores(system=system, dataset=dataset, queries=len(values), means=means).model_dump()
-    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}):
+    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}) as evaluated:
+        evaluated |= {"queries": len(values), "queries_without_documents": facts.get("queries_lacking", 0)}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": QUERIES, "ndcg@10": values}).to_parquet(per_query)
     return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(record,))
@@ -254,7 +258,7 @@ def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(severa
         for line in (tmp_path / "ndcg@10.md").read_text().splitlines()
     }
     plain = {name: text.replace("*", "").replace("†", "") for name, text in shown.items()}
-    assert plain["mean of y, x"] == f"{np.mean(of_seeds):.4f} ± {np.std(of_seeds, ddof=1):.4f}"
+    assert plain["mean of y, x (without m)"] == f"{np.mean(of_seeds):.4f} ± {np.std(of_seeds, ddof=1):.4f}"
     of_x = [values[f"{member} x"].mean() for member in MEMBERS]
     assert plain["x"] == f"{np.mean(of_x):.4f} ± {np.std(of_x, ddof=1):.4f}"
     assert rf" $\pm$ {np.std(of_seeds, ddof=1):.4f} \\" in (tmp_path / "ndcg@10.tex").read_text()
@@ -275,8 +279,9 @@ def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):
     assert (over["seeds"], over["of"], over["status"], over["detail"]) == (2, 3, "pending", "lacks x (pending)")
     assert over["values"] == f"{levels[0]:.4f}, pending, {levels[1]:.4f}"
     table = tables.wide(found, grid, "ndcg@10")
-    assert table.shown.loc["mean of y, x", "s"] == "incomplete"
-    assert table.deviations["s"].notna().to_dict() == {"y": True, "m": True, "x": False, "mean of y, x": False}
+    assert table.shown.loc["mean of y, x (without m)", "s"] == "incomplete"
+    known = {"y": True, "m": True, "x": False, "mean of y, x (without m)": False}
+    assert table.deviations["s"].notna().to_dict() == known
 
 
 def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(finished):
@@ -359,7 +364,7 @@ def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     cell = row(found.scores, "base", "x")
     assert (cell["status"], cell["detail"]) == ("done", said)
     assert row(found.scores, "base", "both")["detail"] == f"x: {said}"
-    assert f"base on x: {said}." in tables.wide(found, grid, "ndcg@10").notes
+    assert f"§ base on x: {said}." in tables.wide(found, grid, "ndcg@10").notes
     printed = list(outline.outline(grid, found, Path("page"), 120))
-    assert f"base on x: {said}. 1 other cell is of this kind." in printed
-    assert f"base on x: {said}." in render(grid, found)
+    assert f"§ base on x: {said}. The tables have one more such note." in printed
+    assert f"§ base on x: {said}." in render(grid, found)

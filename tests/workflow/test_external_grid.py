@@ -39,9 +39,12 @@ def test_an_external_run_joins_the_grid(small_grid, tmp_path):
     (scores,) = (tmp_path / "results").rglob("scores.csv")
     rows = scores.read_text().splitlines()[1:]
     assert {line.split(",")[0] for line in rows} == set(SYSTEMS)
-    said = "small.trec lacks 8 of 11 judged queries, which count 0"
-    assert {line.split(",")[0] for line in rows if said in line} == {"mine", "fused", "mine+ce"}
-    assert f"mine on small: {said}." in done.stdout
+    said = "small.trec lacks 8 of 11 judged queries"
+    assert {line.split(",")[0] for line in rows if f"{said}, which count 0" in line} == {"mine", "mine+ce"}
+    unanswered = "1 of 11 queries has no documents and counts 0"
+    assert {line.split(",")[0] for line in rows if line.endswith(f"{said}; {unanswered}")} == {"fused"}
+    assert {line.split(",")[0] for line in rows if line.endswith(unanswered)} == {"flat", "fused"}
+    assert f"§ flat on small: {unanswered}. The tables have 2 more such notes." in done.stdout
 
     file.write_text("".join(LINES).replace("Q0", "0Q"))  # as long as before
     os.utime(file, (1e9, 1e9))

@@ -227,6 +227,7 @@ function open(cell) {
   const lines = [
     ["value", cell.dataset.detail === undefined ? exact : cell.dataset.reads],
     ["", cell.dataset.detail],
+    ["flaw", cell.dataset.flaw],
     ["95 % interval", mean === undefined ? cell.dataset.interval : ""],
     ["queries", about?.queries],
     ["cost", about?.cost],

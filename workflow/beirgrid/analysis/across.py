@@ -84,10 +84,12 @@ def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> Ranks:
     """Rank the systems of float64 [datasets, systems] by their mean on each dataset.
 
     The Borda count is the number of systems that a system beats, added up over the datasets; a tie counts one half.
+    Means that differ only by rounding tie.
     """
     from scipy.stats import rankdata
 
-    rows = rankdata(means if lower_is_better else -means, axis=1)
+    better = means if lower_is_better else -means
+    rows = rankdata((better / significance.ROUNDING).round(), axis=1)
     return Ranks(rows.mean(axis=0), (means.shape[1] - rows).sum(axis=0))
 
 

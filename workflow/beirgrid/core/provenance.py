@@ -50,8 +50,8 @@ STAGE_VERSIONS = {
     "rerank": 1,
     "fuse": 2,
     "evaluate": 2,
-    "aggregate": 5,
-    "report": 6,
+    "aggregate": 6,
+    "report": 7,
     "analyse": 2,
 }
 

@@ -146,7 +146,7 @@ class _Look:
             found, table = self._numbers(cell)
         except DataError as error:
             return Found(FAILED, str(error), steps=steps)
-        return Found(DONE, _flaw(steps), found, table, steps)
+        return Found(DONE, self._flaw(cell, steps), found, table, steps)
 
     def _steps(self, cell: Cell) -> Iterator[Step]:
         for path in cell.records:
@@ -191,16 +191,25 @@ class _Look:
             )
         return found, table
 
+    def _flaw(self, cell: Cell, steps: Iterable[Step]) -> str:
+        """Return the flaw of a score: judged queries that a run of other software lacks, or that count 0.
 
-def _flaw(steps: Iterable[Step]) -> str:
-    """Return the flaw of a score: judged queries that a run of other software lacks."""
-    facts = (step.record["facts"] for step in steps if step.record["stage"] == "fetch_run")
-    lacking = [
-        f"{Path(of_step['source']).name} lacks {of_step['queries_lacking']:,} of {of_step['queries']:,} judged queries"
-        for of_step in facts
-        if of_step.get("queries_lacking")
-    ]
-    return f"{', '.join(lacking)}, which count 0" if lacking else ""
+        A query counts 0 where the run of the cell has no documents for it. A fusion may have documents of its other
+        runs for a query that one of them lacks.
+        """
+        record = self.record(cell.scores)
+        facts = record["facts"] if isinstance(record, dict) else {}
+        number, of = facts.get("queries_without_documents", 0), facts.get("queries", 0)
+        fetched = [step.record["facts"] for step in steps if step.record["stage"] == "fetch_run"]
+        lacking = {
+            f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries": run
+            for run in fetched
+            if run.get("queries_lacking")
+        }
+        if [run["queries_lacking"] for run in lacking.values()] == [number]:
+            return f"{next(iter(lacking))}, which count 0"
+        verbs = "has no documents and counts" if number == 1 else "have no documents and count"
+        return "; ".join([*lacking, *([f"{number:,} of {of:,} queries {verbs} 0"] if number else [])])
 
 
 def steps_of(cells: Cells) -> Iterator[Step]:

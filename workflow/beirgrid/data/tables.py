@@ -17,8 +17,18 @@ from .summary import GridSummary
 FORMATS = ("csv", "md", "tex")
 # What a table says of a mean that lacks a cell.
 INCOMPLETE = "incomplete"
+# The sign of a value with a flaw, which a note below the table explains.
+FLAW = "§"
 # Characters that LaTeX reads as something else, or does not have in all of its fonts.
-_ESCAPED = {"†": r"$^\dagger$", "±": r"$\pm$", "<": "$<$", ">": "$>$", "@": "{@}", "\\": r"\textbackslash{}"}
+_ESCAPED = {
+    "†": r"$^\dagger$",
+    FLAW: r"\S{}",
+    "±": r"$\pm$",
+    "<": "$<$",
+    ">": "$>$",
+    "@": "{@}",
+    "\\": r"\textbackslash{}",
+}
 _ESCAPED |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {sign: f"\\{sign}" for sign in "_&%#${}"}
 _LATEX = str.maketrans(_ESCAPED)
 BEST_COLUMN = "not distinguishable from the best"
@@ -34,6 +44,7 @@ class Wide(NamedTuple):
         shown: what a reader sees: values with four decimals, or why there is none.
         deviations: float64, standard deviations over the seeds of systems with seeds that are all done; else NaN.
         group: whether the system is in the group of the best of its row.
+        flawed: whether the value has a flaw, or is a mean of such a value: a note says which.
         notes: sentences about the table.
     """
 
@@ -41,6 +52,7 @@ class Wide(NamedTuple):
     shown: pd.DataFrame
     deviations: pd.DataFrame
     group: pd.DataFrame
+    flawed: pd.DataFrame
     notes: tuple[str, ...]
 
 
@@ -66,7 +78,8 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
 def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     """Return datasets × systems of one metric, with a row of means if the grid has several datasets."""
     scores = answers.scores[answers.scores["metric"] == metric]
-    values, status = (_pivot(scores, grid, column) for column in ("value", "status"))
+    values, status, detail = (_pivot(scores, grid, column) for column in ("value", "status", "detail"))
+    flawed = (status == DONE) & detail.map(bool)
     groups = answers.groups[answers.groups["metric"] == metric]
     group = _pivot(groups, grid, "in_best_group").fillna(False).astype(bool)
     shown = values.map(lambda value: f"{value:.4f}").where(status == DONE, status)
@@ -76,13 +89,14 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     if len(averaged) > 1:
         name, means = mean_name(grid), values.loc[averaged].mean(skipna=False)
         values.loc[name], group.loc[name] = means, False
+        flawed.loc[name] = flawed.loc[averaged].any() & means.notna()
         shown.loc[name] = [INCOMPLETE if pd.isna(mean) else f"{mean:.4f}" for mean in means]
         deviations.loc[name] = seeds[seeds["mean_of"] == joined(averaged)].set_index("system")["deviation"]
         notes += _lacking(status.loc[averaged], grid)
     notes += [*seed_notes(grid), *([DEVIATION] if len(seeds) else [])]
     notes += flaw_notes(answers.scores, grid)
     notes += filter(None, [precision_note(answers.scores, grid)])
-    return Wide(values, shown, deviations, group, tuple(notes))
+    return Wide(values, shown, deviations, group, flawed, tuple(notes))
 
 
 def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
@@ -112,9 +126,13 @@ def joined(datasets: Iterable[str]) -> str:
 
 
 def mean_name(grid: GridSummary) -> str:
-    """Return the name of the row of means: the datasets that it is over, or their number and what is left out."""
+    """Return the name of the row of means: the datasets that it is over, or their number and what is left out.
+
+    Parts of another row are not left out: the mean has them through that row.
+    """
     averaged = averaged_rows(grid)
-    missing = [row for row in grid.rows if grid.datasets[row].not_supplied]
+    parts = {part for row in averaged for part in grid.datasets[row].mean_of}
+    missing = [row for row in grid.rows if row not in averaged and row not in parts]
     over = ", ".join(averaged) if len(averaged) < 4 else f"{len(averaged)} datasets"
     return f"mean of {over}" + (f" (without {', '.join(missing)})" if missing else "")
 
@@ -140,11 +158,11 @@ def seed_notes(grid: GridSummary) -> list[str]:
 
 
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
-    """Return a sentence for each finished cell of the grid whose score has a flaw."""
+    """Return a sentence for each flaw of finished cells of the grid: systems with the same flaw are told together."""
     shown = shown_scores(scores, grid)
     flawed = shown[(shown["status"] == DONE) & (shown["detail"] != "")].drop_duplicates(["system", "dataset"])
-    cells = zip(flawed["system"], flawed["dataset"], flawed["detail"], strict=True)
-    return [f"{system} on {dataset}: {detail}." for system, dataset, detail in cells]
+    alike = flawed.groupby(["dataset", "detail"], sort=False)["system"]
+    return [f"{FLAW} {', '.join(systems)} on {dataset}: {detail}." for (dataset, detail), systems in alike]
 
 
 def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
@@ -173,18 +191,18 @@ def write_wide(table: Wide, metric: str, folder: Path) -> bool:
     return files.replace_texts(folder, {f"{metric}.{suffix}": text for suffix, text in texts.items()})
 
 
-def _rows(table: Wide, metric: str, bold: str, sign: str, plus_minus: str) -> list[list[str]]:
+def _rows(table: Wide, metric: str, bold: str, signs: tuple[str, str], plus_minus: str) -> list[list[str]]:
     """Return the cells of each row: the best (all that show as equal to it) in bold, the others of its group signed.
 
-    A standard deviation over seeds follows its mean.
+    The second sign follows a value with a flaw. A standard deviation over seeds follows its mean.
     """
     rows = []
-    columns = (of_cells.to_numpy() for of_cells in (table.shown, table.group, table.deviations))
-    for shown, group, deviations in zip(*columns, strict=True):
+    columns = (of_cells.to_numpy() for of_cells in (table.shown, table.group, table.flawed, table.deviations))
+    for shown, group, flaws, deviations in zip(*columns, strict=True):
         highest = best(metric, shown)
         marked = [
-            bold.format(text) if text == highest else text + sign * bool(grouped)
-            for text, grouped in zip(shown, group, strict=True)
+            (bold.format(text) if text == highest else text + signs[0] * bool(grouped)) + signs[1] * bool(flaw)
+            for text, grouped, flaw in zip(shown, group, flaws, strict=True)
         ]
         spread = ["" if pd.isna(deviation) else plus_minus.format(deviation) for deviation in deviations]
         rows.append([text + more for text, more in zip(marked, spread, strict=True)])
@@ -193,7 +211,7 @@ def _rows(table: Wide, metric: str, bold: str, sign: str, plus_minus: str) -> li
 
 def _markdown(table: Wide, metric: str) -> str:
     lines = [[metric, *table.shown.columns], ["---", *["---:"] * len(table.shown.columns)]]
-    cells = _rows(table, metric, "**{}**", "†", " ± {:.4f}")
+    cells = _rows(table, metric, "**{}**", ("†", FLAW), " ± {:.4f}")
     lines += [[str(name), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return text + (f"\n{' '.join(table.notes)}\n" if table.notes else "")
@@ -202,7 +220,7 @@ def _markdown(table: Wide, metric: str) -> str:
 def _latex(table: Wide, metric: str) -> str:
     columns = list(table.shown.columns)
     rows = [[name.translate(_LATEX) for name in (metric, *columns)]]
-    cells = _rows(table, metric, r"\textbf{{{}}}", r"$^\dagger$", r" $\pm$ {:.4f}")
+    cells = _rows(table, metric, r"\textbf{{{}}}", (r"$^\dagger$", r"\S{}"), r" $\pm$ {:.4f}")
     rows += [[str(name).translate(_LATEX), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     body = [" & ".join(row) + r" \\" for row in rows]
     head = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"

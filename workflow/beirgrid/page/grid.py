@@ -12,7 +12,7 @@ from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers
 from ..data.published import OTHER_PROTOCOL
 from ..data.summary import GridSummary
-from ..data.tables import shown_scores
+from ..data.tables import FLAW, shown_scores
 from . import texts
 
 # Shades of the heat: a column's worst value has none, its best value has this one.
@@ -42,8 +42,8 @@ class Column(NamedTuple):
 class GridCell(NamedTuple):
     """What a cell shows: ``text`` is its value, or why it has none; ``detail`` says more of the latter.
 
-    ``exact`` has six decimals. ``deviation`` is over the seeds of the system. ``to_baseline`` and
-    ``to_published`` are differences, empty where there is none; a star marks a significant one.
+    ``flaw`` says what is wrong with a value. ``exact`` has six decimals. ``deviation`` is over the seeds of the system.
+    ``to_baseline`` and ``to_published`` are differences, empty where there is none; a star marks a significant one.
     """
 
     text: str
@@ -58,14 +58,15 @@ class GridCell(NamedTuple):
     among_best: bool
     deviation: str = ""
     in_domain: bool = False
+    flaw: str = ""
 
     @property
     def marks(self) -> str:
         """Signs behind the value: a circle for a system that is not distinguishable from the best, a double dagger for
-        one that was trained on the dataset, and the verdict.
+        one that was trained on the dataset, a section sign for a flaw, and the verdict.
         """
         signs = ("°" if self.among_best and not self.best else "") + ("‡" if self.in_domain else "")
-        return signs + MARKS.get(self.verdict, "")
+        return signs + (FLAW if self.flaw else "") + MARKS.get(self.verdict, "")
 
 
 class MetricTable(NamedTuple):
@@ -115,9 +116,19 @@ def _table(
                 verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
                 known = column.key in grid.trained_on.get(system, ())
                 cell = cell._replace(verdict=verdict, to_published=texts.difference(difference), in_domain=known)
+            if cell.exact:
+                cell = cell._replace(flaw=_flaw(facts, system, column))
             row.append(cell)
         rows.append((system, row))
     return MetricTable(metric, lower, columns, rows)
+
+
+def _flaw(facts: dict[tuple[str, str], Facts], system: str, column: Column) -> str:
+    """Return what is wrong with the value of a cell. A mean has the flaws of its datasets."""
+    if not column.mean:
+        return facts[system, column.key].detail
+    found = ((name, facts.get((system, name), _NOTHING).detail) for name in column.names.split(", "))
+    return "; ".join(f"{name}: {detail}" for name, detail in found if detail)
 
 
 def means(across: pd.DataFrame) -> list[Column]:

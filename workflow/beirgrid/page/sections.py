@@ -116,9 +116,11 @@ def best_groups(grid: GridSummary, answers: Answers) -> ByMetric:
 
 
 def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Return means over datasets, ranks and wins."""
+    """Return means over datasets, ranks, and what a comparison with the baseline gives."""
+    baseline = baseline_of(answers)
     columns = ["system", "over", "datasets", "mean", "interval (queries)", "interval (datasets and queries)"]
-    columns += ["mean rank", "Borda count", "change %", "wins", "ties", "losses", "p (t test)", "p (sign test)"]
+    change = f"change against {baseline} (%)" if baseline else "change (%)"
+    columns += ["mean rank", "Borda count", change, "wins", "ties", "losses", "p (t test)", "p (sign test)"]
     columns += ["own zero-shot mean", "trained on", "note"]
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
     for row in _in_order(answers.across, grid):

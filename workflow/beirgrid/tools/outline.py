@@ -38,6 +38,7 @@ def _table(table: tables.Wide, metric: str, width: int, lines: int) -> Iterator[
     """Yield the metric's table: as many systems and rows as fit; systems are rows where there are many of them."""
     lines = min(lines, _TABLE)
     shown = table.shown.where(~table.group | (table.group.sum(axis=1) < 2).to_numpy()[:, None], table.shown + "†")
+    shown = shown.where(~table.flawed, shown + tables.FLAW)
     if _width(shown) > width and len(shown.columns) < lines:
         shown = shown.T
     if _width(shown) > width or len(shown) >= lines:
@@ -93,18 +94,18 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
 
 
 def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
-    """Yield the flaw of the first cell whose score has a flaw, and the number of other such cells."""
+    """Yield the first note on cells whose scores have a flaw, and the number of the other notes."""
     notes = tables.flaw_notes(scores, grid)
     if notes:
         others = len(notes) - 1
-        yield notes[0] + (
-            f" {others} other {'cell is' if others == 1 else 'cells are'} of this kind." if others else ""
-        )
+        more = "one more such note" if others == 1 else f"{others} more such notes"
+        yield notes[0] + (f" The tables have {more}." if others else "")
 
 
 def _few(lines: Iterable[str]) -> list[str]:
     lines = list(lines)
-    return lines if len(lines) <= _FAILED else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
+    # A single reason more takes no more lines than the count of it.
+    return lines if len(lines) <= _FAILED + 1 else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
 
 
 def _cut(line: str, width: int) -> str:
