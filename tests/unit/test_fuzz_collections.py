@@ -239,6 +239,42 @@ NO = r"folder has no {} \(or "
         of("queries", QUERIES.replace('"q1"', '"\\ufeffq1"'), qrels=QRELS.replace("q1", "\ufeffq1")),
         "begins with a byte order mark",
     ),
+    id_under_another_key=(document('{"id": "d3", "text": "x"}'), THIRD + "no _id"),
+    text_list=(document('{"_id": "d3", "text": ["a"]}'), THIRD + "'text' should be text, got list"),
+    two_objects_on_a_line=(document('{"_id": "d3"} {"_id": "d4"}'), THIRD + r"not JSON \(Extra data at column 15\)"),
+    record_separators=(of("corpus", "\x1e" + CORPUS), r"corpus\.jsonl:1: not JSON"),
+    line_separators_for_line_ends=(of("corpus", CORPUS.replace("\n", "\u2028")), r"corpus\.jsonl:1: not JSON"),
+    zero_and_minus_zero=(document('{"_id": 0}\n{"_id": -0}'), "duplicate document id '0': .*:3 and .*:4"),
+    gz_of_another_check_sum=(
+        zipped("corpus", gzip.compress(CORPUS.encode(), mtime=0)[:-8] + bytes(8)),
+        r"corpus\.jsonl\.gz: truncated or corrupt after line 2 \(CRC check failed",
+    ),
+    gz_of_two_bytes=(zipped("corpus", b"\x1f\x8b"), r"corpus\.jsonl\.gz: truncated or corrupt after line 0"),
+    name_in_capitals=({"corpus.jsonl": None, "Corpus.JSONL": CORPUS}, NO.format(r"corpus\.jsonl")),
+    corpus_is_a_device=(of("corpus", lambda path: path.symlink_to("/dev/zero")), NO.format(r"corpus\.jsonl")),
+    corpus_that_the_disk_cannot_read=(
+        of("corpus", lambda path: path.symlink_to("/proc/self/mem")),
+        r"Input/output error \(.*folder/corpus\.jsonl\)",
+    ),
+    qrels_that_the_disk_cannot_read=(
+        of("qrels", lambda path: path.symlink_to("/proc/self/mem")),
+        r"Input/output error \(.*folder/qrels/test\.tsv\)",
+    ),
+    nothing_is_relevant=(
+        of("qrels", QRELS.replace("1\n", "0\n").replace("2\n", "-1\n")),
+        "'odd': none of its 2 judgements is relevant",
+    ),
+    trec_with_grade_and_iteration_swapped=(of("qrels", "q1 1 d1 0\n"), "'odd': none of its 1 judgements is relevant"),
+    qrels_in_quotes=(of("qrels", '"q1"\t"d1"\t1\n'), r"""the qrels judge 1 queries that do not exist, '"q1"' first"""),
+    qrels_with_commas=(of("qrels", "query-id,corpus-id,score\nq1,d1,1\n"), r"test\.tsv:1: expected query-id, corpus"),
+    qrels_with_two_grades=(
+        of("qrels", "query-id\tcorpus-id\tscore\trelevance\nq1\td1\t1\t2\n"),
+        r"test\.tsv:1: the header .* does not name each column once",
+    ),
+    qrels_with_a_comment=(of("qrels", "# mine\n" + QRELS), r"test\.tsv:1: "),
+    grade_with_a_typographic_minus=(judged("q1\td2\t\u22121"), FOURTH + "the score .* is not a whole number"),
+    grade_of_two_signs=(judged("q1\td2\t+-1"), FOURTH + r"the score '\+-1' is not a whole number"),
+    query_without_text=(of("queries", '{"_id": "q1"}\n'), r"queries\.jsonl:1: 'text' should be text, got NoneType"),
     query_key_twice=(of("queries", '{"_id": "q1", "text": "a", "text": "b"}\n'), r"queries\.jsonl:1: .*occurs twice"),
 )  # fmt: skip
 def test_one_message_names_file_and_place(fetch, changes, expected):
@@ -334,6 +370,10 @@ FORMS: dict[str, dict[str, Content]] = {
     "header in capitals": of("qrels", "QUERY_ID\tDoc ID\tRelevance\nq1\td1\t1\nq2\td2\t2\n"),
     "TREC's, oddly spaced": of("qrels", " q1\t 0  d1 1 \nq2 Q0 d2 +2\n"),
     "TREC's with a header": of("qrels", "topic iteration docno rel\nq1 0 d1 01\nq2 0 d2 002\n"),
+    "a column of row numbers": of("qrels", "\tquery-id\tcorpus-id\tscore\n0\tq1\td1\t1\n1\tq2\td2\t2\n"),
+    "a column of notes": of("qrels", "query-id\tcorpus-id\tscore\tnote\nq1\td1\t1\t?\nq2\td2\t2\t1\n"),
+    "a header with spaces": of("qrels", "query-id corpus-id score\nq1 d1 1\nq2 d2 2\n"),
+    "CRCRLF": {name: text.replace("\n", "\r\r\n") for name, text in GOOD.items()},
     "judged twice alike": of("qrels", QRELS + "q1\td1\t1\n"),
     "link": of("corpus", lambda path: (path.with_name("c").write_text(CORPUS), path.symlink_to("c"))),
 }

@@ -20,13 +20,14 @@ import pytest
 from helpers import ROOT
 
 from beirgrid.__main__ import main
-from beirgrid.core import paths
+from beirgrid.core import paths, provenance
 from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t1\nq2\td3\t1\n"
 RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 2 t\nq2 Q0 d3 1 1 t\n"
 SYSTEMS, DATASETS = ("first", "second"), ("scifact", "mine")
 GRID, SCORES = "results/grids/g/grid.json", "results/metrics/first/scifact.json"
+MEANS, PER_QUERY = "results/metrics/{}/scifact.json", "results/metrics/{}/scifact.per-query.parquet"
 RUN_RECORD, DATASET_RECORD = "results/runs/first/scifact.json", "results/datasets/scifact/dataset.json"
 
 
@@ -326,9 +327,18 @@ RECORDS: dict[str, tuple[Any, str]] = {
     "seconds": ("long", "seconds: Input should be"),
     "outputs": ([], "outputs: Input should be"),
 }
+OTHER_RECORDS = [
+    ("seconds", float("nan"), "seconds: Input should be a finite number"),
+    ("seconds", -5.0, "seconds: Input should be greater than or equal to 0"),
+    ("finished", "yesterday", "finished: Value error, Invalid isoformat string"),
+    ("finished", "2026-01-01T00:00:00", "finished: Value error, a time zone is missing"),
+    ("command", "python \ud800", "a lone surrogate"),
+]
 
 
-@pytest.mark.parametrize(("key", "value", "message"), [(key, *case) for key, case in RECORDS.items()])
+@pytest.mark.parametrize(
+    ("key", "value", "message"), [*((key, *case) for key, case in RECORDS.items()), *OTHER_RECORDS]
+)
 def test_a_record_of_other_types_fails_its_cell_alone(here, call, key, value, message):
     put(RUN_RECORD, value, key)
     assert call("report")[0] == 0
@@ -419,6 +429,43 @@ def test_a_comparison_that_was_not_meant_is_refused(here, call, options, message
     status, _, err = call("compare", ":first", ":second", *options)
     assert status == 2
     assert message in err
+
+
+def _exchange(*patterns: str) -> None:
+    """Let the systems have the files of each other."""
+    for pattern in patterns:
+        one, other = (Path(pattern.format(system)) for system in SYSTEMS)
+        kept = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(kept)
+
+
+def _raise_value() -> None:
+    """Change a value per query, and have the record agree."""
+    table = pd.read_parquet(PER_QUERY.format("first"))
+    table.loc[0, "ndcg@10"] = 2.0
+    table.to_parquet(PER_QUERY.format("first"))
+    provenance.renew(SCORES)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda: _exchange(PER_QUERY), "scifact.per-query.parquet is damaged: "),
+        (lambda: _exchange(PER_QUERY, MEANS), f"{SCORES} has the scores of second on scifact"),
+        (_raise_value, "have different means of ndcg@10"),
+    ],
+)
+def test_scores_of_another_system_are_neither_reported_nor_compared(here, call, damage, message):
+    damage()
+    status, _, err = call("compare", ":first", ":second")
+    assert status == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert call("report")[0] == 0
+    found = pd.read_csv("results/grids/g/tables/scores.csv").set_index(["system", "dataset"])
+    assert set(found.loc[("first", "scifact"), "status"]) == {"failed"}
+    assert set(found.loc[("first", "mine"), "status"]) == {"done"}
 
 
 def test_a_metric_that_is_named_twice_is_one_test(here, call):

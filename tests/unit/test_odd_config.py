@@ -232,6 +232,82 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a mean of itself": ("datasets: {x: {mean_of: [x]}}", "datasets.x.mean_of: 'x' is itself a mean"),
     "a mean of nothing": ("datasets: {x: {mean_of: []}}", "datasets.x.mean_of: [] should not be empty"),
+    "a tiny weight": (
+        "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1.0e-320, 1.0e-320]}}",
+        "systems.x.weights.0: the size of 9.99989e-321 is not between 0.000001 and 1,000,000",
+    ),
+    "a huge weight": (
+        "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1, -1.0e+308]}}",
+        "systems.x.weights.1: the size of -1e+308 is not between",
+    ),
+    "a saturation that float32 cannot hold": (
+        "systems: {x: {retriever: bm25, k1: 1.0e+300}}",
+        "systems.x.k1: 1e+300 is greater than the maximum of 1000",
+    ),
+    "half of a surrogate pair in a note": (
+        'models: {minilm: {note: "a\\ud83d"}}',
+        "models.minilm.note: 'a\\ud83d' has a lone surrogate, '\\ud83d'",
+    ),
+    "half of a surrogate pair in a prompt": (
+        'models: {minilm: {prompts: {query: "\\udc00"}}}',
+        "models.minilm.prompts.query: '\\udc00' has a lone surrogate",
+    ),
+    "half of a surrogate pair in a list": (
+        'systems: {x: {fusion: rrf, of: [bm25, "\\ud800"]}}',
+        "systems.x.of.1: '\\ud800' has a lone surrogate",
+    ),
+    "half of a surrogate pair in a key": (
+        'datasets: {"\\ud800": {corpus: demo}}',
+        "a key of datasets: '\\ud800' has a lone surrogate",
+    ),
+    "a list that holds itself and half of a surrogate pair": (
+        'grid: {systems: &a [*a, "\\udfff"]}',
+        "grid.systems.1: '\\udfff' has a lone surrogate",
+    ),
+    "seeds as a list": (
+        "systems: {x: {first_stage: bm25, reranker: demo-reranker, seeds: [1, 2]}}",
+        "systems.x.seeds: [1, 2] should be of type integer, not list",
+    ),
+    "a single seed": (
+        "systems: {x: {first_stage: bm25, reranker: demo-reranker, seeds: 1}}",
+        "systems.x.seeds: 1 is less than the minimum of 2",
+    ),
+    "an index without a kind": (
+        "systems: {x: {retriever: minilm, index: {links: 3}}}",
+        "systems.x.index: needs the key 'kind'",
+    ),
+    "an index of terms": (
+        "systems: {x: {retriever: splade-v3, index: {kind: hnsw}}}",
+        "systems.x: the key 'index' does not go with sparse systems",
+    ),
+    "no lists to look into": (
+        "systems: {x: {retriever: minilm, index: {kind: ivfpq, probes: 0}}}",
+        "systems.x.index.probes: 0 is less than the minimum of 1",
+    ),
+    "a prompt of a dataset as text": (
+        "models: {minilm: {prompts: {datasets: {demo: x}}}}",
+        "models.minilm.prompts.datasets.demo: 'x' should be of type mapping, not str",
+    ),
+    "a prompt of a dataset for documents": (
+        "models: {minilm: {prompts: {datasets: {demo: {document: x}}}}}",
+        "models.minilm.prompts.datasets.demo: unknown key 'document'",
+    ),
+    "a split outside of the collection": (
+        "datasets: {demo: {split: ../../etc/passwd}}",
+        "datasets.demo.split: '../../etc/passwd' does not fit",
+    ),
+    "a run of two datasets in one file": (
+        "{systems: {x: {run: /nowhere/x.trec}}, grid: {systems: [x]}}",
+        "systems.x.run: there is no file /nowhere/x.trec",
+    ),
+    "a set as a list": ("grid: {systems: !!set {bm25}}", "grid.systems: {'bm25'} should be of type list, not set"),
+    "bytes as a name": ("grid: {name: !!binary aGk=}", "grid.name: b'hi' should be of type string, not bytes"),
+    "a metric with a sign": ('metrics: ["ndcg@+1"]', "metrics: 'ndcg@+1' is not a metric of the form"),
+    "a metric with a leading 0": ('metrics: ["ndcg@010"]', "metrics: 'ndcg@010' is not a metric of the form"),
+    "a mean of a dataset twice": (
+        "datasets: {x: {mean_of: [demo, demo]}}",
+        "datasets.x.mean_of: 'demo' is listed twice",
+    ),
     "a system made from itself": (
         "systems: {x: {fusion: rrf, of: [bm25, x]}}",
         "systems x → x form a cycle",

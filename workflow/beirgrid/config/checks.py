@@ -285,8 +285,16 @@ def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Itera
         yield f"{where}.weights: {len(system.weights)} weights for {len(system.of)} systems"
     if isinstance(system, entries.WeightedSum) and system.weights and not any(system.weights):
         yield f"{where}.weights: all are 0, so all scores would be"
+    for number, weight in enumerate(getattr(system, "weights", None) or ()):
+        if weight and not LEAST_WEIGHT <= abs(weight) <= 1 / LEAST_WEIGHT:
+            yield (
+                f"{where}.weights.{number}: the size of {weight:g} is not between {LEAST_WEIGHT:f} and "
+                f"{1 / LEAST_WEIGHT:,.0f}: float32 could not hold the scores"
+            )
 
 
+# A weight below it, or above its inverse, leaves float32 no digits of a sum of normalised scores, or no number at all.
+LEAST_WEIGHT = 1e-6
 # How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
 MOST_LAYERS = 20
 # Jobs of one stage that Snakemake plans within minutes.

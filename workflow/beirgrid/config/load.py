@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, quoted
 from ..core.families import FAMILIES, RETRIEVERS
 from . import checks, entries, external, seeds, vectors
 from .entries import Config
@@ -27,6 +27,7 @@ def load(raw: Mapping[str, Any]) -> Config:
         ConfigError: one message that lists everything that is wrong.
     """
     problems: list[str] = []
+    refuse(_surrogates(raw, "", []))
     refuse(
         f"{key}: {raw.get(key)!r} should be a mapping of names to entries, not {type(raw.get(key)).__name__}"
         for key in REGISTRIES
@@ -51,6 +52,20 @@ def load(raw: Mapping[str, Any]) -> Config:
     )
     config = seeds.expand(config)
     return config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": _mirror(config.mirror)})
+
+
+def _surrogates(value: Any, where: str, around: list[int]) -> Iterator[str]:
+    """Yield where a configuration has half of a surrogate pair, which JSON and YAML can escape but no file can hold."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            yield f"{where}: {quoted(value)} has a lone surrogate, {value[error.start]!a}"
+    elif isinstance(value, Mapping | list) and id(value) not in around:  # YAML's anchors can make a list hold itself
+        for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
+            place = f"{where}.{key}".lstrip(".")
+            yield from _surrogates(key, f"a key of {where or 'top level'}", around)
+            yield from _surrogates(child, place, [*around, id(value)])
 
 
 def refuse(problems: Iterable[str]) -> None:

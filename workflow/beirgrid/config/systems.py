@@ -9,7 +9,7 @@ from pydantic import Field
 
 from .expansions import Expansion
 from .indexes import AnyIndex, Flat
-from .values import LIST, Entry, Norm, NotNegative, PathName, Seeds, Size
+from .values import LIST, Entry, Norm, PathName, Seeds, Size
 
 
 class SystemEntry(Entry):
@@ -40,7 +40,7 @@ class Bm25(SystemEntry):
     fields_: Literal["multifield", "flat"] = Field(
         "multifield", alias="fields", description="Title and text as two fields, as in the BEIR paper, or as one."
     )
-    k1: NotNegative = Field(0.9, description="Saturation of term frequencies.")
+    k1: Annotated[float, Field(ge=0, le=1000)] = Field(0.9, description="Saturation of term frequencies.")
     b: Annotated[float, Field(ge=0, le=1)] = Field(0.4, description="Normalisation by document length.")
 
 

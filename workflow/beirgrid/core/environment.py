@@ -10,12 +10,13 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from . import compiled
 from .errors import BeirgridError, quoted
 
 
 @cache
 def prepare_libraries() -> None:
-    """Let numba be imported where neither the user's home nor the installed packages can be written.
+    """Let numba be used where neither the user's home nor the installed packages can be written, and beside other runs.
 
     numba keeps compiled functions beside their source or in the user's home. Where neither can be written, it gets a
     temporary folder, until this process ends.
@@ -30,6 +31,7 @@ def prepare_libraries() -> None:
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
         os.environ["NUMBA_CACHE_DIR"] = _temporary()
+    compiled.guard()
 
 
 def _writable(folder: Path) -> bool:

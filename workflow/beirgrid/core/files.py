@@ -132,6 +132,17 @@ def reading(path: str | Path) -> Iterator[None]:
         raise DataError(f"{path} is damaged ({reason}). {REMEDY}") from None
 
 
+@contextmanager
+def named(path: str | Path) -> Iterator[None]:
+    """Let an OSError of the block name the file: one that comes while an open file is read names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
+
+
 def read_json(path: str | Path) -> Any:
     """Read a JSON file."""
     return json.loads(Path(path).read_text(encoding="utf-8"))
@@ -152,7 +163,7 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file as 64 hex digits, reading it in blocks."""
-    with Path(path).open("rb") as stream:
+    with named(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from . import files
 from .errors import DataError
 
 
+def _check_moment(text: str) -> str:
+    """Refuse a time without a time zone, or a text that is no time; an empty one stands for none."""
+    if text and datetime.datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time zone is missing")
+    return text
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
 class _File(_Strict):
@@ -42,13 +51,13 @@ class _Record(_Strict):
     stage: str
     settings: dict[str, Any]
     facts: _Facts
-    seconds: float
+    seconds: Annotated[float, Field(ge=0)]
     peak_memory_mb: float
     outputs: _Outputs = {}
     command: str = ""
     packages: dict[str, Any] = {}
     cpus: int = 0
-    finished: str = ""
+    finished: Annotated[str, AfterValidator(_check_moment)] = ""
 
 
 _RECORD, _OUTPUTS = TypeAdapter(_Record), TypeAdapter(_Outputs)
@@ -65,7 +74,12 @@ def check_outputs(content: Any, path: str | Path) -> None:
 
 
 def _check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:
-    """Raise DataError with the first place where the content is of another type."""
+    """Raise DataError with the first place where the content is of another type, or no text that a file can hold."""
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        odd = error.object[error.start]
+        raise DataError(f"{path} is no record of beirgrid (a lone surrogate, {odd!a}). {files.REMEDY}") from None
     try:
         kind.validate_python(content)
     except ValidationError as error:

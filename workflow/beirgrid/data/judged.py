@@ -54,6 +54,11 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
             f"dataset {name!r}: the corpus {dataset.corpus!r} has none of the {len(judged):,} documents that the "
             f"qrels judge ({quoted(min(judged))}, say). Do the ids of qrels and corpus agree?"
         )
+    if not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
+        raise DataError(
+            f"dataset {name!r}: none of its {sum(map(len, grades.values())):,} judgements is relevant (a grade above "
+            f"0), so that every score would be 0 (split {dataset.split!r}). Is another column the grade?"
+        )
     named = known & texts.keys()
     own = _own_documents(name, dataset, documents, named, texts, grades)
     warnings = []

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..core import files
 from ..core.errors import DataError
 
 
@@ -25,7 +26,7 @@ def read(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
     number = 0
     opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rb") as stream:
+        with files.named(path), opener(path, "rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if "\r" in text.strip():

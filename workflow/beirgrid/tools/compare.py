@@ -16,7 +16,7 @@ from ..config.metrics import parse_metric
 from ..config.values import SEED_LIMIT
 from ..core import files, provenance
 from ..core.errors import BeirgridError, DataError
-from ..data import conditions, results, runs
+from ..data import conditions, results, runs, scores
 from ..data.results import Result, Results
 from .text import columned
 
@@ -68,8 +68,14 @@ class Compared(NamedTuple):
 
     @property
     def per_query(self) -> list[Path]:
-        """The files of values per query, after comparing them with their records."""
-        return [provenance.artifact(run.per_query) for run in self.runs]
+        """The files of values per query, after comparing them with their records and with the means.
+
+        Raises:
+            DataError: a file is missing or damaged, or is of another system or dataset.
+        """
+        for run in self.runs:
+            scores.read_cell(run.scores, run.per_query, run.system, run.dataset)
+        return [run.per_query for run in self.runs]
 
 
 class Pair(NamedTuple):

@@ -1,0 +1,78 @@
+"""numba's files of compiled functions, which all runs of a checkout share: safe from kills, damage and each other."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from . import files
+
+# What a file system without locks says.
+_UNABLE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+@cache
+def guard() -> None:
+    """Let numba write compiled functions of one process at a time, and compile anew what it cannot read.
+
+    numba has no hook for this. It first writes the index of a function's files, and then the file that the index names.
+    A process that is killed between the two would leave a file of older code under that name. Two processes that
+    compile a function for different types could write both under one name. numba would run either without a word.
+    """
+    from numba.core.caching import IndexDataCacheFile
+
+    save, load_index, load_data = (getattr(IndexDataCacheFile, name) for name in ("save", "_load_index", "_load_data"))
+
+    def save_alone(self: Any, key: Any, data: Any) -> None:
+        folder, stem = Path(self._cache_path), self._index_name.removesuffix(".nbi")
+        with _alone(folder / f".{stem}.lock"):
+            named = set(self._load_index().values())
+            for path in folder.glob(f"{glob.escape(stem)}.*.nbc"):
+                if path.name not in named:  # of older code: the index must not name it before it is written anew
+                    path.unlink(missing_ok=True)
+            save(self, key, data)
+
+    def load_index_or_none(self: Any) -> Any:
+        try:
+            return load_index(self)
+        except OSError:
+            raise
+        except Exception as error:  # whatever unpickling raises
+            _drop(self._index_path, error)
+            return {}
+
+    def load_data_or_none(self: Any, name: str) -> Any:
+        try:
+            return load_data(self, name)
+        except OSError:
+            raise
+        except Exception as error:
+            _drop(self._data_path(name), error)
+            raise FileNotFoundError(name) from None  # which numba takes for a file that was removed
+
+    IndexDataCacheFile.save = save_alone
+    IndexDataCacheFile._load_index = load_index_or_none
+    IndexDataCacheFile._load_data = load_data_or_none
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the lock of a file for the block, where the file system has locks."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(files.locked(path))
+        except OSError as error:
+            if error.errno not in _UNABLE:
+                raise
+        yield
+
+
+def _drop(path: str, error: Exception) -> None:
+    print(f"warning: {path} is damaged ({type(error).__name__}): compiling again", file=sys.stderr)
+    Path(path).unlink(missing_ok=True)
