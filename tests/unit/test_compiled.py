@@ -6,9 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from helpers import ROOT
+
+from beirgrid.core import compiled
 
 # Compiles the function of a module for an integer or a real number, and prints its result for 1.
 CALL = """
@@ -84,6 +88,20 @@ def test_two_processes_do_not_write_the_code_of_each_other(tmp_path):
         out, err = process.communicate(timeout=120)
         assert (out.strip(), process.returncode) == ("1.5", 0), err
     assert [_printed(tmp_path, "3"), _printed(tmp_path, "3.0")] == ["1.5", "1.5"]
+
+
+def test_threads_that_ask_at_once_build_a_function_once():
+    built = []
+
+    @compiled.once
+    def build() -> int:
+        time.sleep(0.05)
+        built.append(1)
+        return 7
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: build(), range(4))) == [7] * 4
+    assert built == [1]
 
 
 def test_a_damaged_file_is_compiled_anew(tmp_path):

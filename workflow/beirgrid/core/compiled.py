@@ -5,19 +5,33 @@ from __future__ import annotations
 import errno
 import glob
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import files
 
+FoundT = TypeVar("FoundT")
 # What a file system without locks says.
 _UNABLE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
-@cache
+def once(build: Callable[[], FoundT]) -> Callable[[], FoundT]:
+    """Let a function without parameters run once in a process; ``functools.cache`` lets several threads run it."""
+    lock, cached = threading.Lock(), cache(build)
+
+    @wraps(build)
+    def call() -> FoundT:
+        with lock:
+            return cached()
+
+    return call
+
+
+@once
 def guard() -> None:
     """Let numba write compiled functions of one process at a time, and compile anew what it cannot read.
 

@@ -7,14 +7,13 @@ import os
 import shutil
 import signal
 import tempfile
-from functools import cache
 from pathlib import Path
 
 from . import compiled
 from .errors import BeirgridError, quoted
 
 
-@cache
+@compiled.once
 def prepare_libraries() -> None:
     """Let numba be used where neither the user's home nor the installed packages can be written, and beside other runs.
 

@@ -29,12 +29,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from ..core.compiled import once
 from ..core.environment import prepare_libraries
 from ..core.errors import DataError
 
@@ -346,7 +347,7 @@ def scores_compiled(
     return torch.from_numpy(scores)
 
 
-@cache
+@once
 def _kernel() -> Any:
     """Return the compiled scores of pairs."""
     prepare_libraries()

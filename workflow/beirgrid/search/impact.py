@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import files
+from ..core.compiled import once
 from ..core.compute import Compute
 from ..core.environment import prepare_libraries
 from ..core.errors import DataError
@@ -135,7 +135,7 @@ def _search(
     return scores, rows
 
 
-@cache
+@once
 def _kernel() -> Any:
     """Return the compiled search of one shard for a block of queries."""
     prepare_libraries()
