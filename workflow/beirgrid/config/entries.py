@@ -145,7 +145,8 @@ class Settings(Entry):
     )
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     tolerances: dict[str, NotNegative] = Field(
-        {}, description="Class of published values → the largest difference that counts as reproduced."
+        {"lucene": 0.0005, "checkpoint": 0.005, "own": 0.001, "paper": 0.02},
+        description="Class of published values → the largest difference that counts as reproduced.",
     )
 
 

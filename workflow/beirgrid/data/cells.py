@@ -102,7 +102,7 @@ def refuse_unfinished(cells: Cells) -> None:
 def combined(parts: Mapping[str, Found | None]) -> tuple[str, str]:
     """Return status and detail of a mean from those of its parts; None is a part that is not supplied.
 
-    The detail of the mean repeats the details of finished parts.
+    The detail says which parts the mean lacks, or repeats the details of its parts if it lacks none.
     """
     states = {name: found.status if found else NOT_SUPPLIED for name, found in parts.items()}
     if len(parts) == 1:
@@ -110,10 +110,9 @@ def combined(parts: Mapping[str, Found | None]) -> tuple[str, str]:
         return (found.status, found.detail) if found else (NOT_SUPPLIED, "")
     status = next((state for state in (NOT_SUPPLIED, FAILED, PENDING) if state in states.values()), DONE)
     lacking = [f"{name} ({state})" for name, state in states.items() if state != DONE]
-    said = [
-        f"{name}: {found.detail}" for name, found in parts.items() if found and found.status == DONE and found.detail
-    ]
-    return status, "; ".join([*([f"lacks {', '.join(lacking)}"] if lacking else []), *said])
+    if lacking:
+        return status, f"lacks {', '.join(lacking)}"
+    return status, "; ".join(f"{name}: {found.detail}" for name, found in parts.items() if found and found.detail)
 
 
 class _Look:
