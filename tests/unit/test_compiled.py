@@ -1,4 +1,4 @@
-"""numba's compiled functions, which runs share: kills, damage and other processes never give the code of others."""
+"""numba's cache of compiled functions: no kill, damage or other process lets a run use wrong code."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_older_code(tmp_path)
 
 
 def test_two_processes_do_not_write_the_code_of_each_other(tmp_path):
-    """Whoever finds the other in the midst of writing waits for it."""
+    """A process waits while the other one writes."""
     _write(tmp_path, "x / 2 if x > 0 else x * 1.0")
     one = _start(
         tmp_path,

@@ -432,7 +432,7 @@ def test_a_comparison_that_was_not_meant_is_refused(here, call, options, message
 
 
 def _exchange(*patterns: str) -> None:
-    """Let the systems have the files of each other."""
+    """Swap the files of the two systems."""
     for pattern in patterns:
         one, other = (Path(pattern.format(system)) for system in SYSTEMS)
         kept = one.read_bytes()

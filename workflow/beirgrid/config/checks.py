@@ -293,7 +293,7 @@ def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Itera
             )
 
 
-# A weight below it, or above its inverse, leaves float32 no digits of a sum of normalised scores, or no number at all.
+# The smallest weight of a fusion; its inverse is the largest. float32 cannot hold the scores under other weights.
 LEAST_WEIGHT = 1e-6
 # How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
 MOST_LAYERS = 20

@@ -49,7 +49,7 @@ def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Publis
 
 
 def check(files: Iterable[Path], tolerances: dict[str, float]) -> None:
-    """Refuse published values that cannot be read, and a tolerance whose class is a misspelt one of theirs."""
+    """Refuse published values that cannot be read, and a tolerance of a class that looks misspelt."""
     used = {value.tolerance_class for value in read(files, tolerances)}
     for name in tolerances:
         if name not in used and (hint := nearest(name, used)):
