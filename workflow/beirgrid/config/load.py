@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core.errors import ConfigError, quoted
+from ..core.errors import ConfigError, lone_surrogate, quoted
 from ..core.families import FAMILIES, RETRIEVERS
 from . import checks, entries, external, seeds, vectors
 from .entries import Config
@@ -55,12 +55,10 @@ def load(raw: Mapping[str, Any]) -> Config:
 
 
 def _surrogates(value: Any, where: str, around: list[int]) -> Iterator[str]:
-    """Yield where a configuration has half of a surrogate pair, which JSON and YAML can escape but no file can hold."""
+    """Yield a problem for each text of a configuration that has half of a surrogate pair."""
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            yield f"{where}: {quoted(value)} has a lone surrogate, {value[error.start]!a}"
+        if half := lone_surrogate(value):
+            yield f"{where}: {quoted(value)} has a lone surrogate, {half}"
     elif isinstance(value, Mapping | list) and id(value) not in around:  # YAML's anchors can make a list hold itself
         for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
             place = f"{where}.{key}".lstrip(".")

@@ -1,8 +1,7 @@
-"""numba's files of compiled functions, which all runs of a checkout share: safe from kills, damage and each other."""
+"""numba's cache of compiled functions, which all runs of a checkout share: kills, damage and other runs do no harm."""
 
 from __future__ import annotations
 
-import errno
 import glob
 import sys
 import threading
@@ -15,8 +14,6 @@ from typing import Any, TypeVar
 from . import files
 
 FoundT = TypeVar("FoundT")
-# What a file system without locks says.
-_UNABLE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 def once(build: Callable[[], FoundT]) -> Callable[[], FoundT]:
@@ -82,7 +79,7 @@ def _alone(path: Path) -> Iterator[None]:
         try:
             held.enter_context(files.locked(path))
         except OSError as error:
-            if error.errno not in _UNABLE:
+            if error.errno not in files.NO_LOCKS:
                 raise
         yield
 

@@ -30,6 +30,18 @@ def quoted(text: str | bytes) -> str:
     return _SHORT.repr(text)
 
 
+def lone_surrogate(text: str) -> str:
+    """Return the first half of a surrogate pair in a text, escaped, or an empty string.
+
+    JSON and YAML can escape such a half, but UTF-8 cannot hold it.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return ascii(text[error.start])
+    return ""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

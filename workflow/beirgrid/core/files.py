@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BeirgridError, DataError, quoted
+
+# Errors of a lock on a file system that has no locks.
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 # What mends a damaged artifact: Snakemake makes what is not there.
 REMEDY = "If the grid made it, delete it and run the grid again"
@@ -134,7 +138,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def named(path: str | Path) -> Iterator[None]:
-    """Let an OSError of the block name the file: one that comes while an open file is read names none."""
+    """Add the name of the file to an OSError of the block: Python names no file if reading an open one fails."""
     try:
         yield
     except OSError as error:

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from . import files
-from .errors import DataError
+from .errors import DataError, lone_surrogate
 
 
 def _check_moment(text: str) -> str:
-    """Refuse a time without a time zone, or a text that is no time; an empty one stands for none."""
+    """Refuse a text that is no time, or a time without a time zone. An empty text means no time."""
     if text and datetime.datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("a time zone is missing")
     return text
@@ -74,12 +74,9 @@ def check_outputs(content: Any, path: str | Path) -> None:
 
 
 def _check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:
-    """Raise DataError with the first place where the content is of another type, or no text that a file can hold."""
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        odd = error.object[error.start]
-        raise DataError(f"{path} is no record of beirgrid (a lone surrogate, {odd!a}). {files.REMEDY}") from None
+    """Raise DataError with the first place where the content is of another type, or has half of a surrogate pair."""
+    if half := lone_surrogate(json.dumps(content, ensure_ascii=False)):
+        raise DataError(f"{path} is no record of beirgrid (a lone surrogate, {half}). {files.REMEDY}")
     try:
         kind.validate_python(content)
     except ValidationError as error:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from ..config import both_forms, local_forms, resolve_path
 from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, lone_surrogate
 from . import downloads, lines, qrels
 from .qrels import Judgement
 
@@ -143,11 +143,9 @@ def read_text(row: dict[str, Any], key: str, place: str, required: bool = False)
 
 
 def encodable(text: str, key: str, place: str) -> str:
-    """Refuse half of a surrogate pair, which JSON can escape but UTF-8 cannot hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{place}: {key!r} has a lone surrogate, {error.object[error.start]!a}") from None
+    """Return a text; refuse one with half of a surrogate pair."""
+    if half := lone_surrogate(text):
+        raise DataError(f"{place}: {key!r} has a lone surrogate, {half}")
     return text
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ..core import files
 
 # The process that runs the workflow in the working directory holds the lock of this file.
 LOCK = Path(".snakemake/beirgrid/run.lock")
@@ -84,6 +85,6 @@ def _alone() -> Iterator[None]:
             message = f"another run works in {Path.cwd()}: wait until it ends (python -m beirgrid status shows it)"
             raise ApiError(f"{message}, or give this run a --directory of its own") from None
         except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            if error.errno not in files.NO_LOCKS:
                 raise  # a file system without such locks has Snakemake's own alone
         yield
