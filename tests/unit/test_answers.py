@@ -69,7 +69,7 @@ def write_cell(
     means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
     document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
     with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}) as facts:
-        facts |= {"queries": len(queries), "queries_without_documents": lost}
+        facts |= {"queries": len(queries), "queries_without_documents": lost, "run": provenance.content(Path(run))}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
     before = [f"results/runs/{run['source']}.json" for run in fetched or []]
@@ -294,6 +294,14 @@ def _another_cell(cell: Cell) -> str:
     return "has the scores of b on x"
 
 
+def _another_run(cell: Cell) -> str:
+    """Move the run of another system, and its record, to the place of the cell's run."""
+    for pattern in (paths.RUN, paths.RUN_RECORD):
+        theirs, own = (pattern.format(system=system, dataset=cell.dataset) for system in ("b", cell.system))
+        Path(own).write_bytes(Path(theirs).read_bytes())
+    return "has the scores of another run than results/runs/a/x.json describes"
+
+
 def _cut_write(cell: Cell) -> str:
     path = Path(cell.per_query)
     path.write_bytes(path.read_bytes()[:-30])
@@ -318,7 +326,7 @@ def _lost_values(cell: Cell) -> str:
 
 
 DAMAGES = [
-    *(_half_the_queries, _another_grid, _other_settings, _another_cell),
+    *(_half_the_queries, _another_grid, _other_settings, _another_cell, _another_run),
     *(_cut_write, _cut_scores, _half_a_run, _lost_values),
 ]
 

@@ -172,7 +172,7 @@ def test_options_that_do_not_match_are_refused(tmp_path):
     with pytest.raises(DataError, match="--indexes names 1 indexes, --tokens 2 shards"):
         retrieve_late_interaction(**late, **paths, indexes=(tmp_path,), candidates=5)
     settings = {"system": "x", "runs": [tmp_path, tmp_path], "method": "wsum", "output": tmp_path, "record": tmp_path}
-    with pytest.raises(DataError, match="--weights has 3 numbers, --runs names 2 runs"):
+    with pytest.raises(DataError, match="--weights: 3 weights for 2 systems"):
         fuse.fuse(**settings, weights=[1, 2, 3])
 
 

@@ -66,6 +66,15 @@ def _mean(work: Path, system: str, dataset: str) -> float:
     return scores.read(work / f"results/metrics/{system}/{dataset}.json").means["ndcg@10"]
 
 
+def test_the_run_of_another_system_is_not_exported(work, tmp_path, capsys):
+    copy = shutil.copytree(work, tmp_path / "copy")
+    for name in ("mine.run.gz", "mine.json"):
+        shutil.copy(copy / "results/runs/second" / name, copy / "results/runs/first" / name)
+    _export(copy, "trec", tmp_path / "out", status=1)
+    assert "metrics/first/mine.json has the scores of another run than" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_trec_files_are_read_by_pytrec_eval(work, tmp_path):
     out = _export(work, "trec", tmp_path / "out", "--grid", "g")
     for system in SYSTEMS:

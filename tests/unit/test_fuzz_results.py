@@ -209,8 +209,10 @@ def test_ids_that_differ_after_a_zero_byte_are_two(evaluate):
     [
         (1, [], "--runs names 1 runs: a fusion needs at least two"),
         (0, [], "--runs names 0 runs: a fusion needs at least two"),
-        (2, ["--weights", "[0, 0]"], "--weights should be numbers, and not all 0"),
-        (2, ["--weights", '["a", 1]'], "--weights should be numbers, and not all 0"),
+        (2, ["--weights", "[0, 0]"], "--weights: all are 0, so all scores would be"),
+        (2, ["--weights", '["a", 1]'], "--weights should be numbers: ['a', 1]"),
+        (2, ["--weights", "[1, NaN]"], "--weights.1: the size of nan is not between"),
+        (2, ["--weights", "[1, 1e300]"], "--weights.1: the size of 1e+300 is not between"),
     ],
 )
 def test_a_fusion_of_nothing_is_refused(call, tmp_path, runs, options, message):

@@ -205,6 +205,25 @@ REFUSED: dict[str, tuple[str, str]] = {
         "lies in results/, whose files the workflow replaces",
     ),
     "a collection among the results": ("corpora: {demo: {path: results/mine}}", "results/mine lies in results/"),
+    "a mirror without a host": ("mirror: 'http://'", "mirror: there is no folder"),
+    "a mirror with half an address": ("mirror: 'http://['", "mirror: there is no folder"),
+    "a checkpoint with a space": (
+        f"models: {{x: {{family: dense, similarity: dot, checkpoint: a b, revision: {'1' * 40}}}}}",
+        "models.x.checkpoint: 'a b' does not fit. An id on the Hugging Face hub is owner/name",
+    ),
+    "a checkpoint that is a URL": (
+        f"models: {{x: {{family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: {'1' * 40}}}}}",
+        "models.x.checkpoint: 'https://hub/a/b' does not fit. An id on the Hugging Face hub is owner/name",
+    ),
+    "a corpus of three names": (
+        f"corpora: {{x: {{source: huggingface, id: a/b/c, revision: {'1' * 40}}}}}",
+        "corpora.x.id: 'a/b/c' does not fit. An id on the Hugging Face hub is owner/name",
+    ),
+    "expansions of nobody": (
+        "systems: {x: {retriever: bm25, expansion: {source: huggingface, id: /b, files: [f], "
+        f"revision: {'1' * 40}}}}}}}",
+        "systems.x.expansion.id: '/b' does not fit. An id on the Hugging Face hub is owner/name",
+    ),
     "a mirror that is a number": ("mirror: 5", "mirror: 5 should be of type string, not int"),
     "a mirror with a long name": (f"mirror: {'a' * 300}", "mirror: there is no folder"),
     "a device in a map": ("device: {cuda: 0}", "device: {'cuda': 0} is not one of auto, cpu, cuda"),

@@ -14,6 +14,7 @@ from . import entries, lock
 from .entries import Config
 from .metrics import parse_metric
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path
+from .systems import weight_problems
 
 # Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
 # Lucene reads any other language as English, without a word, and fails on Thai.
@@ -45,7 +46,7 @@ def registry_problems(config: Config) -> Iterator[str]:
         except BeirgridError as error:
             yield f"metrics: {error}"
     if config.mirror and not is_url(config.mirror) and not is_folder(resolve_path(config.mirror)):
-        yield f"mirror: there is no folder {resolve_path(config.mirror)} (a URL starts with https://)"
+        yield f"mirror: there is no folder {resolve_path(config.mirror)} (a URL starts with https:// and has a host)"
 
 
 def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:
@@ -281,20 +282,10 @@ def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Itera
         yield f"{where}.of: a fusion needs at least two different systems, not {len(set(system.of))}"
     for part in system.of:
         yield from _unknown(f"{where}.of", "system", part, config.systems)
-    if isinstance(system, entries.WeightedSum) and system.weights is not None and len(system.weights) != len(system.of):
-        yield f"{where}.weights: {len(system.weights)} weights for {len(system.of)} systems"
-    if isinstance(system, entries.WeightedSum) and system.weights and not any(system.weights):
-        yield f"{where}.weights: all are 0, so all scores would be"
-    for number, weight in enumerate(getattr(system, "weights", None) or ()):
-        if weight and not LEAST_WEIGHT <= abs(weight) <= 1 / LEAST_WEIGHT:
-            yield (
-                f"{where}.weights.{number}: the size of {weight:g} is not between {LEAST_WEIGHT:f} and "
-                f"{1 / LEAST_WEIGHT:,.0f}: float32 could not hold the scores"
-            )
+    if isinstance(system, entries.WeightedSum) and system.weights is not None:
+        yield from (f"{where}.weights{problem}" for problem in weight_problems(system.weights, len(system.of)))
 
 
-# The smallest weight of a fusion; its inverse is the largest. float32 cannot hold the scores under other weights.
-LEAST_WEIGHT = 1e-6
 # How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
 MOST_LAYERS = 20
 # Jobs of one stage that Snakemake plans within minutes.

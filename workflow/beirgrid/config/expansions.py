@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from .values import LIST, Entry, PathName, Revision, Size
+from .values import LIST, Entry, HubId, PathName, Revision, Size
 
 
 class PublishedExpansion(Entry):
@@ -34,7 +34,7 @@ class HubExpansion(PublishedExpansion):
     """Expansions in files of a dataset on the Hugging Face hub at a pinned commit."""
 
     source: Literal["huggingface"] = Field(description="Where the expansions come from.")
-    id: str = Field(description="Dataset on the Hugging Face hub.")
+    id: HubId = Field(description="Dataset on the Hugging Face hub.")
     revision: Revision = Field(description="Commit of the dataset, 40 hex digits.")
     files: Annotated[tuple[str, ...], LIST, Field(min_length=1)] = Field(
         description="Files of the dataset, or patterns such as d2q/*.jsonl.gz. {corpus} stands for the corpus."

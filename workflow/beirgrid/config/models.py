@@ -10,6 +10,7 @@ from .training import Adaptation, CrossEncoderTraining, Training
 from .values import (
     Digest,
     Entry,
+    HubId,
     Length,
     Names,
     NotNegative,
@@ -67,7 +68,7 @@ class Brackets(Entry):
 class ModelEntry(Entry):
     """Keys that models of every family have."""
 
-    checkpoint: str | None = Field(None, description="Model id on the Hugging Face hub.")
+    checkpoint: HubId | None = Field(None, description="Model id on the Hugging Face hub.")
     revision: Resolvable | None = Field(
         None,
         description="Commit of the checkpoint, 40 hex digits. resolve: the first fetch asks the hub (docs/models.md).",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 CHECKOUT = Path(__file__).parents[3]
 SCHEMA = CHECKOUT / "workflow" / "schemas" / "config.schema.yaml"
@@ -58,5 +59,9 @@ def both_forms(folder: Path, name: str) -> str:
 
 
 def is_url(place: str) -> bool:
-    """Tell whether a place is a URL and not a folder."""
-    return place.startswith(("http://", "https://"))
+    """Tell whether a place is the URL of a host and not a folder."""
+    try:
+        url = urlsplit(place)
+    except ValueError:  # brackets without an address in them
+        return False
+    return url.scheme in ("http", "https") and bool(url.hostname)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -147,6 +148,24 @@ class WeightedSum(Fused):
     weights: Annotated[tuple[float, ...], LIST] | None = Field(
         None, description="One weight per fused system. By default, all weights are equal."
     )
+
+
+# The smallest weight of a fusion; its inverse is the largest. float32 cannot hold the scores under other weights.
+_LEAST_WEIGHT = 1e-6
+
+
+def weight_problems(weights: Sequence[float], systems: int) -> Iterator[str]:
+    """Yield what is wrong with the weights of a number of fused systems, as it follows the name of the weights."""
+    if len(weights) != systems:
+        yield f": {len(weights)} weights for {systems} systems"
+    if weights and not any(weights):
+        yield ": all are 0, so all scores would be"
+    for number, weight in enumerate(weights):
+        if weight and not _LEAST_WEIGHT <= abs(weight) <= 1 / _LEAST_WEIGHT:
+            yield (
+                f".{number}: the size of {weight:g} is not between {_LEAST_WEIGHT:f} and "
+                f"{1 / _LEAST_WEIGHT:,.0f}: float32 could not hold the scores"
+            )
 
 
 @cache

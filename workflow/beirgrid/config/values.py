@@ -41,10 +41,14 @@ FORMS = {
     r"^[0-9a-f]{64}$": "A SHA-256 has 64 hex digits, in lower case.",
     r"^[a-z]{2}$": "The documents' language is an ISO 639-1 code, two letters such as en.",
     r"^[^\x00-\x1f\x7f]{1,4095}$": "A path is one line of at most 4,095 characters.",
+    r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$": (
+        "An id on the Hugging Face hub is owner/name, of letters, digits and . _ - only."
+    ),
 }
-_NAME, _GRID_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH = FORMS
+_NAME, _GRID_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH, _HUB_ID = FORMS
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
 GridName = Annotated[str, StringConstraints(pattern=_GRID_NAME)]
+HubId = Annotated[str, StringConstraints(pattern=_HUB_ID)]
 PathName = Annotated[str, StringConstraints(pattern=_PATH)]
 Resolvable = Annotated[str, StringConstraints(pattern=_RESOLVED)]
 Revision = Annotated[str, StringConstraints(pattern=_COMMIT)]

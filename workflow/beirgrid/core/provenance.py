@@ -155,12 +155,16 @@ def _now() -> str:
 
 
 def _contents(output: Path, record: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each file of an artifact, named from the folder of its record, with its bytes and, if small, its hash."""
+    """Yield each file of an artifact, named from the folder of its record, with what records say of it."""
     for path in sorted(output.rglob("*")) if output.is_dir() else [output]:
         if path.is_file():
-            size = path.stat().st_size
-            digest = {"sha256": files.sha256(path)} if size <= HASHED else {}
-            yield os.path.relpath(path, record.parent), {"bytes": size, **digest}
+            yield os.path.relpath(path, record.parent), content(path)
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Return what records say of a file: its bytes and, if it is small, its hash."""
+    size = path.stat().st_size
+    return {"bytes": size} | ({"sha256": files.sha256(path)} if size <= HASHED else {})
 
 
 def renew(path: str | Path) -> None:

@@ -11,7 +11,7 @@ from ..core import files, provenance
 from ..core.errors import DataError
 from . import qrels as judgements
 from .answers import DONE, FAILED, NOT_SUPPLIED, PENDING
-from .scores import Scores, read_cell
+from .scores import Scores, of_another_run, read_cell
 from .summary import Cell, GridSummary
 
 if TYPE_CHECKING:
@@ -136,10 +136,9 @@ class _Look:
             if self.running or cell.scores in missing:
                 return Found(PENDING, "", steps=steps)
             return Found(FAILED, f"{missing[0]} is missing. {files.REMEDY}", steps=steps)
-        if outdated := next(filter(self._outdated, wanted), ""):
+        if reason := self._outdated(cell):
             if self.running and not failure:
                 return Found(PENDING, "", steps=steps)
-            reason = f"{outdated} was made with other settings than the grid asks for. {files.REMEDY}"
             return Found(FAILED, failure or reason, steps=steps)
         try:
             found, table = self._numbers(cell)
@@ -162,10 +161,16 @@ class _Look:
             return error
         return record
 
-    def _outdated(self, path: str) -> bool:
-        """Tell whether a record, or a file of scores, has other settings than the grid asks for."""
-        digest, record = self.grid.settings.get(path), self.record(path) if path.endswith(".json") else None
-        return bool(digest) and isinstance(record, dict) and record.get("settings_key") != digest
+    def _outdated(self, cell: Cell) -> str:
+        """Return what is to be made again: files of other settings than the grid asks for, or scores of another run."""
+        for path in (*cell.records, cell.scores):
+            digest, record = self.grid.settings.get(path), self.record(path)
+            if digest and isinstance(record, dict) and record.get("settings_key") != digest:
+                return f"{path} was made with other settings than the grid asks for. {files.REMEDY}"
+        run, evaluation = self.record(cell.records[-1]) if cell.records else None, self.record(cell.scores)
+        if isinstance(run, dict) and isinstance(evaluation, dict) and of_another_run(evaluation, run):
+            return f"{cell.scores} has the scores of another run than {cell.records[-1]} describes. {files.REMEDY}"
+        return ""
 
     def _judged(self, dataset: str) -> frozenset[str] | None:
         """Return the queries with qrels of a dataset, if the grid names its qrels."""

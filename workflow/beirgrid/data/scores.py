@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -105,6 +105,26 @@ def read_cell(
         if not abs(found.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
             raise DataError(f"{per_query} and {path} have different means of {metric}. {files.REMEDY}")
     return found, table
+
+
+def of_another_run(evaluation: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
+    """Tell from the records of an evaluation and of a run whether another run was evaluated.
+
+    Evaluations by earlier versions do not say which run they read.
+    """
+    evaluated = evaluation["facts"].get("run")
+    return evaluated is not None and evaluated not in run.get("outputs", {}).values()
+
+
+def evaluated_run(run: Path, scores: Path) -> Path:
+    """Return the path of a run after comparing the run with its record and with that of its scores.
+
+    Raises:
+        DataError: the run is missing or damaged, or the scores are of another run.
+    """
+    if of_another_run(provenance.read_record(scores), {"outputs": {"": provenance.content(provenance.artifact(run))}}):
+        raise DataError(f"{scores} has the scores of another run than {run}. {files.REMEDY}")
+    return run
 
 
 def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:

@@ -123,7 +123,7 @@ def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Ce
     if waiting := len(found.cells) - len(cells):
         print(f"warning: export leaves out {waiting:,} unfinished cells", file=sys.stderr)
     for cell in cells:
-        provenance.artifact(cell.result.run)
+        scores.evaluated_run(cell.result.run, cell.result.scores)
         if not cell.scores.means:
             raise DataError(f"{cell.result.scores} has no metric. {files.REMEDY}")
     return found, cells

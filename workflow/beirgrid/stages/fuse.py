@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from ..config.systems import weight_problems
 from ..config.values import Norm
 from ..core import provenance
 from ..core.errors import DataError
@@ -45,10 +46,10 @@ def fuse(
     """
     if len(runs) < 2:
         raise DataError(f"--runs names {len(runs)} runs: a fusion needs at least two")
-    if weights is not None and len(weights) != len(runs):
-        raise DataError(f"--weights has {len(weights)} numbers, --runs names {len(runs)} runs: give one for each")
-    if weights is not None and not (all(isinstance(weight, int | float) for weight in weights) and any(weights)):
-        raise DataError(f"--weights should be numbers, and not all 0: {weights}")
+    if weights is not None and not all(isinstance(weight, int | float) for weight in weights):
+        raise DataError(f"--weights should be numbers: {weights}")
+    for problem in weight_problems(weights, len(runs)) if weights is not None else ():
+        raise DataError(f"--weights{problem}")
     settings: dict[str, Any] = {"method": method, "k": k}
     if method == "wsum":
         settings = {"method": method, "norm": norm, "weights": list(weights or [1 / len(runs)] * len(runs))}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config.metrics import parse_metric
 from ..config.values import SEED_LIMIT
-from ..core import files, provenance
+from ..core import files
 from ..core.errors import BeirgridError, DataError
 from ..data import conditions, results, runs, scores
 from ..data.results import Result, Results
@@ -258,7 +258,7 @@ def _compared(pair: Pair, first: Side, second: Side, args: argparse.Namespace) -
 
 def _ranked(cell: Result) -> dict[str, list[str]]:
     """Return the documents of each query, best first."""
-    return {query: ranking.ids for query, ranking in runs.read(provenance.artifact(cell.run)).items()}
+    return {query: ranking.ids for query, ranking in runs.read(scores.evaluated_run(cell.run, cell.scores)).items()}
 
 
 def _metrics(path: Path) -> list[str]:
