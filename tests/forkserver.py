@@ -1,4 +1,4 @@
-"""Python processes without the interpreter's start: ``-m beirgrid``, ``-m snakemake`` and ``-c`` are forked.
+"""Python processes without the interpreter's start: ``-m`` of some packages and ``-c`` are forked.
 
 ``install`` writes a program named ``python``. Started with one of these, the program asks a server, which has
 imported the libraries and this checkout's configuration, to fork, and stands in for the fork: same arguments,
@@ -39,6 +39,9 @@ FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}
 # beirgrid sets the first where it starts Java, which no server does. PyTorch and beirgrid read the others when they
 # look for a GPU.
 FREE |= {"JAVA_HOME", "CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR"}
+# pyserini reads these, which no server imports.
+FREE |= {"JVM_PATH", "ANSERINI_CLASSPATH", "CLASSPATH", "OPENAI_API_KEY"}
+FORKED = {"beirgrid", "snakemake", "pyserini"}
 # The hub's client reads these, which is among the libraries of models alone.
 HUB = ("HF_", "NO_PROXY")
 
@@ -69,7 +72,7 @@ def main(folder: str, owner: int) -> None:
         kind = "light"
     known = json.loads(Path(folder, "environment.json").read_text())[kind]
     starts = any(Path(entry, "sitecustomize.py").exists() for entry in _added())  # which the interpreter's start runs
-    forked = sys.argv[1:2] == ["-c"] or sys.argv[1:3] in (["-m", "beirgrid"], ["-m", "snakemake"])
+    forked = sys.argv[1:2] == ["-c"] or (sys.argv[1:2] == ["-m"] and sys.argv[2].partition(".")[0] in FORKED)
     if starts or not forked or environment(kind) != known:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     path = Path(folder, "-".join([kind, *(os.environ.get(name, "") for name in THREADS)]))

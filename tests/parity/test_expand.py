@@ -139,7 +139,9 @@ def _save_other(folder: Path, name: str, generator: Path) -> Path:
 _LAYERS = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
 
 
-@pytest.mark.parametrize(("name", "shared"), [("T5", True), ("Bart", True), ("LongT5", False)])
+@pytest.mark.parametrize(
+    ("name", "shared"), [("T5", True), ("Bart", True), pytest.param("LongT5", False, marks=pytest.mark.slow)]
+)
 def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path, monkeypatch, name, shared):
     """Of 64 word pieces one ends a query, so the queries of a batch have all lengths."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

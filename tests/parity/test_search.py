@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from helpers import beirgrid, quick_first
+from helpers import beirgrid, python, quick_first
 
 from beirgrid.core.errors import DataError
 from beirgrid.data import collection, runs
@@ -144,7 +143,7 @@ def test_bm25_equals_pyserini(tmp_path, root, fields):
         memory_mb=800,
     )
     (tmp_path / "pyserini.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in queries.items()))
-    command = [sys.executable, "-m", "pyserini.search.lucene", "--index", str(tmp_path / "index")]
+    command = [python(), "-m", "pyserini.search.lucene", "--index", str(tmp_path / "index")]
     command += ["--topics", str(tmp_path / "pyserini.tsv"), "--output", str(tmp_path / "pyserini.trec")]
     command += [
         "--bm25",

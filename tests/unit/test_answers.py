@@ -349,18 +349,20 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage):
 
 @pytest.mark.parametrize(
     ("lost", "lacking", "said"),
-    [
-        (4, [], "4 of 8 queries have no documents and count 0"),
-        (1, [], UNANSWERED),
-        (4, [4], "t0 lacks 4 of 8 judged queries, which count 0"),
-        (0, [4], "t0 lacks 4 of 8 judged queries"),  # a fusion with a run that has them
-        (
-            1,
-            [4, 2],
-            "t0 lacks 4 of 8 judged queries; t1 lacks 2 of 8 judged queries; " + UNANSWERED,
-        ),
-        (0, [0], ""),
-    ],
+    quick_first(
+        [
+            (4, [], "4 of 8 queries have no documents and count 0"),
+            (1, [], UNANSWERED),
+            (4, [4], "t0 lacks 4 of 8 judged queries, which count 0"),
+            (0, [4], "t0 lacks 4 of 8 judged queries"),  # a fusion with a run that has them
+            (
+                1,
+                [4, 2],
+                "t0 lacks 4 of 8 judged queries; t1 lacks 2 of 8 judged queries; " + UNANSWERED,
+            ),
+            (0, [0], ""),
+        ]
+    ),
 )
 def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, said):
     fetched = [{"source": f"t{i}", "queries": 8, "queries_lacking": number} for i, number in enumerate(lacking)]

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from helpers import ROOT
 
 from beirgrid.core import compiled
@@ -72,6 +73,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_older_code(tmp_path)
     assert _printed(tmp_path, "1") == "1001"
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_write_the_code_of_each_other(tmp_path):
     """A process waits while the other one writes."""
     _write(tmp_path, "x / 2 if x > 0 else x * 1.0")

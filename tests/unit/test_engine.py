@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened
+from helpers import python
 
 from beirgrid.__main__ import main
 from beirgrid.data import collection
@@ -52,7 +53,7 @@ def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
 
     paths = [str(TESTS), str(Path(beirgrid.__file__).parent.parent)]
     script = LITTLE_MEMORY.format(paths=paths, folder=str(tiny_models["dense"]))
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([python(), "-c", script], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("memory is not enough for a batch of") == 1
 

@@ -13,7 +13,6 @@ import random
 import re
 import stat
 import subprocess
-import sys
 import threading
 import time
 import zipfile
@@ -27,7 +26,7 @@ import ir_datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid
+from helpers import ROOT, beirgrid, python
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
@@ -471,7 +470,7 @@ def test_two_jobs_share_one_download(server, home, tmp_path):
     server.go.clear()
 
     def start(name: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", FETCH, server.url, md5, str(tmp_path / name / "corpus.parquet")]
+        command = [python(), "-c", FETCH, server.url, md5, str(tmp_path / name / "corpus.parquet")]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 

@@ -116,7 +116,10 @@ def attack(path: Path) -> bytes:
             lambda _: b"", "pytorch_model.bin (cannot be read|is refused)", id="empty", marks=pytest.mark.slow
         ),
         pytest.param(
-            lambda path: saved(path, {**WEIGHTS, "epoch": 3}), "'epoch' is a int, not a plain tensor", id="int"
+            lambda path: saved(path, {**WEIGHTS, "epoch": 3}),
+            "'epoch' is a int, not a plain tensor",
+            id="int",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             lambda path: saved(path, {"model": WEIGHTS}),
@@ -124,7 +127,12 @@ def attack(path: Path) -> bytes:
             id="nested",
             marks=pytest.mark.slow,
         ),
-        pytest.param(lambda path: saved(path, [WEIGHTS["a.bias"]]), "it holds a list, not tensors by name", id="list"),
+        pytest.param(
+            lambda path: saved(path, [WEIGHTS["a.bias"]]),
+            "it holds a list, not tensors by name",
+            id="list",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             lambda path: saved(path, {}), "it holds a dict, not tensors by name", id="nothing", marks=pytest.mark.slow
         ),

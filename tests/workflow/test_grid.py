@@ -266,6 +266,7 @@ def test_another_grid_in_the_same_folder_is_made_whole(finished, small_grid, tmp
     assert _jobs(done.stdout) == {"fetch_dataset": 1, **_CELLS}, done.stdout
 
 
+@pytest.mark.slow
 def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, root, tmp_path):
     made = shutil.ignore_patterns(".*", "results", "logs", "__pycache__")
     shutil.copytree(root, tmp_path / "checkout", symlinks=True, ignore=made)

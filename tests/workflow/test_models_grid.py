@@ -12,6 +12,8 @@ import pytest
 from helpers import write_collection
 from small import ENCODE, run
 
+pytestmark = pytest.mark.slow
+
 SYSTEMS = {
     "bm25-flat": {"retriever": "bm25", "fields": "flat"},
     "two-towers": {"retriever": "tiny-context"},

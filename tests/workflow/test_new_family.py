@@ -136,6 +136,7 @@ def checkout(tmp_path_factory) -> Path:
     return checkout
 
 
+@pytest.mark.slow
 def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models, tmp_path):
     """Documents are ranked by the Hamming distance of their bits to the query's."""
     files = {path.relative_to(checkout): path for path in checkout.rglob("*.*") if path.is_file()}

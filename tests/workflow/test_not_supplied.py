@@ -74,6 +74,7 @@ def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
     assert f"not supplied: there is no folder {absent}" in page
 
 
+@pytest.mark.slow
 def test_once_it_is_there_only_its_cells_are_computed(grid):
     configfile, work, absent = grid
     collection(absent, seed=1)

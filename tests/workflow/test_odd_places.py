@@ -98,6 +98,7 @@ def test_a_grid_is_made_anywhere_and_no_file_there_is_run(checkout, tmp_path):
     assert not left
 
 
+@pytest.mark.slow
 def test_five_hundred_systems_make_short_commands(tmp_path):
     systems = {f"bm25-number-{i}": {"retriever": "bm25", "k1": i / 100} for i in range(500)}
     systems["all"] = {"fusion": "rrf", "of": list(systems)}

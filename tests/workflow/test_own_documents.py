@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 
+import pytest
 import yaml
 from helpers import write_collection
 from small import run
 
 
+@pytest.mark.slow
 def test_what_a_dataset_says_of_its_queries_decides_what_is_ranked(tmp_path):
     """Query i finds document i, then i + 10; each is the only relevant document of one split."""
     words = [f"word{'abcdefghij'[i]}" for i in range(10)]

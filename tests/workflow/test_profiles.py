@@ -22,7 +22,7 @@ from beirgrid.graph.nodes import MODEL_RULES
         ("--profile", "profiles/slurm"),
         ("--profile", "profiles/local"),
         ("--cores", "1"),
-        ("--profile", "slurm", "--configfile", "config/grids/paper.yaml"),
+        pytest.param(("--profile", "slurm", "--configfile", "config/grids/paper.yaml"), marks=pytest.mark.slow),
         pytest.param(("--profile", "slurm", "--configfile", "config/grids/modern.yaml"), marks=pytest.mark.slow),
         ("--profile", "slurm", "--configfile", "config/grids/adapt-demo.yaml"),
     ],

@@ -136,15 +136,22 @@ class _Look:
             if self.running or cell.scores in missing:
                 return Found(PENDING, "", steps=steps)
             return Found(FAILED, f"{missing[0]} is missing. {files.REMEDY}", steps=steps)
-        if reason := self._outdated(cell):
-            if self.running and not failure:
-                return Found(PENDING, "", steps=steps)
-            return Found(FAILED, failure or reason, steps=steps)
+        if outdated := next(filter(self._outdated, wanted), ""):
+            return self._again(failure, f"{outdated} was made with other settings than the grid asks for", steps)
         try:
             found, table = self._numbers(cell)
         except DataError as error:
             return Found(FAILED, str(error), steps=steps)
+        if self._of_another_run(cell):
+            reason = f"{cell.scores} has the scores of another run than {cell.records[-1]} describes"
+            return self._again(failure, reason, steps)
         return Found(DONE, self._flaw(cell, steps), found, table, steps)
+
+    def _again(self, failure: str, reason: str, steps: tuple[Step, ...]) -> Found:
+        """Return what a cell is whose files are to be made again: a grid that is being run will do so."""
+        if self.running and not failure:
+            return Found(PENDING, "", steps=steps)
+        return Found(FAILED, failure or f"{reason}. {files.REMEDY}", steps=steps)
 
     def _steps(self, cell: Cell) -> Iterator[Step]:
         for path in cell.records:
@@ -161,16 +168,15 @@ class _Look:
             return error
         return record
 
-    def _outdated(self, cell: Cell) -> str:
-        """Return what is to be made again: files of other settings than the grid asks for, or scores of another run."""
-        for path in (*cell.records, cell.scores):
-            digest, record = self.grid.settings.get(path), self.record(path)
-            if digest and isinstance(record, dict) and record.get("settings_key") != digest:
-                return f"{path} was made with other settings than the grid asks for. {files.REMEDY}"
-        run, evaluation = self.record(cell.records[-1]) if cell.records else None, self.record(cell.scores)
-        if isinstance(run, dict) and isinstance(evaluation, dict) and of_another_run(evaluation, run):
-            return f"{cell.scores} has the scores of another run than {cell.records[-1]} describes. {files.REMEDY}"
-        return ""
+    def _outdated(self, path: str) -> bool:
+        """Tell whether a record, or a file of scores, has other settings than the grid asks for."""
+        digest, record = self.grid.settings.get(path), self.record(path) if path.endswith(".json") else None
+        return bool(digest) and isinstance(record, dict) and record.get("settings_key") != digest
+
+    def _of_another_run(self, cell: Cell) -> bool:
+        """Tell whether the scores of a cell are of another run than the cell's."""
+        evaluation, run = self.record(cell.scores), self.record(cell.records[-1]) if cell.records else None
+        return isinstance(evaluation, dict) and isinstance(run, dict) and of_another_run(evaluation, run)
 
     def _judged(self, dataset: str) -> frozenset[str] | None:
         """Return the queries with qrels of a dataset, if the grid names its qrels."""
