@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -149,6 +150,19 @@ def test_mtebs_json_says_that_mteb_did_not_compute_it(work, tmp_path):
     own = json.loads((out / "beirgrid__both/0.1.0/mine.json").read_text())
     assert (own["task_name"], own["scores"]["test"][0]["languages"]) == ("mine", ["swa-Latn"])
     assert json.loads((out / "beirgrid__both/0.1.0/model_meta.json").read_text())["name"] == "beirgrid/both"
+
+
+def test_exports_tell_of_queries_that_count_0(work, tmp_path):
+    copy = shutil.copytree(work, tmp_path / "copy")
+    with contextlib.chdir(copy):
+        lost = {query: documents for query, documents in finished.rankings(1).items() if query != "q3"}
+        finished.searched("first", "scifact", lost, "float32", depth=10)
+    said = "1 of 12 queries has no documents and counts 0"
+    mteb = _export(copy, "mteb", tmp_path / "mteb")
+    assert json.loads((mteb / "beirgrid__first/0.1.0/SciFact.json").read_text())["note"].endswith(f"mteb; {said}")
+    hub = _export(copy, "huggingface", tmp_path / "hub")
+    (entry,) = yaml.safe_load((hub / "first/.eval_results/scifact.yaml").read_text())
+    assert entry["notes"].endswith(f"float32, {said}")
 
 
 def test_every_task_is_of_a_registered_dataset(root):

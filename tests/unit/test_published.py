@@ -246,11 +246,13 @@ def _typesets(package: str) -> bool:
 def test_tables_are_typeset(tmp_path):
     """With all characters that a name may have, within a float and with notes of several lines."""
     scores = _scores().replace({"system": {"a": "A_1.x+y@20-w"}, "dataset": {"y": "y_2.a+b@c-d"}})
+    scores["detail"] = scores["detail"].where(scores["system"] != "b", "1 of 10 queries has no documents and counts 0")
     grid = _grid("ab", **{"x": {}, "y_2.a+b@c-d": {}}).model_copy(update={"systems": ("A_1.x+y@20-w", "b")})
     table = tables.wide(_answers(scores), grid, "ndcg@10")
     notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", tables.DEVIATION)
     deviations = table.values * 0 + 0.0012
     tables.write_wide(table._replace(notes=notes, deviations=deviations), "ndcg@10", tmp_path)
+    assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
     shown = pd.DataFrame({"a_1": ["0.5000", "+50.0%"], "b&c": ["0.4000", ""]}, ["x_1", "change against a_1"])
     places = pd.DataFrame({"a_1": [1, 0], "b&c": [2, 0]}, shown.index)
     (tmp_path / "paper.tex").write_text(standings.Printed(shown.rename_axis("ndcg_judged@10"), places).latex())

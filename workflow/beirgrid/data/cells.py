@@ -11,7 +11,7 @@ from ..core import files, provenance
 from ..core.errors import DataError
 from . import qrels as judgements
 from .answers import DONE, FAILED, NOT_SUPPLIED, PENDING
-from .scores import Scores, of_another_run, read_cell
+from .scores import Scores, of_another_run, read_cell, unanswered
 from .summary import Cell, GridSummary
 
 if TYPE_CHECKING:
@@ -208,8 +208,8 @@ class _Look:
         runs for a query that one of them lacks.
         """
         record = self.record(cell.scores)
-        facts = record["facts"] if isinstance(record, dict) else {}
-        number, of = facts.get("queries_without_documents", 0), facts.get("queries", 0)
+        evaluation = record if isinstance(record, dict) else {"facts": {}}
+        number = evaluation["facts"].get("queries_without_documents", 0)
         fetched = [step.record["facts"] for step in steps if step.record["stage"] == "fetch_run"]
         lacking = {
             f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries": run
@@ -218,8 +218,7 @@ class _Look:
         }
         if [run["queries_lacking"] for run in lacking.values()] == [number]:
             return f"{next(iter(lacking))}, which count 0"
-        verbs = "has no documents and counts" if number == 1 else "have no documents and count"
-        return "; ".join([*lacking, *([f"{number:,} of {of:,} queries {verbs} 0"] if number else [])])
+        return "; ".join(filter(None, [*lacking, unanswered(evaluation)]))
 
 
 def steps_of(cells: Cells) -> Iterator[Step]:

@@ -116,6 +116,13 @@ def of_another_run(evaluation: Mapping[str, Any], run: Mapping[str, Any]) -> boo
     return evaluated is not None and evaluated not in run.get("outputs", {}).values()
 
 
+def unanswered(evaluation: Mapping[str, Any]) -> str:
+    """Return how many queries count 0 as the run has no documents for them, from the record of an evaluation."""
+    number, of = (evaluation["facts"].get(name, 0) for name in ("queries_without_documents", "queries"))
+    verbs = "has no documents and counts" if number == 1 else "have no documents and count"
+    return f"{number:,} of {of:,} queries {verbs} 0" if number else ""
+
+
 def evaluated_run(run: Path, scores: Path) -> Path:
     """Return the path of a run after comparing the run with its record and with that of its scores.
 

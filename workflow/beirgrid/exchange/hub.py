@@ -12,6 +12,7 @@ import yaml
 
 from ..core import files
 from ..core.errors import DataError
+from ..data.scores import unanswered
 from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 from .mteb import MAIN, main_score, task_of, tasks
 
@@ -79,7 +80,7 @@ def eval_results(cells: Iterable[Cell], hub_datasets: dict[str, str]) -> list[di
                 task_id=task_of(cell),
                 value=round(100 * main_score(cell), 5),
                 date=cell.evaluation["finished"],
-                notes=", ".join(filter(None, (_NOTE, cell.precisions))),
+                notes=", ".join(filter(None, (_NOTE, cell.precisions, unanswered(cell.evaluation)))),
             )
             for cell in cells
         ]

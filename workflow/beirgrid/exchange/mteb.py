@@ -12,6 +12,7 @@ from ..config.metrics import parse_metric
 from ..core import files
 from ..core.errors import DataError
 from ..core.version import __version__
+from ..data.scores import unanswered
 from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 
 # mteb's main score of retrieval tasks.
@@ -108,7 +109,7 @@ def task_result(cell: Cell) -> dict[str, Any]:
         "dataset_revision": revision,
         "task_name": task_of(cell),
         "mteb_version": None,
-        "note": _NOT_MTEB,
+        "note": "; ".join(filter(None, (_NOT_MTEB, unanswered(cell.evaluation)))),
         "precision": cell.precisions,
         "date": cell.evaluation["finished"],
         "evaluation_time": _seconds([*(step.record for step in cell.steps), cell.evaluation]),
