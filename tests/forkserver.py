@@ -132,6 +132,8 @@ def _serve(kind: str, path: Path, owner: int) -> tuple[list, list[int]]:
     sys.path.remove(OWN)
     if numba := sys.modules.get("numba"):
         numba.njit(lambda: None)()  # the first call makes the compiler ready, for all forks
+    if mapping := sys.modules.get("transformers.conversion_mapping"):
+        mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns, as the first model does
     gc.freeze()
     ended = os.pidfd_open(owner)
     forks: dict[int, tuple[int, socket.socket]] = {}  # the process and its client, by the process's descriptor

@@ -11,6 +11,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -1029,7 +1030,7 @@ def test_a_killed_fetch_leaves_nothing_under_the_final_name_and_the_next_one_cle
     out = tmp_path / "out"
     command = corpus_command(tmp_path / "folder", out, documents=count)
     process = subprocess.Popen(
-        [python(), "-m", "beirgrid", "fetch", *command],
+        [sys.executable, "-m", "beirgrid", "fetch", *command],
         env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
         stderr=subprocess.DEVNULL,
     )

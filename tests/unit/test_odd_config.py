@@ -215,10 +215,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         f"models: {{x: {{family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: {'1' * 40}}}}}",
         "models.x.checkpoint: 'https://hub/a/b' does not fit. An id on the Hugging Face hub is owner/name",
     ),
-    "a corpus of three names": (
-        f"corpora: {{x: {{source: huggingface, id: a/b/c, revision: {'1' * 40}}}}}",
-        "corpora.x.id: 'a/b/c' does not fit. An id on the Hugging Face hub is owner/name",
-    ),
     "expansions of nobody": (
         "systems: {x: {retriever: bm25, expansion: {source: huggingface, id: /b, files: [f], "
         f"revision: {'1' * 40}}}}}}}",

@@ -43,6 +43,12 @@ def _start(configfile: Path, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
 
 
+def _lead() -> None:
+    """Take the terminal, and do not ignore its hangup, as tests that ``nohup`` started would."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def _start_in_a_terminal(configfile: Path, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     """Start Snakemake as the leader of a terminal's session; return the process and the terminal's other end."""
     ours, theirs = pty.openpty()
@@ -54,7 +60,7 @@ def _start_in_a_terminal(configfile: Path, folder: Path) -> tuple[subprocess.Pop
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=_lead,
     )
     os.close(theirs)
     return process, ours

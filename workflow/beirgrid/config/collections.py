@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .values import LIST, Count, Entry, HubId, Language, Name, Names, PathName, Positive, Revision
+from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Revision
 
 
 class CorpusEntry(Entry):
@@ -50,7 +50,7 @@ class HubCorpus(CorpusEntry):
     """A dataset on the Hugging Face hub at a pinned commit."""
 
     source: Literal["huggingface"] = Field(description="Where the corpus comes from.")
-    id: HubId = Field(description="Dataset on the Hugging Face hub with the documents.")
+    id: str = Field(description="Dataset on the Hugging Face hub with the documents.")
     revision: Revision = Field(description="Commit of the Hugging Face dataset, 40 hex digits.")
     split: Name | None = Field(None, description="Split of the documents, if the dataset has several (BRIGHT).")
 
