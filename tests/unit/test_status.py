@@ -66,6 +66,25 @@ def test_jobs_are_followed_from_start_to_end(told):
     assert ended.alive is False
 
 
+@pytest.mark.parametrize(
+    ("last", "killed"),
+    [
+        ("encode: 1,234/5,183 documents, 25.0 documents/s, 0:02:38 left", True),
+        ("fetch x: 1,234 documents, 9,876.5 documents/s", True),
+        ("Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39", True),
+        ("beirgrid encode: error: the disk is full: x.npy", False),
+        ("slurmstepd: error: Detected 1 oom_kill event", False),
+        ("warning: 3/4 documents, as it seems", False),
+    ],
+)
+def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, killed):
+    log = tmp_path / "a.log"
+    log.write_text(f"before\n{last}\n")
+    said = status.failure(status.Job("encode", {}, [str(log)], [], "failed", 1.0))
+    assert said.startswith(f"{log}: no error, so the job was killed") == killed
+    assert said.endswith(last.rpartition("\r")[2])
+
+
 def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):
     logger, recorder, path = told
     _begin(logger, recorder, path)

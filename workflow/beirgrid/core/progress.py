@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+
+# A line of ``Progress``, or a progress bar of a library.
+_LINE = re.compile(r".+: [\d,]+(/[\d,]+)? (.+), [\d,.]+ \2/s(, \d+:\d\d:\d\d left)?|.*\d%\|.*")
 
 
 class Progress:
@@ -35,6 +39,11 @@ class Progress:
         if self.total and self.done < self.total:
             line += f", {_clock((self.total - self.done) / max(self.rate, 1e-9))} left"
         print(line, file=sys.stderr, flush=True)
+
+
+def is_progress(line: str) -> bool:
+    """Tell whether a line of a log says no more than how far the work is."""
+    return _LINE.fullmatch(line) is not None
 
 
 def _clock(seconds: float) -> str:

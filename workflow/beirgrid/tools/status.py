@@ -24,6 +24,7 @@ from typing import Any
 
 from ..config import load
 from ..core.errors import BeirgridError, ConfigError
+from ..core.progress import is_progress
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.records import Records
@@ -166,10 +167,11 @@ def read(path: Path) -> Execution:
 
 
 def failure(job: Job) -> str:
-    """Return the log of a failed job and the last line in it."""
+    """Return the log of a failed job and the last line in it, which is no error of a job that was killed."""
     for log in job.logs:
         for line in _tail(Path(log), 1):
-            return f"{log}: {line}"
+            killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
+            return f"{log}: {killed}{line}"
     return f"{job.logs[0]}: empty"
 
 
