@@ -51,6 +51,7 @@ def collection(folder: Path, documents: int = 60, seed: int = 0) -> Path:
     return write_collection(folder, rows, queries, {"test": sorted(set(qrels))})
 
 
-def run(configfile: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the grid of a configfile with all results under ``folder``."""
-    return snakemake("--configfile", configfile, "--directory", folder, "--cores", "2", *arguments)
+def run(configfile: Path, folder: Path, *arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
+    """Run the grid of a configfile with all results under ``folder``, for ``timeout`` seconds at most."""
+    words = ("--configfile", configfile, "--directory", folder, "--cores", "2", *arguments)
+    return snakemake(*words, timeout=timeout)

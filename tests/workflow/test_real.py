@@ -33,7 +33,7 @@ def tables(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "metrics": [*METRICS, "hole@10", "hole_corpus@10"],
     }
     (folder / "real.yaml").write_text(yaml.safe_dump(settings))
-    done = run(folder / "real.yaml", folder)
+    done = run(folder / "real.yaml", folder, timeout=3600)  # a busy machine encodes ten documents per second
     assert done.returncode == 0, done.stdout
     return folder / "results/grids/grid/tables"
 
