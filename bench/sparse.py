@@ -56,7 +56,7 @@ def make(folder: Path) -> None:
 def search(folder: Path) -> None:
     """Search the postings and write the run, as Lucene does."""
     queries = scipy.sparse.load_npz(folder / "queries.npz")
-    scores, rows = impact.search_shards([folder / "ours"], queries, 1000)
+    scores, rows = impact.search_shards([folder / "ours"], queries, 1000, len(os.sched_getaffinity(0)))
     found = {
         str(query): runs.canonical(str(query), [f"d{row}" for row in rows[query] if row >= 0], scores[query][kept])
         for query, kept in enumerate(rows >= 0)

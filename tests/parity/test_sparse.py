@@ -146,12 +146,12 @@ def _write_shards(folder: Path, documents: scipy.sparse.csr_matrix, bounds: list
 
 
 @pytest.mark.parametrize("bounds", [[0, 300], [0, 1, 120, 120, 300]])
-@pytest.mark.parametrize("depth", [1, 10, 400])
-def test_search_equals_brute_force(tmp_path, bounds, depth):
+@pytest.mark.parametrize(("depth", "threads"), [(1, 1), (10, 3), (400, 2)])
+def test_search_equals_brute_force(tmp_path, bounds, depth, threads):
     documents, queries = _random(300, seed=0), _random(20, seed=1)
     documents = scipy.sparse.vstack([documents[:250], scipy.sparse.csr_matrix((50, 60), dtype=np.float32)]).tocsr()
     queries = scipy.sparse.vstack([queries, scipy.sparse.csr_matrix((1, 60), dtype=np.float32)]).tocsr()
-    scores, rows = impact.search_shards(_write_shards(tmp_path, documents, bounds), queries, depth)
+    scores, rows = impact.search_shards(_write_shards(tmp_path, documents, bounds), queries, depth, threads)
     exact = (queries @ documents.T).toarray()
     for query, row in enumerate(rows):
         found = row[row >= 0]

@@ -60,7 +60,7 @@ def write_index(weights: scipy.sparse.csr_matrix, folder: Path) -> None:
 
 
 def search_shards(
-    shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int
+    shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int, threads: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search shards one after another and merge.
 
@@ -70,6 +70,7 @@ def search_shards(
         shards: folders that ``write_index`` filled; their rows, one after another, are the corpus's rows.
         queries: float32 [queries, vocabulary].
         depth: documents per query.
+        threads: threads that divide the queries. numba's own threads would take all cores, whatever a job was given.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, depth], best first; documents that share no
@@ -92,7 +93,7 @@ def search_shards(
                 f"{folder} has a vocabulary of {vocabulary:,} terms, but the model has {queries.shape[1]:,}: "
                 "the checkpoint changed since the corpus was indexed"
             )
-        scores, rows = _search(queries, starts, documents, impacts, size, depth)
+        scores, rows = _search(queries, starts, documents, impacts, size, depth, threads)
         best.add_result(scores, np.where(rows < 0, -1, rows + first))
         first += size
         del starts, documents, impacts  # unmapped before the next shard is mapped
@@ -103,8 +104,10 @@ def search_shards(
 def find(
     shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int, compute: Compute
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search shards on the CPU, whatever device ``compute`` names (``search.Engine``)."""
-    return search_shards(shards, queries, depth)
+    """Search shards on the CPU, whatever device ``compute`` names (``search.Engine``), with PyTorch's threads."""
+    import torch  # which has encoded the queries
+
+    return search_shards(shards, queries, depth, torch.get_num_threads())
 
 
 def _search(
@@ -114,17 +117,12 @@ def _search(
     impacts: np.ndarray,
     size: int,
     depth: int,
+    threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best scores and rows of one shard [queries, depth]; as many threads as PyTorch has divide the queries.
-
-    numba's own threads would take all cores of the machine, whatever the job was given.
-    """
-    import torch
-
+    """Return the best scores and rows of one shard [queries, depth]."""
     scores = np.full((queries.shape[0], depth), -np.inf, np.float32)
     rows = np.full((queries.shape[0], depth), -1, np.int64)
     asked = queries.indptr.astype(np.int64), queries.indices, queries.data
-    threads = torch.get_num_threads()
     blocks = np.linspace(0, queries.shape[0], 8 * threads + 1, dtype=np.int64)  # several each: queries differ in length
 
     def search(first: int, end: int) -> None:
