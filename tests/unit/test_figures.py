@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -43,6 +44,18 @@ def test_wins():
     assert [bar.get_width() for bar in worse] == [-16, -2]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["dpr", "ce"]
     assert "zero-shot, 18 datasets" in drawn.caption
+
+
+def test_names_of_near_points_do_not_cover_each_other():
+    systems = ["minilm", "minilm-int8", "bm25+minilm-wsum", "bm25", "bm25-flat", "minilm-hnsw"]
+    sizes, means = [10.7, 10.9, 11, 1.4, 1.5, 11.1], [0.6166, 0.6164, 0.6201, 0.5238, 0.5258, 0.6166]
+    points = pd.DataFrame({"system": systems, "index_bytes": sizes, "mean": means})
+    figure = figures.trade_off(points, "index_bytes", "size, bytes", "ndcg@10").figure
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    boxes = {note.get_text(): note.get_window_extent() for note in axis.texts}
+    assert set(boxes) == set(systems)
+    assert not [pair for pair in itertools.combinations(systems, 2) if boxes[pair[0]].overlaps(boxes[pair[1]])]
 
 
 def test_a_trade_off_joins_its_front():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shlex
 import statistics
 from typing import Any
 
@@ -372,6 +373,27 @@ def test_efficiency_from_records():
     assert found.loc["bm25", ["index_bytes", "query_ms", "peak_memory_mb"]].tolist() == [300, 10, 250]
     assert math.isnan(found.loc["bm25", "pairs_per_second"])
     assert found.loc[["stored", "brought"], "query_ms"].isna().all()
+
+
+def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
+    """A fusion with the exact search of the same model searches both."""
+
+    def index(path: str, size: int) -> Step:
+        return step("s", "index", 1, 90, bytes=size)._replace(path=f"results/indexes/m/{path}.json")
+
+    def search(*words: str) -> Step:
+        found = step("s", "retrieve", 1, 90)
+        return found._replace(record=found.record | {"command": shlex.join(["python", "retrieve", *words])})
+
+    exact, small = [f"results/indexes/m/c/{part}.faiss" for part in "01"], ["results/indexes/m/c/int8/0.faiss"]
+    small.append(small[0].replace("0.f", "1.f"))
+    indexes = [index("c/0", 1000), index("c/1", 1000), index("c/int8/0", 250), index("c/int8/1", 250)]
+    approximate = search("--indexes", *small, "--index", "{}", "--exact", *exact, "--depth", "5")
+    both = [*indexes, approximate, search("--indexes", *exact)]
+    sizes = [efficiency.efficiency(steps)["index_bytes"].tolist() for steps in ([*indexes, approximate], both)]
+    assert sizes == [[500], [2500]]
+    with pytest.raises(DataError, match=r"retrieve.json is damaged: its command has no closing quotation"):
+        efficiency.efficiency([approximate._replace(record=approximate.record | {"command": "'"})])
 
 
 def latency_table() -> pd.DataFrame:

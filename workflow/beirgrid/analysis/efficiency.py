@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core import files
+from ..core import files, provenance
 from ..data.cells import Step
 
 EFFICIENCY_COLUMNS = [
@@ -59,32 +59,32 @@ def efficiency(steps: Iterable[Step]) -> pd.DataFrame:
         steps: the steps behind each cell, those of a cell in their order.
 
     Returns:
-        ``index_bytes`` of all shards; ``index_seconds`` of all jobs that encode, expand and index;
+        ``index_bytes`` of all shards that are searched; ``index_seconds`` of all jobs that encode, expand and index;
         ``documents_per_second`` that models encode, and ``pairs_per_second`` that rerankers score: the lowest of all
         jobs; ``query_ms``, the search of all queries together, and the scoring of all pairs, by the number of queries
         (latency is measured apart); ``peak_memory_mb``, the most that a job for queries took; ``device`` of models.
         What a system does not do, or what its records do not say, is empty.
     """
-    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    cells: dict[tuple[str, str], list[Step]] = {}
     for step in steps:
-        cells.setdefault((step.system, step.dataset), []).append(step.record)
-    rows = [{"system": system, "dataset": dataset, **_of_cell(records)} for (system, dataset), records in cells.items()]
+        cells.setdefault((step.system, step.dataset), []).append(step)
+    rows = [{"system": system, "dataset": dataset, **_of_cell(behind)} for (system, dataset), behind in cells.items()]
     return pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS)
 
 
-def _of_cell(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _of_cell(steps: Sequence[Step]) -> dict[str, Any]:
     """Return size and speed from the records of one cell."""
+    records = [step.record for step in steps]
 
-    def facts(name: str, *stages: str) -> list[float]:
-        found = [record["facts"].get(name) for record in records if not stages or record["stage"] in stages]
-        return [value for value in found if value]
+    def facts(name: str) -> list[float]:
+        return [value for record in records if (value := record["facts"].get(name))]
 
     def peaks(*stages: str) -> list[float]:
         return [record["peak_memory_mb"] for record in records if record["stage"] in stages]
 
     making = [record["seconds"] for record in records if record["stage"] in _INDEXING]
     return {
-        "index_bytes": sum(facts("bytes", "index")) or np.nan,
+        "index_bytes": _searched_bytes(steps) or np.nan,
         "index_seconds": sum(making) if making else np.nan,
         "documents_per_second": min(facts("documents_per_second"), default=np.nan),
         "query_ms": _query_ms(records),
@@ -92,6 +92,26 @@ def _of_cell(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "peak_memory_mb": max(peaks("retrieve", "score"), default=np.nan),
         "device": ", ".join(sorted({record["facts"]["device"] for record in records if "device" in record["facts"]})),
     }
+
+
+def _searched_bytes(steps: Sequence[Step]) -> float:
+    """Return the bytes of the indexes that a cell searches.
+
+    An exact index from which another one is built is not searched: a search that does not name it among its indexes
+    at most compares its results with it.
+    """
+    searches = [step for step in steps if step.record["stage"] == "retrieve"]
+    compared, searched = (
+        {_stem(word) for step in searches for word in provenance.option(step.path, step.record, name)}
+        for name in ("--exact", "--indexes")
+    )
+    unused = compared - searched
+    indexes = [step for step in steps if step.record["stage"] == "index" and _stem(step.path) not in unused]
+    return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
+
+
+def _stem(path: str) -> str:
+    return str(Path(path).with_suffix(""))
 
 
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:

@@ -41,6 +41,9 @@ _STYLE: dict[str, Any] = {
 }
 # Dates would make each run's files differ.
 _METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+# Where the name of a point may stand, in points to the right of it and above it.
+_NAMED_MARK = 6  # the width of a mark
+_BESIDE = [(4, 3), (4, -3), (-4, 3), (-4, -3), (4, 12), (4, -12), (-4, 12), (-4, -12)]
 _MARKERS = "osD^vP*X<>"
 _COLUMNS = 3
 _WIDTH = 7.2
@@ -102,6 +105,37 @@ def _names(column: pd.Series) -> list[str]:
     return list(dict.fromkeys(column.astype(str)))
 
 
+def _write_names(axis: Axes, points: pd.DataFrame) -> None:
+    """Write the names of points (columns name, x, y) beside them, where they cover nothing else if there is room."""
+    from matplotlib.transforms import Bbox
+
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # which decides where points are
+    middles = axis.transData.transform(points.iloc[:, 1:].to_numpy(np.float64))
+    size = figure.dpi / 72 * _NAMED_MARK
+    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in middles]
+    for number, (name, x, y) in enumerate(points.itertuples(index=False)):
+        others = taken[:number] + taken[number + 1 :]
+        for right, up in _BESIDE:
+            note = axis.annotate(
+                name,
+                (x, y),
+                xytext=(right, up),
+                textcoords="offset points",
+                fontsize=7,
+                ha="left" if right > 0 else "right",
+                va="bottom" if up > 0 else "top",
+            )
+            box = note.get_window_extent()
+            if not any(box.overlaps(other) for other in others):
+                break
+            note.remove()
+        else:  # there is no room
+            note = axis.annotate(name, (x, y), xytext=_BESIDE[0], textcoords="offset points", fontsize=7)
+        taken.append(box)
+
+
 # Who wins -------------------------------------------------------------------------------------------------------------
 
 
@@ -147,8 +181,6 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis = figure.subplots()
     axis.plot(points.loc[front, cost], points.loc[front, "mean"], "o-", label="Pareto front")
     axis.plot(points.loc[~front, cost], points.loc[~front, "mean"], "s", color="0.55", label="others")
-    for system, x, y in points[["system", cost, "mean"]].itertuples(index=False):
-        axis.annotate(system, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -157,6 +189,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis.set_xlabel(label)
     axis.set_ylabel(f"mean {metric}")
     figure.legend(loc="outside upper right", ncols=2)
+    _write_names(axis, points[["system", cost, "mean"]])
     caption = f"Mean {metric} against {label}. No system is both better and cheaper than a system on the front."
     return Drawn(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
 
@@ -366,11 +399,10 @@ def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> Drawn:
     for place, domain in enumerate(_names(known)):
         rows = places[known == domain]
         axis.plot(rows["x"], rows["y"], _MARKERS[place % len(_MARKERS)], color=f"C{place}", label=domain)
-    for dataset, x, y in places[["dataset", "x", "y"]].itertuples(index=False):
-        axis.annotate(dataset, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
     axis.set_axis_off()
     axis.margins(0.15)
     figure.legend(loc="outside upper center", ncols=4)
+    _write_names(axis, places[["dataset", "x", "y"]])
     caption = (
         "Datasets whose corpora share more words are closer: a force-directed layout by networkx. Only distances "
         "mean something."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -52,7 +53,7 @@ STAGE_VERSIONS = {
     "evaluate": 2,
     "aggregate": 6,
     "report": 7,
-    "analyse": 2,
+    "analyse": 3,
 }
 
 _PACKAGES = {
@@ -165,6 +166,20 @@ def content(path: Path) -> dict[str, Any]:
     """Return what records say of a file: its bytes and, if it is small, its hash."""
     size = path.stat().st_size
     return {"bytes": size} | ({"sha256": files.sha256(path)} if size <= HASHED else {})
+
+
+def option(path: str | Path, record: Mapping[str, Any], name: str) -> list[str]:
+    """Return the words of an option of the command in the record at ``path``; none if the command lacks the option.
+
+    Raises:
+        DataError: the command is damaged.
+    """
+    try:
+        words = shlex.split(record.get("command", ""))
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: its command has {str(error).lower()}. {files.REMEDY}") from None
+    after = words[words.index(name) + 1 :] if name in words else []
+    return list(itertools.takewhile(lambda word: not word.startswith("--"), after))
 
 
 def renew(path: str | Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,16 +43,7 @@ class Step(NamedTuple):
 
     def option(self, name: str) -> list[str]:
         """Return the words of an option of the step's command."""
-        try:
-            words = shlex.split(self.record["command"])
-        except ValueError as error:
-            raise DataError(f"{self.path} is damaged: its command has {str(error).lower()}. {files.REMEDY}") from None
-        found: list[str] = []
-        for word in words[words.index(name) + 1 :] if name in words else ():
-            if word.startswith("--"):
-                break
-            found.append(word)
-        return found
+        return provenance.option(self.path, self.record, name)
 
 
 @dataclass(frozen=True)
