@@ -193,12 +193,11 @@ def dense(data: Path, folder: Path) -> None:
     precisions = ["float32", *["bfloat16"] * multiplies_bfloat16("cpu")]
     contenders = {precision: partial(ours, precision) for precision in precisions}
     seconds = medians({"beir": lambda: measure("beir", "cell-beir", sample, checkpoint), **contenders})
+    documents = (sample / "corpus.jsonl").read_text("utf-8").count("\n")
     for precision in precisions:
+        name = f"{data.name} ({documents} documents) × minilm, {precision}"
         note = f"nDCG@10 {values[precision]:.5f} and {values['beir']:.5f}"
-        aim = {"float32": 1, "bfloat16": 2.5}[precision]
-        show(
-            f"{data.name} ({DOCUMENTS} documents) × minilm, {precision}", seconds[precision], seconds["beir"], aim, note
-        )
+        show(name, seconds[precision], seconds["beir"], {"float32": 1, "bfloat16": 2.5}[precision], note)
 
 
 def write_sample(data: Path, folder: Path) -> Path:
