@@ -95,6 +95,7 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("- a", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
         ("grid:\n\tsystems: []", [], "grid.yaml: while scanning for the next token"),
         ("device: \udcff", [], "grid.yaml: 'utf-8' codec can't decode byte 0xff"),
+        ("__use_yte__: true\n?if x:\n  device: cpu", [], "grid.yaml: Error processing template in section /?if x"),
         ("encode: &e {keep: *e}", [], "grid.yaml: nested too deep, or a mapping that contains itself"),
         ("device: cpu\ndevice: cuda", [], "grid.yaml: device appears twice, on lines 1 and 2"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),

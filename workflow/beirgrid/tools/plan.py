@@ -141,13 +141,14 @@ def _merged(configfiles: list[Path], settings: list[str]) -> configuration.Confi
     from snakemake.common.configfile import load_configfile
     from snakemake.utils import update_config
     from snakemake_interface_common.exceptions import WorkflowError
+    from yte.exceptions import YteError  # of a configfile that is a template
 
     merged: dict[str, Any] = {}
     base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
     for path in (*base, *configfiles):
         try:
             update_config(merged, load_configfile(path))
-        except (WorkflowError, UnicodeDecodeError) as error:
+        except (WorkflowError, UnicodeDecodeError, YteError) as error:
             raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
         except RecursionError:
             why = "nested too deep, or a mapping that contains itself (an alias *x below its own anchor &x)"
