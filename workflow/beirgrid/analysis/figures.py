@@ -41,8 +41,8 @@ _STYLE: dict[str, Any] = {
 }
 # Dates would make each run's files differ.
 _METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-# Where the name of a point may stand, in points to the right of it and above it.
-_NAMED_MARK = 6  # the width of a mark
+# The width of a point's mark, and how far to the right of the point and above it its name may stand; all in points.
+_NAMED_MARK = 6
 _BESIDE = [(4, 3), (4, -3), (-4, 3), (-4, -3), (4, 12), (4, -12), (-4, 12), (-4, -12)]
 _MARKERS = "osD^vP*X<>"
 _COLUMNS = 3
@@ -117,7 +117,10 @@ def _write_names(axis: Axes, points: pd.DataFrame) -> None:
     taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in middles]
     for number, (name, x, y) in enumerate(points.itertuples(index=False)):
         others = taken[:number] + taken[number + 1 :]
-        for right, up in _BESIDE:
+        note = None
+        for right, up in (*_BESIDE, _BESIDE[0]):  # without any room, the first place again
+            if note is not None:
+                note.remove()
             note = axis.annotate(
                 name,
                 (x, y),
@@ -130,9 +133,6 @@ def _write_names(axis: Axes, points: pd.DataFrame) -> None:
             box = note.get_window_extent()
             if not any(box.overlaps(other) for other in others):
                 break
-            note.remove()
-        else:  # there is no room
-            note = axis.annotate(name, (x, y), xytext=_BESIDE[0], textcoords="offset points", fontsize=7)
         taken.append(box)
 
 

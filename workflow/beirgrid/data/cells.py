@@ -176,7 +176,9 @@ class _Look:
     def _of_another_run(self, cell: Cell) -> bool:
         """Tell whether the scores of a cell are of another run than the cell's."""
         evaluation, run = self.record(cell.scores), self.record(cell.records[-1]) if cell.records else None
-        return isinstance(evaluation, dict) and isinstance(run, dict) and of_another_run(evaluation, run)
+        if not (isinstance(evaluation, dict) and isinstance(run, dict)):
+            return False
+        return of_another_run(evaluation, run.get("outputs", {}).values())
 
     def _judged(self, dataset: str) -> frozenset[str] | None:
         """Return the queries with qrels of a dataset, if the grid names its qrels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,13 +107,17 @@ def read_cell(
     return found, table
 
 
-def of_another_run(evaluation: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
-    """Tell from the records of an evaluation and of a run whether another run was evaluated.
+def of_another_run(evaluation: Mapping[str, Any], contents: Collection[Mapping[str, Any]]) -> bool:
+    """Tell from the record of an evaluation whether the evaluation read another run than these files.
 
     Evaluations by earlier versions do not say which run they read.
+
+    Args:
+        evaluation: record of the evaluation.
+        contents: what records say of the files (``provenance.content``).
     """
     evaluated = evaluation["facts"].get("run")
-    return evaluated is not None and evaluated not in run.get("outputs", {}).values()
+    return evaluated is not None and evaluated not in contents
 
 
 def unanswered(evaluation: Mapping[str, Any]) -> str:
@@ -129,7 +133,7 @@ def evaluated_run(run: Path, scores: Path) -> Path:
     Raises:
         DataError: the run is missing or damaged, or the scores are of another run.
     """
-    if of_another_run(provenance.read_record(scores), {"outputs": {"": provenance.content(provenance.artifact(run))}}):
+    if of_another_run(provenance.read_record(scores), [provenance.content(provenance.artifact(run))]):
         raise DataError(f"{scores} has the scores of another run than {run}. {files.REMEDY}")
     return run
 

@@ -48,7 +48,7 @@ def fuse(
         raise DataError(f"--runs names {len(runs)} runs: a fusion needs at least two")
     if weights is not None and not all(isinstance(weight, int | float) for weight in weights):
         raise DataError(f"--weights should be numbers: {weights}")
-    for problem in weight_problems(weights, len(runs)) if weights is not None else ():
+    if weights is not None and (problem := next(weight_problems(weights, len(runs)), "")):
         raise DataError(f"--weights{problem}")
     settings: dict[str, Any] = {"method": method, "k": k}
     if method == "wsum":
