@@ -13,6 +13,8 @@ import forkserver
 import pytest
 from helpers import FORKING, ROOT, made_once, python
 
+from beirgrid.tools import forks
+
 REAL = ROOT.parent / "shared" / "data" / "beir"
 
 # No test may reach a hub, whatever the machine.
@@ -23,6 +25,8 @@ for name in [*forkserver.THREADS, "NUMBA_NUM_THREADS"]:
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ[FORKING] = python()
+# Jobs of all runs are forked from this session's servers, and from no run's own.
+os.environ[forks.FOLDER] = ""
 ENVIRONMENT = forkserver.environment()
 
 

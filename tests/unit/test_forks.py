@@ -1,45 +1,219 @@
-"""The Python of these tests: forked where that changes nothing, started where something reads the difference."""
+"""Forked jobs: they look like processes of their own, and no fork outlives its job, its server or its run."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
-from helpers import python
+from helpers import ROOT
 
-pytestmark = pytest.mark.skipif(python() == sys.executable, reason="processes are not forked on this machine")
+from beirgrid.tools import forks
 
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="jobs are forked on Linux alone")
 
-def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [python(), "-c", program]
-    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(
-    ("variables", "forked"),
-    [
-        ({}, True),
-        ({"JAVA_HOME": "/java"}, True),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, True),
-        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, False),
-        ({"PYTHONPATH": "site"}, False),
-    ],
-    ids=str,
-)
-def test_a_process_is_forked_unless_a_library_would_read_another_environment(tmp_path, monkeypatch, variables, forked):
-    monkeypatch.chdir(tmp_path)
-    Path("site").mkdir()
-    Path("site/sitecustomize.py").touch()
-    done = run(f"import os; print(os.getppid(), *map(os.environ.get, {list(variables)}))", **variables)
-    parent, *values = done.stdout.split()
-    assert (int(parent) != os.getpid()) == forked
-    assert values == list(variables.values())
+# A server whose forks run a program's text.
+SERVER = """
+import sys
+from pathlib import Path
+from beirgrid.tools.forks import become, serve
+become(*serve(Path(sys.argv[1]), int(sys.argv[2]), lambda: None), lambda words: exec(words[0]))
+"""
+CLIENT = """
+import sys
+from pathlib import Path
+from beirgrid.tools import forks
+path, owner, server, program = sys.argv[1:]
+forks.stand_in(forks.connect(Path(path), [sys.executable, "-c", server, path, owner]), [program])
+"""
+WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+BEFORE = {"env": {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}, "text": True}
 
 
-def test_a_forked_process_that_is_killed_looks_killed():
-    assert run("import os; os.kill(os.getpid(), 9)").returncode == -signal.SIGKILL
-    assert run("import sys; sys.exit('no')").stderr == "no\n"
+@pytest.fixture
+def owner():
+    """A process with which servers end."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def start(tmp_path, owner):
+    """Return a function that starts a process whose program a fork runs."""
+    started = []
+
+    def call(program, ignored=(), **options):
+        command = [sys.executable, "-c", CLIENT, str(tmp_path / "socket"), str(owner.pid), SERVER, program]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        ignore = lambda: [signal.signal(number, signal.SIG_IGN) for number in ignored]  # noqa: E731
+        started.append(subprocess.Popen(command, **{**BEFORE, **pipes, "preexec_fn": ignore, **options}))
+        return started[-1]
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ended(pid: int) -> bool:
+    """Wait until a process has ended."""
+    for _ in range(200):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def server_of(fork: int) -> int:
+    return psutil.Process(fork).ppid()
+
+
+def test_a_fork_has_the_job_s_folder_environment_mask_and_streams(start, tmp_path):
+    program = (
+        "import os, sys; print(os.getcwd(), os.environ['X'], os.umask(0), sys.stdin.read()); sys.exit('a message')"
+    )
+    environment = {**BEFORE["env"], "X": "y"}
+    job = start(program, cwd=tmp_path, env=environment, umask=0o27, stdin=subprocess.PIPE)
+    assert job.communicate("input") == (f"{tmp_path} y {0o27} input\n", "a message\n")
+    assert job.returncode == 1
+
+
+@pytest.mark.parametrize(("program", "status"), [("", 0), ("raise SystemExit(3)", 3), ("1 / 0", 1)])
+def test_a_job_ends_with_the_status_of_its_fork(start, program, status):
+    job = start(program)
+    _, error = job.communicate()
+    assert job.returncode == status
+    assert ("ZeroDivisionError" in error) == ("/" in program)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_reaches_the_fork(start, number):
+    job = start(WAITS)
+    fork = int(job.stdout.readline())
+    job.send_signal(number)
+    _, error = job.communicate(timeout=30)
+    assert ended(fork)
+    if number == signal.SIGINT:  # Python's own way to end
+        assert (job.returncode, "KeyboardInterrupt" in error) == (1, True)
+    else:
+        assert job.returncode == -number
+
+
+def test_an_ignored_hangup_stays_ignored(start):
+    """As under nohup, which the server inherits from its first job."""
+    job = start("import os, signal; os.kill(os.getpid(), signal.SIGHUP); print('goes on')", ignored=[signal.SIGHUP])
+    assert job.communicate() == ("goes on\n", "")
+    waiting = start(WAITS, ignored=[signal.SIGHUP])
+    fork = int(waiting.stdout.readline())
+    waiting.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    assert psutil.pid_exists(fork)
+
+
+def test_a_fork_ends_with_a_job_that_is_killed(start):
+    job = start(WAITS)
+    fork = int(job.stdout.readline())
+    job.kill()
+    assert ended(fork)
+
+
+def test_a_fork_ends_with_its_server_and_the_next_job_starts_another(start):
+    job = start(WAITS)
+    fork = int(job.stdout.readline())
+    first = server_of(fork)
+    os.kill(first, signal.SIGKILL)
+    assert job.communicate(timeout=30)[1].endswith("has been killed; run again\n")
+    assert job.returncode == 1
+    assert ended(fork)
+    again = start(WAITS)
+    assert server_of(int(again.stdout.readline())) != first
+
+
+def test_jobs_of_a_run_that_was_killed_end_before_their_server(start, owner):
+    job = start("input(); print('done')", stdin=subprocess.PIPE)
+    waiting = start(WAITS)
+    server = server_of(int(waiting.stdout.readline()))
+    owner.kill()
+    owner.wait()
+    time.sleep(0.2)
+    assert job.communicate("\n", timeout=30)[0] == "done\n"
+    assert psutil.pid_exists(server)
+    waiting.kill()
+    assert ended(server)
+
+
+def test_a_job_that_was_killed_while_it_asked_does_no_harm(start, tmp_path):
+    start("").communicate()
+    client = forks.connect(tmp_path / "socket", ["false"])
+    client.send((2**20).to_bytes(8, "big"))
+    client.close()
+    assert start("print('forked')").communicate()[0] == "forked\n"
+
+
+def test_a_job_whose_server_cannot_start_runs_by_itself(tmp_path, monkeypatch):
+    assert forks.connect(tmp_path / "socket", ["false"]) is None
+    folder = tmp_path / ("long" * 50)  # no socket can have such a path
+    folder.mkdir()
+    (folder / "owner").write_text(str(os.getpid()))
+    done = job("evaluate", "--help", folder=folder)
+    assert "compute the metrics of a run" in done.stdout.lower()
+    assert done.returncode == 0
+
+
+def job(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
+    """Run a command as rules do, with the servers of a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}
+    command = [sys.executable, "-m", "beirgrid", "--settings", "0", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
+
+
+def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
+    """Help, an error's message and its status, and a record: the same but for moments and memory."""
+    (tmp_path / "owner").write_text(str(os.getpid()))
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    (tmp_path / "a.trec").write_text("q Q0 d 1 1.0 x\n")
+    found = {}
+    for folder in (tmp_path, ""):
+        scores = ["evaluate", "--run", "a.trec", "--qrels", "qrels.tsv", "--metrics", "ndcg@10"]
+        written = ["--output", "scores.json", "--per-query", "queries.parquet"]
+        ran = [job(*words, folder=folder, cwd=tmp_path) for words in (scores, [*scores, "--rune"], ["fetch", "--help"])]
+        ran.append(job(*scores, *written, folder=folder, cwd=tmp_path))
+        found[folder] = [(done.returncode, done.stdout, done.stderr) for done in ran]
+        kept = json.loads((tmp_path / "scores.json").read_text())
+        found[folder].append({key: kept[key] for key in kept.keys() - {"finished", "seconds", "peak_memory_mb"}})
+    assert found[tmp_path] == found[""]
+    assert [status for status, *_ in found[""][:-1]] == [0, 2, 0, 0]
+    assert [path.suffix for path in tmp_path.glob("light-*")].count("") == 1  # one server's socket
+
+
+def test_jobs_are_offered_forks_until_the_run_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(forks, "_DRIVERS", ())
+    monkeypatch.delenv(forks.FOLDER, raising=False)
+    forks.offer()
+    folder = Path(os.environ[forks.FOLDER])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    forks.withdraw()
+    assert forks.FOLDER not in os.environ
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("reason", ["variable", "driver", "full"])
+def test_no_forks_are_offered(reason, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone" if reason == "full" else tmp_path))
+    monkeypatch.setattr(forks, "_DRIVERS", (str(tmp_path),) if reason == "driver" else ())
+    if reason == "variable":
+        monkeypatch.setenv(forks.FOLDER, "")
+    else:
+        monkeypatch.delenv(forks.FOLDER, raising=False)
+    forks.offer()
+    assert os.environ.get(forks.FOLDER, "") == ""
+    assert list(tmp_path.iterdir()) == []

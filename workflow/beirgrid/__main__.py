@@ -7,10 +7,16 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     sys.path.pop(0)  # the working directory: files there (a json.py) are data
 
+import os
+
+from .tools import forks
+
+if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[1:2] == ["--settings"]:
+    forks.run()
+
 import argparse
 import errno
 import importlib
-import os
 import select
 import signal
 from typing import Any

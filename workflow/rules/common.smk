@@ -16,7 +16,7 @@ from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
 from beirgrid.graph.summary import PUBLISHED, Summary, settings_of
-from beirgrid.tools import cluster, console, processes, refresh, status
+from beirgrid.tools import cluster, console, forks, processes, refresh, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
@@ -74,15 +74,19 @@ onstart:
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
     except BeirgridError as error:
         raise WorkflowError(str(error)) from None
+    if settings.own_python and workflow.executor_plugin.name == "local":
+        forks.offer()
     recorder.start(status.EVENTS)
     refresher.start(summary_json())
 
 
 onsuccess:
+    forks.withdraw()
     recorder.end(succeeded=True)
     refresher.end()
 
 
 onerror:
+    forks.withdraw()
     recorder.end(succeeded=False)
     refresher.end()

@@ -43,6 +43,7 @@ class Commands:
     def __init__(self, grid: Grid, own_python: bool) -> None:
         """Take the grid, and whether jobs run with this Python: those in conda environments have their own."""
         self.grid = grid
+        self.own_python = own_python
         self.python = sys.executable if own_python else "python"
         self.values: dict[str, dict[str, Any]] = {}
 

@@ -1,0 +1,279 @@
+"""Jobs without Python's start: on one machine, jobs that run a model are forked from a server.
+
+A job takes seconds to import PyTorch, transformers and sentence-transformers, as long as a small corpus takes to
+encode. With a server, ``python -m beirgrid`` asks the server, which has imported them, for a fork, and stands in for
+the fork: arguments, environment, folder, mask and streams go there, signals too, and the exit status comes back. The
+first job starts the server. The server ends with the run, and a fork ends with its job's process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+# The variable that names the folder of the servers. Set to nothing, it lets each job start Python itself.
+FOLDER = "BEIRGRID_FORKS"
+# What jobs import, by the kind of their server.
+_STAGES = ["fetch", "index", "retrieve", "rerank", "fuse", "evaluate"]
+LIBRARIES = {
+    "light": ["pandas", "pyarrow.compute", "pyarrow.parquet", *(f"beirgrid.stages.{stage}" for stage in _STAGES)],
+    "models": ["beirgrid.stages.encode", "beirgrid.stages.retrieve", "beirgrid.stages.score", "faiss", "numba"],
+}
+LIBRARIES["models"] += ["sentence_transformers", "transformers.models.bert.modeling_bert"]
+# Libraries read these when they are imported, so each number of threads has a server of its own.
+THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
+# Commands that run a model, as ``retrieve`` does for every family but BM25.
+_MODELS = {"encode", "expand", "generate", "label", "score", "train", "adapt", "mine"}
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+_OWNER = "owner"
+
+
+class Request(NamedTuple):
+    """What a process asks to be forked.
+
+    Attributes:
+        arguments: words after ``python``.
+        environment: all variables.
+        folder: the working directory.
+        mask: the mask of the modes of new files.
+    """
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    mask: int
+
+
+def offer() -> None:
+    """Let the jobs that this process starts be forked, until it ends.
+
+    Nothing is done where the variable is set already, or where jobs cannot be forked: off Linux, and where a GPU's
+    driver is installed, which does not survive a fork.
+    """
+    if FOLDER in os.environ or not hasattr(os, "pidfd_open") or any(map(os.path.exists, _DRIVERS)):
+        return
+    with contextlib.suppress(OSError):  # without a folder, jobs start Python themselves
+        folder = Path(tempfile.mkdtemp(prefix="beirgrid-"))
+        (folder / _OWNER).write_text(str(os.getpid()))
+        os.environ[FOLDER] = str(folder)
+
+
+def withdraw() -> None:
+    """Remove the folder of ``offer``: later jobs start Python themselves."""
+    if folder := os.environ.pop(FOLDER, ""):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run() -> None:
+    """Run this process's command in a fork, and end as the fork ends; return if there is no server to ask."""
+    folder = Path(os.environ[FOLDER])
+    kind = _kind(sys.argv[1:])
+    path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
+    with contextlib.suppress(OSError, ValueError):
+        owner = (folder / _OWNER).read_text()
+        if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
+            stand_in(connection, ["-m", "beirgrid", *sys.argv[1:]])
+
+
+def _kind(words: list[str]) -> str:
+    """Return the kind of the server that forks a command, given its words: ``--settings DIGEST encode …``."""
+    command, *of = words[2:4]
+    return "models" if command in _MODELS or (command == "retrieve" and of != ["lexical"]) else "light"
+
+
+def connect(path: Path, server: list[str]) -> socket.socket | None:
+    """Connect to a server, which a command starts if there is none.
+
+    Args:
+        path: the socket.
+        server: the command that starts the server.
+
+    Returns:
+        the connection, or None if the server ended at once: its messages are in ``path``.log.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    with Path(f"{path}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            connection.connect(str(path))
+            return connection
+        path.unlink(missing_ok=True)  # of a server that was killed
+        with Path(f"{path}.log").open("w") as log:
+            process = subprocess.Popen(
+                server, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            )
+        while not path.exists() and process.poll() is None:
+            select.select([], [], [], 0.01)
+        if process.poll() is None:
+            connection.connect(str(path))
+            return connection
+    return None
+
+
+def stand_in(connection: socket.socket, arguments: list[str]) -> None:
+    """Stand in for a fork with these arguments: pass on the signals of this process, and end as the fork ends."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: connection.send(bytes([number])))
+    os.umask(mask := os.umask(0))
+    text = json.dumps(Request(arguments, dict(os.environ), os.getcwd(), mask)).encode()  # noqa: PTH109
+    socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])
+    connection.sendall(text)
+    answer = connection.recv(8)
+    if not answer:
+        sys.exit("beirgrid: error: the process from which this job was forked has been killed; run again")
+    status = int.from_bytes(answer, "big", signed=True)
+    if status < 0:  # killed by a signal: so is this process
+        with contextlib.suppress(OSError):  # of SIGKILL, nothing can be set
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int]]:
+    """Fork a process for each connection until the owner has ended, and all forks with it.
+
+    Args:
+        path: the socket.
+        owner: the process with which the server ends.
+        prepare: imports what forks need. Processes may connect before, and wait.
+
+    Returns:
+        in a fork, what was asked for, and its standard streams.
+    """
+    import gc
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{path}.new")
+    listener.listen(64)
+    Path(f"{path}.new").rename(path)
+    ended = os.pidfd_open(owner)
+    prepare()
+    gc.freeze()
+    server, over = os.getpid(), False
+    forks: dict[int, tuple[int, socket.socket]] = {}  # the process and its client, by the process's descriptor
+    while forks or not over:
+        clients = {client.fileno(): pid for pid, client in forks.values()}
+        for ready in select.select([*forks, *clients, *(() if over else (listener, ended))], [], [])[0]:
+            if ready == ended:
+                over = True
+            elif ready is listener:
+                client = listener.accept()[0]
+                if (asked := _receive(client)) is None:
+                    client.close()
+                    continue
+                if (pid := os.fork()) == 0:
+                    _end_with(server)
+                    return asked
+                for stream in asked[1]:
+                    os.close(stream)
+                forks[os.pidfd_open(pid)] = (pid, client)
+            elif ready in forks:
+                pid, client = forks.pop(ready)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.close(ready)
+                clients.pop(client.fileno(), None)
+                with contextlib.suppress(OSError), client:
+                    client.sendall(status.to_bytes(8, "big", signed=True))
+            elif ready in clients:  # a signal, or the end of a client that was killed
+                os.kill(clients[ready], _next_byte(ready) or signal.SIGKILL)
+    os._exit(0)
+
+
+def _receive(client: socket.socket) -> tuple[Request, list[int]] | None:
+    """Return what a client asks for, and its streams; None where it has been killed."""
+    with contextlib.suppress(OSError):
+        length, streams, *_ = socket.recv_fds(client, 8, 3)
+        text = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+        if text and len(text) == int.from_bytes(length, "big"):
+            return Request(*json.loads(text)), streams
+        for stream in streams:
+            os.close(stream)
+    return None
+
+
+def _next_byte(connection: int) -> int:
+    with contextlib.suppress(ConnectionResetError):
+        return (os.read(connection, 1) or b"\0")[0]
+    return 0
+
+
+def _end_with(server: int) -> None:
+    """Have the kernel kill this process when the server dies, which alone can tell the client of its end."""
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+    if os.getppid() != server:
+        os._exit(1)
+
+
+def become(request: Request, streams: list[int], main: Callable[[list[str]], None]) -> None:
+    """Be, in a fork, the process that was asked for: run ``main`` with its arguments, and end."""
+    import atexit
+    import threading
+
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(request.folder)
+    os.umask(request.mask)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    tempfile.tempdir = None
+    status = 0
+    try:
+        main(request.arguments)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    # The interpreter's end, without taking the libraries down: that takes as long as a small job.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def _prepare(kind: str) -> None:
+    import importlib
+
+    for library in LIBRARIES[kind]:
+        importlib.import_module(library)
+    if kind == "models":
+        import numba
+        from transformers import conversion_mapping
+
+        numba.njit(lambda: None)()  # the first call makes the compiler ready, for all forks
+        # This compiles a thousand patterns, for all forks.
+        conversion_mapping.get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
+
+
+def _main(arguments: list[str]) -> None:
+    """Run a forked command, as ``python`` would."""
+    import runpy
+
+    os.environ.pop(FOLDER, None)
+    sys.argv = arguments[:1] + arguments[2:]
+    runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    become(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(_prepare, sys.argv[1])), _main)
