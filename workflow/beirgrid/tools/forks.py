@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -109,8 +109,8 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
     with Path(f"{path}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-            connection.connect(str(path))
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), _address(path) as address:
+            connection.connect(address)
             return connection
         path.unlink(missing_ok=True)  # of a server that was killed
         with Path(f"{path}.log").open("w") as log:
@@ -120,9 +120,20 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
         while not path.exists() and process.poll() is None:
             select.select([], [], [], 0.01)
         if process.poll() is None:
-            connection.connect(str(path))
+            with _address(path) as address:
+                connection.connect(address)
             return connection
     return None
+
+
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """Yield a short name of a path, however long: a socket's address has 107 bytes at most."""
+    folder = os.open(path.parent, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def stand_in(connection: socket.socket, arguments: list[str]) -> None:
@@ -159,9 +170,11 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     import gc
 
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{path}.new")
+    new = Path(f"{path}.new")
+    with _address(new) as address:
+        listener.bind(address)
     listener.listen(64)
-    Path(f"{path}.new").rename(path)
+    new.rename(path)
     ended = os.pidfd_open(owner)
     prepare()
     gc.freeze()
