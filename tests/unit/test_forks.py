@@ -49,9 +49,10 @@ def owner():
 def start(tmp_path, owner):
     """Return a function that starts a process whose program a fork runs."""
     started = []
+    (tmp_path / "forks").mkdir()
 
     def call(program, ignored=(), **options):
-        command = [sys.executable, "-c", CLIENT, str(tmp_path / "socket"), str(owner.pid), SERVER, program]
+        command = [sys.executable, "-c", CLIENT, str(tmp_path / "forks" / "socket"), str(owner.pid), SERVER, program]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
         def set_signals():
@@ -141,7 +142,7 @@ def test_a_fork_ends_with_its_server_and_the_next_job_starts_another(start):
     assert server_of(int(again.stdout.readline())) != first
 
 
-def test_jobs_of_a_run_that_was_killed_end_before_their_server(start, owner):
+def test_jobs_of_a_run_that_was_killed_end_before_their_server(start, owner, tmp_path):
     job = start("input(); print('done')", stdin=subprocess.PIPE)
     waiting = start(WAITS)
     server = server_of(int(waiting.stdout.readline()))
@@ -152,11 +153,12 @@ def test_jobs_of_a_run_that_was_killed_end_before_their_server(start, owner):
     assert psutil.pid_exists(server)
     waiting.kill()
     assert ended(server)
+    assert not (tmp_path / "forks").exists()
 
 
 def test_a_job_that_was_killed_while_it_asked_does_no_harm(start, tmp_path):
     start("").communicate()
-    client = forks.connect(tmp_path / "socket", ["false"])
+    client = forks.connect(tmp_path / "forks" / "socket", ["false"])
     client.send((2**20).to_bytes(8, "big"))
     client.close()
     assert start("print('forked')").communicate()[0] == "forked\n"

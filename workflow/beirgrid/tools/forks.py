@@ -68,7 +68,7 @@ def offer() -> None:
     if FOLDER in os.environ or not hasattr(os, "pidfd_open") or any(map(os.path.exists, _DRIVERS)):
         return
     with contextlib.suppress(OSError):  # without a folder, jobs start Python themselves
-        folder = Path(tempfile.mkdtemp(prefix="beirgrid-"))
+        folder = Path(tempfile.mkdtemp(prefix="beirgrid-forks-"))
         (folder / _OWNER).write_text(str(os.getpid()))
         os.environ[FOLDER] = str(folder)
 
@@ -160,7 +160,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     """Fork a process for each connection until the owner has ended, and all forks with it.
 
     Args:
-        path: the socket.
+        path: the socket, in a folder that is removed at the end.
         owner: the process with which the server ends.
         prepare: imports what forks need. Processes may connect before, and wait.
 
@@ -205,6 +205,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
                     client.sendall(status.to_bytes(8, "big", signed=True))
             elif ready in clients:  # a signal, or the end of a client that was killed
                 os.kill(clients[ready], _next_byte(ready) or signal.SIGKILL)
+    shutil.rmtree(path.parent, ignore_errors=True)  # where the owner was killed
     os._exit(0)
 
 
