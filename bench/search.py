@@ -1,7 +1,7 @@
 """Contenders of the bench's part ``search``: search.py {make,ours,faiss,torch,limit} FOLDER.
 
 ``make`` writes random shards as faiss indexes, and queries. The others print the seconds of a search, and the MB that
-it took beyond what the process had before. ``limit`` only multiplies, in bfloat16 where the machine has that natively.
+it took beyond what the process had before. ``limit`` only multiplies, in the format of the first pass.
 """
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ def torch(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
 
 def limit(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
     """Multiply as many queries and documents in memory, and do nothing else."""
-    from torch import bfloat16, float32, from_numpy
+    from torch import _int_mm, float32, from_numpy, int8, matmul
 
-    from beirgrid.core.compute import multiplies_bfloat16
+    from beirgrid.search import exact_int8
 
-    low = bfloat16 if multiplies_bfloat16("cpu") else float32
+    low, product = (int8, _int_mm) if exact_int8.usable(queries) else (float32, matmul)
     vectors, asked = from_numpy(corpus(folder)).to(low), from_numpy(queries).to(low)
 
     def multiply() -> None:
         for start in range(0, len(vectors), BLOCK):
-            asked @ vectors[start : start + BLOCK].T
+            product(asked, vectors[start : start + BLOCK].T)
 
     return multiply
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from beirgrid.core.errors import DataError
-from beirgrid.search import exact, flat
+from beirgrid.search import exact, exact_int8, flat
 
 LOW = pytest.mark.parametrize("low", [torch.bfloat16, torch.float32], ids=str)
 DIMENSION = 16
@@ -82,13 +82,122 @@ def test_the_first_pass_is_off_by_no_more_than_its_bound(dimension, low):
         scale = np.float32(2.0) ** (power + rng.integers(-3, 3, (500, 1)).astype(np.float32))
         documents = torch.from_numpy(rng.standard_normal((500, dimension), np.float32) * scale)
         queries = torch.from_numpy(rng.standard_normal((20, dimension), np.float32) * scale[:20] + 2.0**power)
-        shift = exact._shift(documents)
+        shift = exact.shift_of(documents)
         top = exact.Top(queries, shift, 5, low)
-        products, error = top._products(exact._block(documents, 0, 0, shift, low))
+        products, error = top._products(exact.block_of(documents, 0, 0, 500, shift, low))
         true = queries.double() @ (documents.double() - shift.double()).T
         bound = error[:, None] + (2**-8 if low == torch.bfloat16 else 0) * products.double().abs()
         assert ((products.double() - true).abs() <= bound).all()
         assert error.isfinite().all()
+
+
+INTEGERS = pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="this CPU multiplies no integers of 8 bits")
+
+
+@INTEGERS
+@pytest.mark.parametrize("sample", [16, 10_000])
+@pytest.mark.parametrize("queries", ["ordinary", "positive"])
+@pytest.mark.parametrize("documents", DOCUMENTS)
+def test_the_best_by_integers_are_those_of_float64(monkeypatch, documents, queries, sample):
+    monkeypatch.setattr(exact_int8, "BLOCK", 32)
+    monkeypatch.setattr(exact_int8, "QUERIES", 4)
+    monkeypatch.setattr(exact_int8, "SAMPLE", sample)  # of 16 documents, a rank is no good guess of a floor
+    monkeypatch.setattr(exact_int8, "_DEVIATIONS", 0)
+    vectors, asked = DOCUMENTS[documents], QUERIES[queries]
+    assert exact_int8.usable(asked)
+    for cuts in ([100, 101, 252], []):
+        scores, rows, _ = exact_int8.search(np.split(vectors, cuts), asked, 20)
+        best, order = _expected(vectors, asked, 20)
+        assert (rows == order).all()
+        assert (scores == best).all()
+
+
+@INTEGERS
+@pytest.mark.parametrize("queries", ["huge", "denormal", "zero"])
+def test_queries_that_are_no_integers_are_searched_for_in_another_format(queries):
+    asked = QUERIES[queries]
+    assert not exact_int8.usable(asked)
+    scores, rows = flat.search_exact(DOCUMENTS["ordinary"], asked, 20)
+    best, order = _expected(DOCUMENTS["ordinary"], asked, 20)
+    assert (rows == order).all()
+    assert (scores == best.astype(np.float32)).all()
+
+
+@INTEGERS
+def test_vectors_of_one_dimension_are_searched():
+    rng = np.random.default_rng(0)
+    documents, queries = (rng.standard_normal((rows, 1), np.float32) for rows in (3000, 5))
+    best, order = _expected(documents, queries, 20)
+    scores, rows = flat.search_exact(documents, queries, 20)
+    assert (rows == order).all()
+    assert (scores == best.astype(np.float32)).all()
+
+
+@INTEGERS
+@pytest.mark.parametrize("dimension", [3, 384, 1000])
+def test_integers_are_off_by_no_more_than_their_bound(dimension):
+    rng = np.random.default_rng(dimension)
+    for power in (0, 20, -20):
+        scale = np.float32(2.0) ** (power + rng.integers(-3, 3, (500, 1)).astype(np.float32))
+        documents = rng.standard_normal((500, dimension), np.float32) * scale
+        queries = rng.standard_normal((20, dimension), np.float32) * scale[:20] + np.float32(2.0**power)
+        shift = documents.mean(0)
+        block = exact_int8._block(documents, shift, 0)
+        top = exact_int8.Top(queries, shift, 5)
+        true = queries.astype(np.float64) @ (documents.astype(np.float64) - shift.astype(np.float64)).T
+        top.floor[:] = np.sort(true)[:, 250]
+        assert top._scan(top._products(block).numpy(), block, 0) == 20
+        for query in range(20):
+            waiting = slice(top.count[query])
+            columns = top.columns[query, waiting]
+            assert set(np.flatnonzero(true[query] >= top.floor[query])) <= set(columns)
+            assert (top.lower[query, waiting] <= true[query, columns]).all()
+            assert (true[query, columns] <= top.upper[query, waiting]).all()
+        assert top.count.mean() < 400  # the bound excludes what lies well below
+
+
+@INTEGERS
+def test_a_sample_guesses_floors_that_hold():
+    rng = np.random.default_rng(0)
+    documents, queries = (rng.standard_normal((n, 64), np.float32) for n in (100_000, 30))
+    scores, rows, counts = exact_int8.search([documents], queries, 10)
+    assert counts["int8"] == 100_000 * 30  # and no query is searched for again
+    assert counts["float32"] == 0
+    assert 10 * 30 <= counts["float64"] < 100 * 30
+    best, order = _expected(documents, queries, 10)
+    assert (rows == order).all()
+    np.testing.assert_allclose(scores, best, rtol=1e-13)
+
+
+@INTEGERS
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_query_whose_floor_was_guessed_too_high_is_searched_for_again(shards, monkeypatch):
+    """For some of the queries, the best documents are all in the sample."""
+    monkeypatch.setattr(exact_int8, "SAMPLE", 1024)
+    rng = np.random.default_rng(0)
+    documents, queries = (rng.standard_normal((n, 64), np.float32) for n in (60_000, 30))
+    for shard in np.array_split(documents, shards):
+        shard[:: len(shard) // 1024, 0] += 20
+    queries[:10, 0] += 3
+    scores, rows, counts = exact_int8.search(np.array_split(documents, shards), queries, 200)
+    assert 60_000 * 30 + 10 * 60_000 // shards <= counts["int8"] < 60_000 * 60
+    best, order = _expected(documents, queries, 200)
+    assert (rows == order).all()
+    np.testing.assert_allclose(scores, best, rtol=1e-13)
+
+
+@INTEGERS
+def test_what_integers_cannot_tell_apart_is_multiplied_in_float32():
+    rng = np.random.default_rng(0)
+    sides = np.where(np.arange(40_000) % 2, 1, -1).astype(np.float32)[:, None]  # so that the mean is of no use
+    documents = sides + rng.standard_normal((40_000, 64), np.float32) / 1000
+    queries = rng.standard_normal((30, 64), np.float32)
+    scores, rows, counts = exact_int8.search(np.array_split(documents, 2), queries, 10)
+    assert counts["int8"] <= 20_000 * 30
+    assert counts["float32"] >= 20_000 * 30
+    best, order = _expected(documents, queries, 10)
+    assert (rows == order).all()
+    np.testing.assert_allclose(scores, best, rtol=1e-13)
 
 
 def test_the_first_pass_excludes_nearly_all_of_ordinary_vectors():

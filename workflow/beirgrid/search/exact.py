@@ -1,7 +1,8 @@
 """Exact inner products at the speed of low-precision matrix products.
 
-A first pass multiplies queries and documents in bfloat16, where the hardware does that natively. A bound of its error
-proves that most documents are not among the best. The scores of the rest are computed in float64.
+A first pass multiplies queries and documents in bfloat16, where a GPU does that natively, or in float32
+(``search.exact_int8`` has another first pass, for CPUs). A bound of its error proves that most documents are not among
+the best. The scores of the rest are computed in float64.
 
 The bound. Let q be a query and c any vector in float32, x a document less c, q' and x' the same rounded to the format
 of the first pass, and D the dimension. The first pass ranks by q·x, since q·c is the same for all documents. Taking the
@@ -101,16 +102,14 @@ def search(
     """
     tops: list[Top] = []
     documents = 0
-    with _full_sums(), _workers(queries.device) as (workers, number):
+    with _full_sums(), workers(queries.device) as (pool, number):
         for shard in shards:
             if not tops:
-                shift = _shift(shard)
+                shift = shift_of(shard)
                 size = min(QUERIES, math.ceil(len(queries) / number) or 1)
                 tops = [Top(part, shift, depth, low) for part in torch.split(queries, size)]
             list(
-                workers.map(
-                    partial(_search_shard, shard, documents, shift, low), [tops[n::number] for n in range(number)]
-                )
+                pool.map(partial(_search_shard, shard, documents, shift, low), [tops[n::number] for n in range(number)])
             )
             documents += len(shard)
             del shard  # it may be unmapped before the next one is mapped
@@ -133,7 +132,7 @@ def _full_sums() -> Iterator[None]:
 
 
 @contextmanager
-def _workers(device: torch.device) -> Iterator[tuple[ThreadPoolExecutor, int]]:
+def workers(device: torch.device) -> Iterator[tuple[ThreadPoolExecutor, int]]:
     """Give threads among which queries are divided, and their number: one for a GPU, else as many as PyTorch has.
 
     Each thread computes alone. PyTorch's own threads would wait for each other after every operation, which takes long
@@ -148,22 +147,25 @@ def _workers(device: torch.device) -> Iterator[tuple[ThreadPoolExecutor, int]]:
         torch.set_num_threads(threads)
 
 
-def _shift(shard: torch.Tensor) -> torch.Tensor:
+def shift_of(shard: torch.Tensor) -> torch.Tensor:
     """Return a vector, float32 [dimension], that is near many documents; 0 where it would overflow."""
     return shard[:BLOCK].mean(0).nan_to_num(0, 0, 0)
 
 
 def _search_shard(shard: torch.Tensor, offset: int, shift: torch.Tensor, low: torch.dtype, tops: list[Top]) -> None:
     for start in range(0, len(shard), BLOCK):
-        block = _block(shard, offset, start, shift, low)
+        block = block_of(shard, offset, start, BLOCK, shift, low)
         for top in tops:
             top.add(block)
     for top in tops:
         top.settle(shard, offset)
 
 
-def _block(shard: torch.Tensor, offset: int, start: int, shift: torch.Tensor, low: torch.dtype) -> Block:
-    shifted = shard[start : start + BLOCK] - shift
+def block_of(
+    shard: torch.Tensor, offset: int, start: int, documents: int, shift: torch.Tensor, low: torch.dtype
+) -> Block:
+    """Return the documents of a shard from a row on, as the first pass in ``low`` reads them."""
+    shifted = shard[start : start + documents] - shift
     rounded, length, lost = _rounded(shifted, low)
     return Block(shard, offset, start, shifted, rounded, length.amax(), lost.amax())
 
@@ -314,10 +316,14 @@ class Top:
         """Return the float64 inner products [pairs] of queries and rows of a shard, both [pairs]."""
         self.counts["float64"] += len(rows)
         compute = scores_compiled if shard.device.type == "cpu" else scores_in_torch
-        scores = compute(self.queries, shard, query, rows)
-        if not scores.isfinite().all():
-            raise DataError("a vector has a component that is not a finite number")
-        return scores
+        return checked(compute(self.queries, shard, query, rows))
+
+
+def checked(scores: torch.Tensor) -> torch.Tensor:
+    """Return scores, or raise DataError unless all are finite."""
+    if not scores.isfinite().all():
+        raise DataError("a vector has a component that is not a finite number")
+    return scores
 
 
 def scores_in_torch(
@@ -356,8 +362,17 @@ def _kernel() -> Any:
     @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
     def scores(queries, documents, query, rows):  # type: ignore[no-untyped-def]
         """Add up products in float64, in an order that depends on the dimension alone."""
-        found = np.empty(len(rows), np.float64)
+        places = np.zeros(len(documents) + 1, np.int64)
         for pair in range(len(rows)):
+            places[rows[pair] + 1] += 1
+        places = np.cumsum(places)
+        order = np.empty(len(rows), np.int64)
+        for pair in range(len(rows)):
+            order[places[rows[pair]]] = pair
+            places[rows[pair]] += 1
+        found = np.empty(len(rows), np.float64)
+        for place in range(len(rows)):  # by documents, so that each is read once
+            pair = order[place]
             left, right = queries[query[pair]], documents[rows[pair]]
             total = 0.0
             for at in range(len(left)):

@@ -1,6 +1,6 @@
 """Exact search with dense vectors: indexes of shards (faiss's flat files), and the documents with the best scores.
 
-``search.exact`` has the method and its proof.
+``search.exact`` and ``search.exact_int8`` have the method and its proof.
 """
 
 from __future__ import annotations
@@ -118,11 +118,14 @@ def _search(
 ) -> tuple[np.ndarray, np.ndarray]:
     import torch
 
-    from . import exact
+    from . import exact, exact_int8
 
+    if device.type == "cpu" and exact_int8.usable(queries):
+        best, rows, _ = exact_int8.search((shard.numpy() for shard in shards), queries, depth)
+        return best.astype(np.float32), rows
     low = torch.bfloat16 if multiplies_bfloat16(str(device)) else torch.float32
-    scores, rows, _ = exact.search(shards, _tensor(queries).to(device), depth, low)
-    return scores.float().cpu().numpy(), rows.cpu().numpy()
+    scores, places, _ = exact.search(shards, _tensor(queries).to(device), depth, low)
+    return scores.float().cpu().numpy(), places.cpu().numpy()
 
 
 def _tensor(vectors: np.ndarray) -> torch.Tensor:

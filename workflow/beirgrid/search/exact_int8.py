@@ -1,0 +1,507 @@
+"""Exact inner products on a CPU that multiplies integers of 8 bits (AVX-512 VNNI), twice as fast as bfloat16.
+
+The method is that of ``search.exact``: a first pass bounds all scores, and only the scores of documents that may be
+among the best are computed in float64. Here the first pass multiplies integers, and the sums are exact.
+
+The bound. Let q be a query, c any vector, x a document less c, and let s q' and t x' be q and x as integers times a
+step. By the inequality of Cauchy and Schwarz,
+
+    |q·x - s t q'·x'| <= |q| |x - t x'| + |q - s q'| |t x'|,
+
+and t x' is no longer than x and x - t x' together. The lengths of these two are computed in float32 and raised by what
+rounding can have taken from them; D 2^-48 (|x| + |c|) is added to the second, for rounding of the scores in float64. A
+document may be among the best if
+
+    q'·x' >= floor / (s t) - |q| |x - t x'| / (s t) - |q - s q'| |t x'| / (s t),
+
+where the floor is at most the best score number ``depth``, less q·c. The right side adds up three products of a number
+of the query and a number of the document. It is computed in float32, with margins for the rounding.
+
+A floor rises slowly while documents come one after another. So the first shard begins with floors that a sample of it
+suggests. If the best score number ``depth`` of a query turns out to be lower than the floor, the query is searched for
+again, without a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..core.compiled import once
+from ..core.environment import prepare_libraries
+from . import exact
+
+# Documents and queries of a matrix product.
+BLOCK, QUERIES = 2048, 512
+# Documents from which floors are guessed, and by how many standard deviations a guess is lowered.
+SAMPLE, _DEVIATIONS = 16384, 5
+# Blocks that all threads prepare, before all threads search them.
+_BLOCKS = 8
+# What a vector loses in float32 before it is rounded to integers, as a part of its length, is less than this; and what
+# a score loses in float64, for each dimension.
+_LENGTH, _DOUBLE = 2.0**-22, 2.0**-48
+# The computation of a threshold in float32, and of a bound that is stored in float32, is off by less than this.
+_THRESHOLD, _STORED = 2.0**-18, 2.0**-22
+# Between these lengths of vectors, nothing overflows in float32.
+_SHORT, _LONG = 2.0**-30, 2.0**30
+# With so many dimensions, sums still fit into 32 bits.
+_DIMENSIONS = 2**31 // 127**2
+# From this share of the products on, products in float32 are cheaper than many scores in float64.
+_FEW = 1 / 64
+
+
+class Quantised(NamedTuple):
+    """Vectors as integers.
+
+    Attributes:
+        low: int8 [vectors, dimension].
+        step: float64 [vectors], by which ``low`` is multiplied.
+        length: float64 [vectors], no vector is longer; infinite where a vector cannot be multiplied in this form.
+        lost: float64 [vectors], no vector lost a longer one when it was rounded.
+    """
+
+    low: np.ndarray
+    step: np.ndarray
+    length: np.ndarray
+    lost: np.ndarray
+
+
+class Block(NamedTuple):
+    """Some documents of a shard, less the shift, as the first pass reads them.
+
+    Attributes:
+        start: the block's first row of the shard.
+        vectors: the documents as integers.
+        terms: float32 [3, documents], the numbers of the documents in the thresholds.
+    """
+
+    start: int
+    vectors: Quantised
+    terms: np.ndarray
+
+
+class Sample(NamedTuple):
+    """A sample of a shard.
+
+    Attributes:
+        block: its documents.
+        rank: of the documents of the shard that score higher than number ``rank`` of the sample, there are almost
+            certainly at least ``depth``.
+    """
+
+    block: Block
+    rank: int
+
+
+def usable(queries: np.ndarray) -> bool:
+    """Tell whether this CPU multiplies integers of 8 bits, and whether queries [queries, dimension] can be such."""
+    if not torch.cpu._is_vnni_supported() or queries.shape[1] > _DIMENSIONS or not _sums_are_right(queries.shape[1]):
+        return False
+    lengths = np.linalg.norm(queries.astype(np.float64), axis=1)
+    return bool(((lengths >= _SHORT) & (lengths <= _LONG)).all())
+
+
+@cache
+def _sums_are_right(dimension: int) -> bool:
+    """Compare PyTorch's products with numpy's: in one dimension, those of PyTorch 2.13 are wrong."""
+    rng = np.random.default_rng(0)
+    left, right = (rng.integers(-127, 128, (rows, dimension), np.int8) for rows in (4, 64))
+    left[:2], right[:2] = 127, [[127], [-127]]
+    products = torch._int_mm(torch.from_numpy(left), torch.from_numpy(right).T).numpy()
+    return bool((products == left.astype(np.int64) @ right.T.astype(np.int64)).all())
+
+
+def search(
+    shards: Iterable[np.ndarray], queries: np.ndarray, depth: int
+) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
+    """Find the documents with the highest inner products.
+
+    Args:
+        shards: float32 [documents, dimension] each, one after another.
+        queries: float32 [queries, dimension], for which ``usable`` holds.
+        depth: documents per query.
+
+    Returns:
+        float64 scores and int64 rows, both [queries, min(depth, documents)], best first; equal scores in the order of
+        the rows. And how many products were computed in each format.
+
+    Raises:
+        DataError: a vector has a component that is not finite.
+    """
+    tops: list[Top] = []
+    documents = 0
+    with exact.workers(torch.device("cpu")) as (pool, number):
+        for shard in shards:
+            if not tops:
+                shift = exact.shift_of(torch.from_numpy(shard)).numpy()
+                size = min(QUERIES, math.ceil(len(queries) / number) or 1)
+                tops = [Top(queries[at : at + size], shift, depth) for at in range(0, max(1, len(queries)), size)]
+                if sample := _sample(shard, shift, depth):
+                    list(pool.map(partial(Top.guess, sample=sample), tops))
+            _search_shard(shard, documents, tops, pool, number)
+            if missed := [top for top in tops if top.missed().any()]:
+                again = [Top(top.queries[top.missed()], shift, depth) for top in missed]
+                _search_shard(shard, documents, again, pool, number)
+                for top, found in zip(missed, again, strict=True):
+                    top.take(found)
+            documents += len(shard)
+            del shard  # it may be unmapped before the next one is mapped
+    scores, rows = (np.concatenate([getattr(top, name) for top in tops])[:, :documents] for name in ("scores", "rows"))
+    return scores, rows, sum((top.counts for top in tops), Counter())
+
+
+def _sample(shard: np.ndarray, shift: np.ndarray, depth: int) -> Sample | None:
+    """Return a sample of a shard; None where it would be no small part of the shard, or tell too little."""
+    if (step := len(shard) // SAMPLE) < 4:
+        return None
+    share = depth * SAMPLE / len(shard)
+    if (rank := math.ceil(share + _DEVIATIONS * (1 + math.sqrt(share)))) > SAMPLE / 8:
+        return None
+    return Sample(_block(np.ascontiguousarray(shard[::step][:SAMPLE]), shift, 0), rank)
+
+
+def _search_shard(shard: np.ndarray, offset: int, tops: list[Top], pool: ThreadPoolExecutor, number: int) -> None:
+    """Search a shard for all queries, by a number of threads."""
+    groups = [tops[at::number] for at in range(number)]
+    for at in range(0, len(shard), _BLOCKS * BLOCK):
+        starts = range(at, min(at + _BLOCKS * BLOCK, len(shard)), BLOCK)
+        blocks = list(pool.map(partial(_read_block, shard, tops[0].shift), starts))
+        list(pool.map(partial(_add, shard, offset, blocks), groups))
+    list(pool.map(partial(_settle, shard, offset), groups))
+
+
+def _add(shard: np.ndarray, offset: int, blocks: list[Block], tops: list[Top]) -> None:
+    for block in blocks:
+        for top in tops:
+            top.add(shard, offset, block)
+
+
+def _settle(shard: np.ndarray, offset: int, tops: list[Top]) -> None:
+    for top in tops:
+        top.settle(shard, offset)
+
+
+def _read_block(shard: np.ndarray, shift: np.ndarray, start: int) -> Block:
+    return _block(shard[start : start + BLOCK], shift, start)
+
+
+def _block(documents: np.ndarray, shift: np.ndarray, start: int) -> Block:
+    vectors = quantise(documents, shift)
+    # What rounding takes from a score in float64, and from an estimate of it.
+    vectors.lost[:] += _DOUBLE * len(shift) * (vectors.length + np.linalg.norm(shift.astype(np.float64)))
+    vectors.length[:] += vectors.lost  # no rounded vector is longer, either
+    terms = np.stack([np.ones(len(vectors.step)), vectors.lost, vectors.length]) / vectors.step
+    return Block(start, vectors, terms.astype(np.float32))
+
+
+def quantise(vectors: np.ndarray, shift: np.ndarray) -> Quantised:
+    """Round float32 [vectors, dimension], less float32 [dimension], to integers."""
+    low = np.empty(vectors.shape, np.int8)
+    step, square, loss = np.empty((3, len(vectors)))
+    _kernels().quantise(vectors, shift, low, step, square, loss)
+    # Sums of squares in float32, and squares that it takes for 0.
+    summed, none = 1 + (vectors.shape[1] + 4) * 2.0**-23, math.sqrt(vectors.shape[1]) * 2.0**-60
+    length = np.sqrt(square) * summed + none
+    lost = np.sqrt(loss) * summed + none + _LENGTH * length
+    short, long = length < _SHORT, ~(length <= _LONG)
+    low[short | long], step[short | long] = 0, 1
+    lost[short] = length[short]
+    length[long] = lost[long] = math.inf
+    return Quantised(low, step, length, lost)
+
+
+class Top:
+    """The best documents of some queries: the scores of some of them in float64, those of others within bounds.
+
+    Attributes:
+        scores: float64 [queries, depth], best first, of the documents that do not wait.
+        rows: int64 [queries, depth], their rows of the corpus; -1 where there are fewer documents.
+        counts: how many products were computed in each format.
+    """
+
+    def __init__(self, queries: np.ndarray, shift: np.ndarray, depth: int) -> None:
+        number = len(queries)
+        self.queries, self.shift, self.depth = queries, shift, depth
+        self.vectors = quantise(queries, np.zeros_like(shift))
+        # What all scores of a query have in common. Floors and bounds are without it.
+        self.common = queries.astype(np.float64) @ shift.astype(np.float64)
+        self.scores = np.full((number, depth), -math.inf)
+        self.rows = np.full((number, depth), -1)
+        # What the best score number ``depth`` is at least, less what scores have in common: as far as is known, or
+        # as a guess, which is compared with the score at the end of the shard.
+        self.floor = np.full(number, -math.inf, np.float32)
+        self.guessed = self.floor.copy()
+        # Documents that wait: their columns, in ascending order, and lower and upper bounds of their scores.
+        self.capacity = max(2 * BLOCK, 8 * depth)
+        self.columns = np.zeros((number, self.capacity), np.int32)
+        self.lower, self.upper = np.zeros((2, number, self.capacity), np.float32)
+        self.count = np.zeros(number, np.int64)
+        self.counts: Counter[str] = Counter()
+        # Goes on where integers exclude too little.
+        self.other: exact.Top | None = None
+
+    def guess(self, sample: Sample) -> None:
+        """Guess the floors from the estimated scores of a sample."""
+        products = self._products(sample.block).float() * torch.from_numpy(sample.block.vectors.step).float()
+        least = products.topk(sample.rank, sorted=False).values.amin(1).numpy()
+        self.floor = (least * self.vectors.step).astype(np.float32)
+        self.guessed = self.floor.copy()
+
+    def missed(self) -> np.ndarray:
+        """Return the queries whose floors were guessed too high, bool [queries]."""
+        return self._known(self.scores)[:, -1] < self.guessed
+
+    def take(self, found: Top) -> None:
+        """Take what was found, without a guess, for the queries that were missed."""
+        missed = self.missed()
+        self.scores[missed], self.rows[missed], self.floor[missed] = found.scores, found.rows, found.floor
+        self.guessed[missed] = -math.inf
+        self.counts += found.counts
+        if self.other is not None:
+            self.other.floor = torch.from_numpy(self.floor)
+
+    def add(self, shard: np.ndarray, offset: int, block: Block) -> None:
+        """Let the documents of a block wait that may be among the best."""
+        if self.other is not None:
+            shift = torch.from_numpy(self.shift)
+            self.other.add(exact.block_of(torch.from_numpy(shard), offset, block.start, BLOCK, shift, torch.float32))
+            return
+        products = self._products(block).numpy()
+        self.counts["int8"] += products.size
+        query, scored = 0, False
+        while (query := self._scan(products, block, query)) < len(self.queries):  # the query has no more room
+            self._raise_floor()
+            if self.count[query] + products.shape[1] > self.capacity:
+                self._score(shard, offset)
+                scored = True
+        if scored and self.counts["float64"] > _FEW * self.counts["int8"]:
+            self._score(shard, offset)
+            self._go_on_in_float32()
+
+    def settle(self, shard: np.ndarray, offset: int) -> None:
+        """Compute the scores of all that wait, at the end of a shard."""
+        if self.other is None:
+            self._raise_floor()
+            self._score(shard, offset)
+        else:
+            self.other.settle(torch.from_numpy(shard), offset)
+            self.scores, self.rows, self.floor = (
+                getattr(self.other, name).numpy() for name in ("scores", "rows", "floor")
+            )
+
+    def _products(self, block: Block) -> torch.Tensor:
+        """Return the products of the integers, int32 [queries, documents]."""
+        return torch._int_mm(torch.from_numpy(self.vectors.low), torch.from_numpy(block.vectors.low).T)
+
+    def _scan(self, products: np.ndarray, block: Block, first: int) -> int:
+        """Let the documents wait that the floors do not exclude, for the queries from the first on.
+
+        Returns:
+            the first query that has no room for its documents, or the number of queries.
+        """
+        own, terms = self.vectors, np.empty((3, len(self.queries)))
+        terms[0], terms[1], terms[2] = self.floor, -own.length, -own.lost
+        terms /= own.step
+        with np.errstate(invalid="ignore", over="ignore"):  # of floors that are -inf, which exclude nothing
+            terms -= _THRESHOLD * np.abs(terms)
+        single = _single(terms)
+        bounds = [*own[1:], *block.vectors[1:]]
+        waiting = self.columns, self.lower, self.upper, self.count
+        full: int = _kernels().scan(products, first, block.start, single, block.terms, *bounds, *waiting)
+        return full
+
+    def _raise_floor(self) -> None:
+        """Raise the floors to what is known now, and drop what they exclude."""
+        self._raise_to(self.lower)
+        _kernels().drop(self.floor, self.columns, self.lower, self.upper, self.count)
+
+    def _raise_to(self, lower: np.ndarray) -> None:
+        """Raise the floors, given lower bounds of what waits, float32 [queries, capacity]; NaN for none."""
+        floor = _kernels().largest(self._known(self.scores), lower, self.count, self.depth)
+        self.floor = np.maximum(self.floor, floor)
+
+    def _known(self, scores: np.ndarray) -> np.ndarray:
+        """Return float32 lower bounds of scores [queries, …], less what they have in common."""
+        known = scores - self.common[:, None]
+        known -= _STORED * np.abs(known)
+        return _single(known)
+
+    def _score(self, shard: np.ndarray, offset: int) -> None:
+        """Compute the scores of all that wait, the most promising first, and keep the best."""
+        width = int(self.count.max(initial=0))
+        columns, lower, upper = (array[:, :width] for array in (self.columns, self.lower, self.upper))
+        waits = np.arange(width) < self.count[:, None]
+        promising = waits & (lower >= _kernels().largest(lower[:, :0], lower, self.count, self.depth)[:, None])
+        found = np.full(lower.shape, np.nan)
+        self._compute(shard, columns, promising, found)
+        self._raise_to(self._known(found))
+        self._compute(shard, columns, waits & ~promising & (upper >= self.floor[:, None]), found)
+        _kernels().merge(self.scores, self.rows, found, columns, offset)
+        self.count[:] = 0
+
+    def _compute(self, shard: np.ndarray, columns: np.ndarray, chosen: np.ndarray, found: np.ndarray) -> None:
+        """Compute the float64 scores of chosen documents, bool [queries, width], into an array of that shape."""
+        query, place = chosen.nonzero()
+        arrays = map(torch.from_numpy, (self.queries, shard, query, columns[query, place].astype(np.int64)))
+        self.counts["float64"] += len(query)
+        found[query, place] = exact.checked(exact.scores_compiled(*arrays)).numpy()
+
+    def _go_on_in_float32(self) -> None:
+        """Let products in float32 exclude documents from here on."""
+        self.other = exact.Top(torch.from_numpy(self.queries), torch.from_numpy(self.shift), self.depth, torch.float32)
+        self.other.scores, self.other.rows = torch.from_numpy(self.scores), torch.from_numpy(self.rows)
+        self.other.floor = torch.from_numpy(self.floor)
+        self.other.counts = self.counts
+
+
+def _single(bounds: np.ndarray) -> np.ndarray:
+    """Return lower bounds as float32, which do not become infinite."""
+    limits = np.finfo(np.float32)
+    with np.errstate(invalid="ignore"):
+        return np.where(bounds < limits.min, -np.inf, np.minimum(bounds, limits.max)).astype(np.float32)
+
+
+@once
+def _kernels() -> Any:
+    """Return the compiled functions."""
+    prepare_libraries()
+    import numba
+
+    exactly = partial(numba.njit, nogil=True, cache=True)
+
+    @exactly(fastmath={"nnan", "nsz"})
+    def largest_component(row, shift):  # type: ignore[no-untyped-def]
+        """Return the largest component, up to its sign; anything where one is not finite."""
+        most = np.float32(0)
+        for at in range(len(row)):
+            size = abs(row[at] - shift[at])
+            most = size if size > most else most
+        return most
+
+    @exactly(fastmath={"reassoc", "contract"})
+    def rounded(row, shift, step, per, low):  # type: ignore[no-untyped-def]
+        """Round a vector; return the squares of its length and of the length of what it lost."""
+        square, loss = np.float32(0), np.float32(0)
+        for at in range(len(row)):
+            value = row[at] - shift[at]
+            whole = np.rint(value * per)
+            rest = value - step * whole
+            square += value * value
+            loss += rest * rest
+            low[at] = np.int8(np.int32(whole))
+        return square, loss
+
+    @exactly()
+    def quantise(vectors, shift, low, steps, squares, losses):  # type: ignore[no-untyped-def]
+        """Round vectors; a step is chosen such that no integer is beyond 127."""
+        for number in range(len(vectors)):
+            most = largest_component(vectors[number], shift)
+            step = most * np.float32((1 + 2.0**-20) / 127)
+            if not 2.0**-60 < most < 2.0**60:
+                step = np.float32(1)
+            steps[number] = step
+            squares[number], losses[number] = rounded(vectors[number], shift, step, 1 / step, low[number])
+
+    @exactly()
+    def passing(sums, a, b, c, ones, twos, threes):  # type: ignore[no-untyped-def]
+        """Count the products of a query with some documents that reach their thresholds."""
+        passed = np.int32(0)
+        for at in range(len(sums)):
+            passed += np.int32(np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at])
+        return passed
+
+    @exactly()
+    def scan(  # type: ignore[no-untyped-def]
+        products, first, start, terms, others, step, length, lost, steps, lengths, losses, columns, lower, upper, count
+    ):
+        """Append the documents whose products pass their thresholds; return the first query without room."""
+        documents = products.shape[1]
+        ones, twos, threes = others[0], others[1], others[2]
+        for query in range(first, len(products)):
+            a, b, c = terms[0, query], terms[1, query], terms[2, query]
+            taken, sums = count[query], products[query]
+            for begin in range(0, documents, 32):  # few pass: most groups of documents are only counted
+                end = min(begin + 32, documents)
+                if passing(sums[begin:end], a, b, c, ones[begin:end], twos[begin:end], threes[begin:end]) == 0:
+                    continue
+                for at in range(begin, end):
+                    if np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at]:
+                        if taken == columns.shape[1]:
+                            return query
+                        score = step[query] * steps[at] * sums[at]
+                        error = length[query] * losses[at] + lost[query] * lengths[at]
+                        error += 2.0**-22 * (abs(score) + error)
+                        columns[query, taken] = start + at
+                        lower[query, taken] = score - error
+                        upper[query, taken] = score + error
+                        taken += 1
+            count[query] = taken
+        return len(products)
+
+    @exactly()
+    def largest(some, more, count, depth):  # type: ignore[no-untyped-def]
+        """Return the value number ``depth`` of each row of both, from the largest on; -inf where there are fewer."""
+        found = np.full(len(some), np.float32(-np.inf))
+        values = np.empty(some.shape[1] + more.shape[1], np.float32)
+        for query in range(len(some)):
+            taken = 0
+            for value in some[query]:
+                if value > -np.inf:
+                    values[taken] = value
+                    taken += 1
+            for value in more[query, : count[query]]:
+                if value > -np.inf:
+                    values[taken] = value
+                    taken += 1
+            if taken >= depth:
+                found[query] = np.partition(values[:taken], taken - depth)[taken - depth]
+        return found
+
+    @exactly()
+    def drop(floor, columns, lower, upper, count):  # type: ignore[no-untyped-def]
+        """Keep what waits and may reach the floor."""
+        for query in range(len(count)):
+            kept = 0
+            for at in range(count[query]):
+                if upper[query, at] >= floor[query]:
+                    columns[query, kept] = columns[query, at]
+                    lower[query, kept] = lower[query, at]
+                    upper[query, kept] = upper[query, at]
+                    kept += 1
+            count[query] = kept
+
+    @exactly()
+    def merge(scores, rows, found, columns, offset):  # type: ignore[no-untyped-def]
+        """Keep the best of scores and of those that were found, whose rows are higher and ascend; NaN for none."""
+        depth = scores.shape[1]
+        joined = np.empty(depth + found.shape[1])
+        places = np.empty(depth + found.shape[1], np.int64)
+        for query in range(len(scores)):
+            taken = depth
+            joined[:depth], places[:depth] = scores[query], rows[query]
+            for at in range(found.shape[1]):
+                if found[query, at] >= joined[depth - 1]:
+                    joined[taken], places[taken] = found[query, at], columns[query, at] + offset
+                    taken += 1
+            least = np.partition(joined[:taken], taken - depth)[taken - depth]
+            kept = np.flatnonzero(joined[:taken] >= least)
+            order = kept[np.argsort(-joined[kept], kind="mergesort")[:depth]]
+            scores[query] = joined[order]
+            rows[query] = places[order]
+
+    return _Kernels(quantise, scan, largest, drop, merge)
+
+
+class _Kernels(NamedTuple):
+    quantise: Any
+    scan: Any
+    largest: Any
+    drop: Any
+    merge: Any
