@@ -31,14 +31,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from ..core.compiled import once
-from ..core.environment import prepare_libraries
 from ..core.errors import DataError
+from .kernels import compiled
 
 # Documents and queries of a matrix product.
 BLOCK, QUERIES = 4096, 1024
@@ -349,38 +347,8 @@ def scores_compiled(
     queries: torch.Tensor, documents: torch.Tensor, query: torch.Tensor, rows: torch.Tensor
 ) -> torch.Tensor:
     """Do what ``scores_in_torch`` does, on the CPU and several times as fast: nothing is copied."""
-    scores = _kernel()(queries.numpy(), documents.numpy(), query.numpy(), rows.numpy())
+    scores = compiled().scores(queries.numpy(), documents.numpy(), query.numpy(), rows.numpy())
     return torch.from_numpy(scores)
-
-
-@once
-def _kernel() -> Any:
-    """Return the compiled scores of pairs."""
-    prepare_libraries()
-    import numba
-
-    @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-    def scores(queries, documents, query, rows):  # type: ignore[no-untyped-def]
-        """Add up products in float64, in an order that depends on the dimension alone."""
-        places = np.zeros(len(documents) + 1, np.int64)
-        for pair in range(len(rows)):
-            places[rows[pair] + 1] += 1
-        places = np.cumsum(places)
-        order = np.empty(len(rows), np.int64)
-        for pair in range(len(rows)):
-            order[places[rows[pair]]] = pair
-            places[rows[pair]] += 1
-        found = np.empty(len(rows), np.float64)
-        for place in range(len(rows)):  # by documents, so that each is read once
-            pair = order[place]
-            left, right = queries[query[pair]], documents[rows[pair]]
-            total = 0.0
-            for at in range(len(left)):
-                total += np.float64(left[at]) * np.float64(right[at])
-            found[pair] = total
-        return found
-
-    return scores
 
 
 def _at_least(scores: torch.Tensor) -> torch.Tensor:

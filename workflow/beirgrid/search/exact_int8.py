@@ -29,14 +29,12 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from ..core.compiled import once
-from ..core.environment import prepare_libraries
-from . import exact
+from . import exact, kernels
 
 # Documents and queries of a matrix product.
 BLOCK, QUERIES = 2048, 512
@@ -92,8 +90,7 @@ class Sample(NamedTuple):
 
     Attributes:
         block: its documents.
-        rank: of the documents of the shard that score higher than number ``rank`` of the sample, there are almost
-            certainly at least ``depth``.
+        rank: almost certainly, at least ``depth`` documents of the shard score higher than number ``rank`` of these.
     """
 
     block: Block
@@ -205,7 +202,7 @@ def quantise(vectors: np.ndarray, shift: np.ndarray) -> Quantised:
     """Round float32 [vectors, dimension], less float32 [dimension], to integers."""
     low = np.empty(vectors.shape, np.int8)
     step, square, loss = np.empty((3, len(vectors)))
-    _kernels().quantise(vectors, shift, low, step, square, loss)
+    kernels.compiled().quantise(vectors, shift, low, step, square, loss)
     # Sums of squares in float32, and squares that it takes for 0.
     summed, none = 1 + (vectors.shape[1] + 4) * 2.0**-23, math.sqrt(vectors.shape[1]) * 2.0**-60
     length = np.sqrt(square) * summed + none
@@ -314,17 +311,17 @@ class Top:
         single = _single(terms)
         bounds = [*own[1:], *block.vectors[1:]]
         waiting = self.columns, self.lower, self.upper, self.count
-        full: int = _kernels().scan(products, first, block.start, single, block.terms, *bounds, *waiting)
+        full: int = kernels.compiled().scan(products, first, block.start, single, block.terms, *bounds, *waiting)
         return full
 
     def _raise_floor(self) -> None:
         """Raise the floors to what is known now, and drop what they exclude."""
         self._raise_to(self.lower)
-        _kernels().drop(self.floor, self.columns, self.lower, self.upper, self.count)
+        kernels.compiled().drop(self.floor, self.columns, self.lower, self.upper, self.count)
 
     def _raise_to(self, lower: np.ndarray) -> None:
         """Raise the floors, given lower bounds of what waits, float32 [queries, capacity]; NaN for none."""
-        floor = _kernels().largest(self._known(self.scores), lower, self.count, self.depth)
+        floor = kernels.compiled().largest(self._known(self.scores), lower, self.count, self.depth)
         self.floor = np.maximum(self.floor, floor)
 
     def _known(self, scores: np.ndarray) -> np.ndarray:
@@ -338,12 +335,12 @@ class Top:
         width = int(self.count.max(initial=0))
         columns, lower, upper = (array[:, :width] for array in (self.columns, self.lower, self.upper))
         waits = np.arange(width) < self.count[:, None]
-        promising = waits & (lower >= _kernels().largest(lower[:, :0], lower, self.count, self.depth)[:, None])
+        promising = waits & (lower >= kernels.compiled().largest(lower[:, :0], lower, self.count, self.depth)[:, None])
         found = np.full(lower.shape, np.nan)
         self._compute(shard, columns, promising, found)
         self._raise_to(self._known(found))
         self._compute(shard, columns, waits & ~promising & (upper >= self.floor[:, None]), found)
-        _kernels().merge(self.scores, self.rows, found, columns, offset)
+        kernels.compiled().merge(self.scores, self.rows, found, columns, offset)
         self.count[:] = 0
 
     def _compute(self, shard: np.ndarray, columns: np.ndarray, chosen: np.ndarray, found: np.ndarray) -> None:
@@ -366,142 +363,3 @@ def _single(bounds: np.ndarray) -> np.ndarray:
     limits = np.finfo(np.float32)
     with np.errstate(invalid="ignore"):
         return np.where(bounds < limits.min, -np.inf, np.minimum(bounds, limits.max)).astype(np.float32)
-
-
-@once
-def _kernels() -> Any:
-    """Return the compiled functions."""
-    prepare_libraries()
-    import numba
-
-    exactly = partial(numba.njit, nogil=True, cache=True)
-
-    @exactly(fastmath={"nnan", "nsz"})
-    def largest_component(row, shift):  # type: ignore[no-untyped-def]
-        """Return the largest component, up to its sign; anything where one is not finite."""
-        most = np.float32(0)
-        for at in range(len(row)):
-            size = abs(row[at] - shift[at])
-            most = size if size > most else most
-        return most
-
-    @exactly(fastmath={"reassoc", "contract"})
-    def rounded(row, shift, step, per, low):  # type: ignore[no-untyped-def]
-        """Round a vector; return the squares of its length and of the length of what it lost."""
-        square, loss = np.float32(0), np.float32(0)
-        for at in range(len(row)):
-            value = row[at] - shift[at]
-            whole = np.rint(value * per)
-            rest = value - step * whole
-            square += value * value
-            loss += rest * rest
-            low[at] = np.int8(np.int32(whole))
-        return square, loss
-
-    @exactly()
-    def quantise(vectors, shift, low, steps, squares, losses):  # type: ignore[no-untyped-def]
-        """Round vectors; a step is chosen such that no integer is beyond 127."""
-        for number in range(len(vectors)):
-            most = largest_component(vectors[number], shift)
-            step = most * np.float32((1 + 2.0**-20) / 127)
-            if not 2.0**-60 < most < 2.0**60:
-                step = np.float32(1)
-            steps[number] = step
-            squares[number], losses[number] = rounded(vectors[number], shift, step, 1 / step, low[number])
-
-    @exactly()
-    def passing(sums, a, b, c, ones, twos, threes):  # type: ignore[no-untyped-def]
-        """Count the products of a query with some documents that reach their thresholds."""
-        passed = np.int32(0)
-        for at in range(len(sums)):
-            passed += np.int32(np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at])
-        return passed
-
-    @exactly()
-    def scan(  # type: ignore[no-untyped-def]
-        products, first, start, terms, others, step, length, lost, steps, lengths, losses, columns, lower, upper, count
-    ):
-        """Append the documents whose products pass their thresholds; return the first query without room."""
-        documents = products.shape[1]
-        ones, twos, threes = others[0], others[1], others[2]
-        for query in range(first, len(products)):
-            a, b, c = terms[0, query], terms[1, query], terms[2, query]
-            taken, sums = count[query], products[query]
-            for begin in range(0, documents, 32):  # few pass: most groups of documents are only counted
-                end = min(begin + 32, documents)
-                if passing(sums[begin:end], a, b, c, ones[begin:end], twos[begin:end], threes[begin:end]) == 0:
-                    continue
-                for at in range(begin, end):
-                    if np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at]:
-                        if taken == columns.shape[1]:
-                            return query
-                        score = step[query] * steps[at] * sums[at]
-                        error = length[query] * losses[at] + lost[query] * lengths[at]
-                        error += 2.0**-22 * (abs(score) + error)
-                        columns[query, taken] = start + at
-                        lower[query, taken] = score - error
-                        upper[query, taken] = score + error
-                        taken += 1
-            count[query] = taken
-        return len(products)
-
-    @exactly()
-    def largest(some, more, count, depth):  # type: ignore[no-untyped-def]
-        """Return the value number ``depth`` of each row of both, from the largest on; -inf where there are fewer."""
-        found = np.full(len(some), np.float32(-np.inf))
-        values = np.empty(some.shape[1] + more.shape[1], np.float32)
-        for query in range(len(some)):
-            taken = 0
-            for value in some[query]:
-                if value > -np.inf:
-                    values[taken] = value
-                    taken += 1
-            for value in more[query, : count[query]]:
-                if value > -np.inf:
-                    values[taken] = value
-                    taken += 1
-            if taken >= depth:
-                found[query] = np.partition(values[:taken], taken - depth)[taken - depth]
-        return found
-
-    @exactly()
-    def drop(floor, columns, lower, upper, count):  # type: ignore[no-untyped-def]
-        """Keep what waits and may reach the floor."""
-        for query in range(len(count)):
-            kept = 0
-            for at in range(count[query]):
-                if upper[query, at] >= floor[query]:
-                    columns[query, kept] = columns[query, at]
-                    lower[query, kept] = lower[query, at]
-                    upper[query, kept] = upper[query, at]
-                    kept += 1
-            count[query] = kept
-
-    @exactly()
-    def merge(scores, rows, found, columns, offset):  # type: ignore[no-untyped-def]
-        """Keep the best of scores and of those that were found, whose rows are higher and ascend; NaN for none."""
-        depth = scores.shape[1]
-        joined = np.empty(depth + found.shape[1])
-        places = np.empty(depth + found.shape[1], np.int64)
-        for query in range(len(scores)):
-            taken = depth
-            joined[:depth], places[:depth] = scores[query], rows[query]
-            for at in range(found.shape[1]):
-                if found[query, at] >= joined[depth - 1]:
-                    joined[taken], places[taken] = found[query, at], columns[query, at] + offset
-                    taken += 1
-            least = np.partition(joined[:taken], taken - depth)[taken - depth]
-            kept = np.flatnonzero(joined[:taken] >= least)
-            order = kept[np.argsort(-joined[kept], kind="mergesort")[:depth]]
-            scores[query] = joined[order]
-            rows[query] = places[order]
-
-    return _Kernels(quantise, scan, largest, drop, merge)
-
-
-class _Kernels(NamedTuple):
-    quantise: Any
-    scan: Any
-    largest: Any
-    drop: Any
-    merge: Any

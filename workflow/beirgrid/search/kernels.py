@@ -1,0 +1,174 @@
+"""Compiled loops of exact dense search: float64 scores of pairs, and the first pass by integers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.compiled import once
+from ..core.environment import prepare_libraries
+
+
+class Kernels(NamedTuple):
+    """Compiled functions; each releases Python's lock."""
+
+    scores: Any
+    quantise: Any
+    scan: Any
+    largest: Any
+    drop: Any
+    merge: Any
+
+
+@once
+def compiled() -> Kernels:
+    """Compile the functions, or load them from numba's cache."""
+    prepare_libraries()
+    import numba
+
+    exactly = partial(numba.njit, nogil=True, cache=True)
+
+    @exactly(fastmath={"reassoc", "contract"})
+    def scores(queries, documents, query, rows):  # type: ignore[no-untyped-def]
+        """Add up products in float64, in an order that depends on the dimension alone."""
+        places = np.zeros(len(documents) + 1, np.int64)
+        for pair in range(len(rows)):
+            places[rows[pair] + 1] += 1
+        places = np.cumsum(places)
+        order = np.empty(len(rows), np.int64)
+        for pair in range(len(rows)):
+            order[places[rows[pair]]] = pair
+            places[rows[pair]] += 1
+        found = np.empty(len(rows), np.float64)
+        for place in range(len(rows)):  # by documents, so that each is read once
+            pair = order[place]
+            left, right = queries[query[pair]], documents[rows[pair]]
+            total = 0.0
+            for at in range(len(left)):
+                total += np.float64(left[at]) * np.float64(right[at])
+            found[pair] = total
+        return found
+
+    @exactly(fastmath={"nnan", "nsz"})
+    def largest_component(row, shift):  # type: ignore[no-untyped-def]
+        """Return the largest component, up to its sign; anything where one is not finite."""
+        most = np.float32(0)
+        for at in range(len(row)):
+            size = abs(row[at] - shift[at])
+            most = size if size > most else most
+        return most
+
+    @exactly(fastmath={"reassoc", "contract"})
+    def rounded(row, shift, step, per, low):  # type: ignore[no-untyped-def]
+        """Round a vector; return the squares of its length and of the length of what it lost."""
+        square, loss = np.float32(0), np.float32(0)
+        for at in range(len(row)):
+            value = row[at] - shift[at]
+            whole = np.rint(value * per)
+            rest = value - step * whole
+            square += value * value
+            loss += rest * rest
+            low[at] = np.int8(np.int32(whole))
+        return square, loss
+
+    @exactly()
+    def quantise(vectors, shift, low, steps, squares, losses):  # type: ignore[no-untyped-def]
+        """Round vectors; a step is chosen such that no integer is beyond 127."""
+        for number in range(len(vectors)):
+            most = largest_component(vectors[number], shift)
+            step = most * np.float32((1 + 2.0**-20) / 127)
+            if not 2.0**-60 < most < 2.0**60:
+                step = np.float32(1)
+            steps[number] = step
+            squares[number], losses[number] = rounded(vectors[number], shift, step, 1 / step, low[number])
+
+    @exactly()
+    def passing(sums, a, b, c, ones, twos, threes):  # type: ignore[no-untyped-def]
+        """Count the products of a query with some documents that reach their thresholds."""
+        passed = np.int32(0)
+        for at in range(len(sums)):
+            passed += np.int32(np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at])
+        return passed
+
+    @exactly()
+    def scan(  # type: ignore[no-untyped-def]
+        products, first, start, terms, others, step, length, lost, steps, lengths, losses, columns, lower, upper, count
+    ):
+        """Append the documents whose products pass their thresholds; return the first query without room."""
+        documents = products.shape[1]
+        ones, twos, threes = others[0], others[1], others[2]
+        for query in range(first, len(products)):
+            a, b, c = terms[0, query], terms[1, query], terms[2, query]
+            taken, sums = count[query], products[query]
+            for begin in range(0, documents, 32):  # few pass: most groups of documents are only counted
+                end = min(begin + 32, documents)
+                if passing(sums[begin:end], a, b, c, ones[begin:end], twos[begin:end], threes[begin:end]) == 0:
+                    continue
+                for at in range(begin, end):
+                    if np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at]:
+                        if taken == columns.shape[1]:
+                            return query
+                        score = step[query] * steps[at] * sums[at]
+                        error = length[query] * losses[at] + lost[query] * lengths[at]
+                        error += 2.0**-22 * (abs(score) + error)
+                        columns[query, taken] = start + at
+                        lower[query, taken] = score - error
+                        upper[query, taken] = score + error
+                        taken += 1
+            count[query] = taken
+        return len(products)
+
+    @exactly()
+    def largest(some, more, count, depth):  # type: ignore[no-untyped-def]
+        """Return the value number ``depth`` of each row of both, from the largest on; -inf where there are fewer."""
+        found = np.full(len(some), np.float32(-np.inf))
+        values = np.empty(some.shape[1] + more.shape[1], np.float32)
+        for query in range(len(some)):
+            taken = 0
+            for value in some[query]:
+                if value > -np.inf:
+                    values[taken] = value
+                    taken += 1
+            for value in more[query, : count[query]]:
+                if value > -np.inf:
+                    values[taken] = value
+                    taken += 1
+            if taken >= depth:
+                found[query] = np.partition(values[:taken], taken - depth)[taken - depth]
+        return found
+
+    @exactly()
+    def drop(floor, columns, lower, upper, count):  # type: ignore[no-untyped-def]
+        """Keep what waits and may reach the floor."""
+        for query in range(len(count)):
+            kept = 0
+            for at in range(count[query]):
+                if upper[query, at] >= floor[query]:
+                    columns[query, kept] = columns[query, at]
+                    lower[query, kept] = lower[query, at]
+                    upper[query, kept] = upper[query, at]
+                    kept += 1
+            count[query] = kept
+
+    @exactly()
+    def merge(scores, rows, found, columns, offset):  # type: ignore[no-untyped-def]
+        """Keep the best of scores and of those that were found, whose rows are higher and ascend; NaN for none."""
+        depth = scores.shape[1]
+        joined = np.empty(depth + found.shape[1])
+        places = np.empty(depth + found.shape[1], np.int64)
+        for query in range(len(scores)):
+            taken = depth
+            joined[:depth], places[:depth] = scores[query], rows[query]
+            for at in range(found.shape[1]):
+                if found[query, at] >= joined[depth - 1]:
+                    joined[taken], places[taken] = found[query, at], columns[query, at] + offset
+                    taken += 1
+            least = np.partition(joined[:taken], taken - depth)[taken - depth]
+            kept = np.flatnonzero(joined[:taken] >= least)
+            order = kept[np.argsort(-joined[kept], kind="mergesort")[:depth]]
+            scores[query] = joined[order]
+            rows[query] = places[order]
+
+    return Kernels(scores, quantise, scan, largest, drop, merge)
