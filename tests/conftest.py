@@ -24,9 +24,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 for name in [*forkserver.THREADS, "NUMBA_NUM_THREADS"]:
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Jobs of all runs are forked from this session's servers, and from no run's own; unless somebody names another Python.
+if FORKING not in os.environ:
+    os.environ[forks.FOLDER] = ""
 os.environ[FORKING] = python()
-# Jobs of all runs are forked from this session's servers, and from no run's own.
-os.environ[forks.FOLDER] = ""
 ENVIRONMENT = forkserver.environment()
 
 

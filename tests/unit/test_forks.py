@@ -214,6 +214,14 @@ def test_jobs_are_offered_forks_until_the_run_ends(tmp_path, monkeypatch):
     assert not folder.exists()
 
 
+def test_the_forks_of_another_process_are_not_withdrawn(tmp_path, monkeypatch):
+    (tmp_path / "owner").write_text("1")
+    monkeypatch.setenv(forks.FOLDER, str(tmp_path))
+    forks.withdraw()
+    assert tmp_path.is_dir()
+    assert os.environ[forks.FOLDER] == str(tmp_path)
+
+
 @pytest.mark.parametrize("reason", ["variable", "driver", "full"])
 def test_no_forks_are_offered(reason, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone" if reason == "full" else tmp_path))

@@ -22,7 +22,7 @@ def test_a_run_forks_its_jobs_and_makes_the_same_files(small_grid, finished, tmp
     )
     (tmp_path / "tmp").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
-    del environment[forks.FOLDER]
+    environment.pop(forks.FOLDER, None)
     command = [sys.executable, "-m", "snakemake", "--configfile", config, "--directory", tmp_path, "--cores", "2"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)

@@ -1,9 +1,9 @@
-"""Jobs without Python's start: on one machine, jobs that run a model are forked from a server.
+"""Jobs without Python's start: on one machine, jobs are forked from servers that have imported the libraries.
 
 A job takes seconds to import PyTorch, transformers and sentence-transformers, as long as a small corpus takes to
-encode. With a server, ``python -m beirgrid`` asks the server, which has imported them, for a fork, and stands in for
-the fork: arguments, environment, folder, mask and streams go there, signals too, and the exit status comes back. The
-first job starts the server. The server ends with the run, and a fork ends with its job's process.
+encode. With a server, ``python -m beirgrid`` asks the server for a fork, and stands in for the fork: arguments,
+environment, folder, mask and streams go there, signals too, and the exit status comes back. The first job of a kind
+starts the server. The server ends with the run, and a fork ends with its job's process.
 """
 
 from __future__ import annotations
@@ -74,9 +74,12 @@ def offer() -> None:
 
 
 def withdraw() -> None:
-    """Remove the folder of ``offer``: later jobs start Python themselves."""
-    if folder := os.environ.pop(FOLDER, ""):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove the folder of ``offer``, unless another process made it: later jobs start Python themselves."""
+    folder = Path(os.environ.get(FOLDER, ""))
+    with contextlib.suppress(OSError):
+        if (folder / _OWNER).read_text() == str(os.getpid()):
+            del os.environ[FOLDER]
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run() -> None:
@@ -138,9 +141,14 @@ def _address(path: Path) -> Iterator[str]:
 
 def stand_in(connection: socket.socket, arguments: list[str]) -> None:
     """Stand in for a fork with these arguments: pass on the signals of this process, and end as the fork ends."""
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(OSError):  # of a server that has just been killed
+            connection.send(bytes([number]))
+
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: connection.send(bytes([number])))
+            signal.signal(number, pass_on)
     os.umask(mask := os.umask(0))
     text = json.dumps(Request(arguments, dict(os.environ), os.getcwd(), mask)).encode()  # noqa: PTH109
     socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])
