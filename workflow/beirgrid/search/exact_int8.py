@@ -201,8 +201,10 @@ def _block(documents: np.ndarray, shift: np.ndarray, start: int) -> Block:
 def quantise(vectors: np.ndarray, shift: np.ndarray) -> Quantised:
     """Round float32 [vectors, dimension], less float32 [dimension], to integers."""
     low = np.empty(vectors.shape, np.int8)
+    components = np.empty(len(vectors), np.float32)
     step, square, loss = np.empty((3, len(vectors)))
-    kernels.compiled().quantise(vectors, shift, low, step, square, loss)
+    kernels.compiled().largest_components(vectors, shift, components)
+    kernels.compiled().quantise(vectors, shift, components, low, step, square, loss)
     # Sums of squares in float32, and squares that it takes for 0.
     summed, none = 1 + (vectors.shape[1] + 4) * 2.0**-23, math.sqrt(vectors.shape[1]) * 2.0**-60
     length = np.sqrt(square) * summed + none

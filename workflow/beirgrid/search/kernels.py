@@ -1,4 +1,7 @@
-"""Compiled loops of exact dense search: float64 scores of pairs, and the first pass by integers."""
+"""Compiled loops of exact dense search: float64 scores of pairs, and the first pass by integers.
+
+No function here calls another one: numba would compile the caller anew in each process.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ class Kernels(NamedTuple):
     """Compiled functions; each releases Python's lock."""
 
     scores: Any
+    largest_components: Any
     quantise: Any
     scan: Any
     largest: Any
@@ -52,45 +56,36 @@ def compiled() -> Kernels:
         return found
 
     @exactly(fastmath={"nnan", "nsz"})
-    def largest_component(row, shift):  # type: ignore[no-untyped-def]
-        """Return the largest component, up to its sign; anything where one is not finite."""
-        most = np.float32(0)
-        for at in range(len(row)):
-            size = abs(row[at] - shift[at])
-            most = size if size > most else most
-        return most
+    def largest_components(vectors, shift, found):  # type: ignore[no-untyped-def]
+        """Find the largest component of each vector, up to its sign; anything where one is not finite."""
+        for number in range(len(vectors)):
+            row, most = vectors[number], np.float32(0)
+            for at in range(len(row)):
+                size = abs(row[at] - shift[at])
+                most = size if size > most else most
+            found[number] = most
 
     @exactly(fastmath={"reassoc", "contract"})
-    def rounded(row, shift, step, per, low):  # type: ignore[no-untyped-def]
-        """Round a vector; return the squares of its length and of the length of what it lost."""
-        square, loss = np.float32(0), np.float32(0)
-        for at in range(len(row)):
-            value = row[at] - shift[at]
-            whole = np.rint(value * per)
-            rest = value - step * whole
-            square += value * value
-            loss += rest * rest
-            low[at] = np.int8(np.int32(whole))
-        return square, loss
+    def quantise(vectors, shift, components, low, steps, squares, losses):  # type: ignore[no-untyped-def]
+        """Round vectors, given their largest components; no integer is beyond 127.
 
-    @exactly()
-    def quantise(vectors, shift, low, steps, squares, losses):  # type: ignore[no-untyped-def]
-        """Round vectors; a step is chosen such that no integer is beyond 127."""
+        Also find the squares of their lengths and of the lengths of what they lost.
+        """
         for number in range(len(vectors)):
-            most = largest_component(vectors[number], shift)
-            step = most * np.float32((1 + 2.0**-20) / 127)
-            if not 2.0**-60 < most < 2.0**60:
+            row, integers = vectors[number], low[number]
+            step = components[number] * np.float32((1 + 2.0**-20) / 127)
+            if not 2.0**-60 < components[number] < 2.0**60:
                 step = np.float32(1)
-            steps[number] = step
-            squares[number], losses[number] = rounded(vectors[number], shift, step, 1 / step, low[number])
-
-    @exactly()
-    def passing(sums, a, b, c, ones, twos, threes):  # type: ignore[no-untyped-def]
-        """Count the products of a query with some documents that reach their thresholds."""
-        passed = np.int32(0)
-        for at in range(len(sums)):
-            passed += np.int32(np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at])
-        return passed
+            per = 1 / step
+            square, loss = np.float32(0), np.float32(0)
+            for at in range(len(row)):
+                value = row[at] - shift[at]
+                whole = np.rint(value * per)
+                rest = value - step * whole
+                square += value * value
+                loss += rest * rest
+                integers[at] = np.int8(np.int32(whole))
+            steps[number], squares[number], losses[number] = step, square, loss
 
     @exactly()
     def scan(  # type: ignore[no-untyped-def]
@@ -104,7 +99,11 @@ def compiled() -> Kernels:
             taken, sums = count[query], products[query]
             for begin in range(0, documents, 32):  # few pass: most groups of documents are only counted
                 end = min(begin + 32, documents)
-                if passing(sums[begin:end], a, b, c, ones[begin:end], twos[begin:end], threes[begin:end]) == 0:
+                some, one, two, three = sums[begin:end], ones[begin:end], twos[begin:end], threes[begin:end]
+                passed = np.int32(0)
+                for at in range(len(some)):
+                    passed += np.int32(np.float32(some[at]) >= a * one[at] + b * two[at] + c * three[at])
+                if passed == 0:
                     continue
                 for at in range(begin, end):
                     if np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at]:
@@ -171,4 +170,4 @@ def compiled() -> Kernels:
             scores[query] = joined[order]
             rows[query] = places[order]
 
-    return Kernels(scores, quantise, scan, largest, drop, merge)
+    return Kernels(scores, largest_components, quantise, scan, largest, drop, merge)
