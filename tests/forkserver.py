@@ -85,17 +85,10 @@ def _added() -> list[str]:
 
 
 def _prepare(kind: str, python: Path) -> None:
-    import importlib
-
     if kind == "snakemake":
         sys.executable = str(python)
-    for library in LIBRARIES[kind]:
-        importlib.import_module(library)
+    prepare(LIBRARIES[kind])
     sys.path.remove(OWN)
-    if numba := sys.modules.get("numba"):
-        numba.njit(lambda: None)()  # the first call makes the compiler ready, for all forks
-    if mapping := sys.modules.get("transformers.conversion_mapping"):
-        mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns, as the first model does
 
 
 def _run(arguments: list[str]) -> None:
@@ -117,7 +110,7 @@ def _run(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, OWN)
-    from beirgrid.tools.forks import become, serve
+    from beirgrid.tools.forks import become, prepare, serve
 
     kind, path = sys.argv[1], Path(sys.argv[2])
     become(*serve(path, int(sys.argv[3]), partial(_prepare, kind, path.parent / "python")), _run)

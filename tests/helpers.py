@@ -29,6 +29,8 @@ from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings, ResourceSettings, WorkflowSettings
 from snakemake_interface_executor_plugins.settings import ExecMode
 
+from beirgrid.tools import forks
+
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
 # The variable in which the first process of a test run tells the others its Python.
@@ -86,7 +88,7 @@ def python() -> str:
     """Return the Python that commands start with: one that forks, on Linux where no driver of a GPU forbids it."""
     if shared := os.environ.get(FORKING):
         return shared
-    if not hasattr(os, "pidfd_open") or Path("/dev/nvidiactl").exists():
+    if not forks.possible():
         return sys.executable
     folder = tempfile.mkdtemp(prefix="beirgrid-forks-")
     atexit.register(shutil.rmtree, folder)

@@ -202,24 +202,30 @@ def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
     assert [path.suffix for path in folder.glob("light-*")].count("") == 1  # one server's socket
 
 
-def test_jobs_are_offered_forks_until_the_run_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(forks, "_DRIVERS", ())
-    monkeypatch.delenv(forks.FOLDER, raising=False)
-    forks.offer()
-    folder = Path(os.environ[forks.FOLDER])
-    assert folder.stat().st_mode & 0o777 == 0o700
-    forks.withdraw()
-    assert forks.FOLDER not in os.environ
-    assert not folder.exists()
+OFFERS = """
+import os
+from pathlib import Path
+from beirgrid.tools import forks
+forks._DRIVERS = ()
+forks.offer()
+folder = Path(os.environ[forks.FOLDER])
+print(folder, oct(folder.stat().st_mode))
+"""
 
 
-def test_the_forks_of_another_process_are_not_withdrawn(tmp_path, monkeypatch):
-    (tmp_path / "owner").write_text("1")
-    monkeypatch.setenv(forks.FOLDER, str(tmp_path))
-    forks.withdraw()
-    assert tmp_path.is_dir()
-    assert os.environ[forks.FOLDER] == str(tmp_path)
+@pytest.mark.parametrize("offered", [False, True])
+def test_jobs_are_offered_forks_until_the_process_ends_that_offered_them(offered, tmp_path):
+    environment = {**BEFORE["env"], "TMPDIR": str(tmp_path)}
+    del environment[forks.FOLDER]
+    (tmp_path / "of another process").mkdir(mode=0o700)
+    if offered:
+        environment[forks.FOLDER] = str(tmp_path / "of another process")
+    done = subprocess.run([sys.executable, "-c", OFFERS], env=environment, capture_output=True, text=True, check=True)
+    folder, mode = done.stdout.rstrip().rsplit(" ", 1)
+    assert Path(folder).parent == tmp_path
+    assert mode == "0o40700"
+    assert Path(folder).exists() == offered
+    assert [path.name for path in tmp_path.iterdir()] == ["of another process"]
 
 
 @pytest.mark.parametrize("reason", ["variable", "driver", "full"])

@@ -81,12 +81,10 @@ onstart:
 
 
 onsuccess:
-    forks.withdraw()
     recorder.end(succeeded=True)
     refresher.end()
 
 
 onerror:
-    forks.withdraw()
     recorder.end(succeeded=False)
     refresher.end()

@@ -23,13 +23,13 @@ def prepare_libraries() -> None:
     try:
         home = Path.home()
     except RuntimeError:  # no HOME, and a user whom the machine does not know
-        os.environ["HOME"] = _temporary()
+        os.environ["HOME"] = temporary_folder()
         home = Path.home()
     package = Path(__file__).parent.parent
     beside = all(_writable(package / layer / "__pycache__") for layer in ("search", "analysis"))
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
-        os.environ["NUMBA_CACHE_DIR"] = _temporary()
+        os.environ["NUMBA_CACHE_DIR"] = temporary_folder()
     compiled.guard()
 
 
@@ -43,7 +43,8 @@ def _writable(folder: Path) -> bool:
     return True
 
 
-def _temporary() -> str:
+def temporary_folder() -> str:
+    """Create a folder in $TMPDIR, which only this user can read and which goes when this process ends."""
     folder = tempfile.mkdtemp(prefix="beirgrid-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -14,12 +14,12 @@ document may be among the best if
 
     q'·x' >= floor / (s t) - |q| |x - t x'| / (s t) - |q - s q'| |t x'| / (s t),
 
-where the floor is at most the best score number ``depth``, less q·c. The right side adds up three products of a number
-of the query and a number of the document. It is computed in float32, with margins for the rounding.
+where the floor is a lower bound of the score at rank ``depth``, less q·c. The right side adds up three products of a
+number of the query and a number of the document. It is computed in float32, with margins for the rounding.
 
 A floor rises slowly while documents come one after another. So the first shard begins with floors that a sample of it
-suggests. If the best score number ``depth`` of a query turns out to be lower than the floor, the query is searched for
-again, without a guess.
+suggests. If the score at rank ``depth`` turns out to be lower than the floor of a query, the first shard is searched
+again for this query, without a guess.
 """
 
 from __future__ import annotations
@@ -118,20 +118,7 @@ def _sums_are_right(dimension: int) -> bool:
 def search(
     shards: Iterable[np.ndarray], queries: np.ndarray, depth: int
 ) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
-    """Find the documents with the highest inner products.
-
-    Args:
-        shards: float32 [documents, dimension] each, one after another.
-        queries: float32 [queries, dimension], for which ``usable`` holds.
-        depth: documents per query.
-
-    Returns:
-        float64 scores and int64 rows, both [queries, min(depth, documents)], best first; equal scores in the order of
-        the rows. And how many products were computed in each format.
-
-    Raises:
-        DataError: a vector has a component that is not finite.
-    """
+    """Do what ``exact.search`` does, with arrays in memory and queries for which ``usable`` holds."""
     tops: list[Top] = []
     documents = 0
     with exact.workers(torch.device("cpu")) as (pool, number):
@@ -143,11 +130,11 @@ def search(
                 if sample := _sample(shard, shift, depth):
                     list(pool.map(partial(Top.guess, sample=sample), tops))
             _search_shard(shard, documents, tops, pool, number)
-            if missed := [top for top in tops if top.missed().any()]:
-                again = [Top(top.queries[top.missed()], shift, depth) for top in missed]
+            if missed := [(top, which) for top in tops if (which := top.missed()).any()]:
+                again = [Top(top.queries[which], shift, depth) for top, which in missed]
                 _search_shard(shard, documents, again, pool, number)
-                for top, found in zip(missed, again, strict=True):
-                    top.take(found)
+                for (top, which), found in zip(missed, again, strict=True):
+                    top.take(which, found)
             documents += len(shard)
             del shard  # it may be unmapped before the next one is mapped
     scores, rows = (np.concatenate([getattr(top, name) for top in tops])[:, :documents] for name in ("scores", "rows"))
@@ -233,8 +220,8 @@ class Top:
         self.common = queries.astype(np.float64) @ shift.astype(np.float64)
         self.scores = np.full((number, depth), -math.inf)
         self.rows = np.full((number, depth), -1)
-        # What the best score number ``depth`` is at least, less what scores have in common: as far as is known, or
-        # as a guess, which is compared with the score at the end of the shard.
+        # Lower bounds of the scores at rank ``depth``, less what scores have in common. In the first shard, they may
+        # be guesses, which are compared with the scores at its end.
         self.floor = np.full(number, -math.inf, np.float32)
         self.guessed = self.floor.copy()
         # Documents that wait: their columns, in ascending order, and lower and upper bounds of their scores.
@@ -257,9 +244,8 @@ class Top:
         """Return the queries whose floors were guessed too high, bool [queries]."""
         return self._known(self.scores)[:, -1] < self.guessed
 
-    def take(self, found: Top) -> None:
-        """Take what was found, without a guess, for the queries that were missed."""
-        missed = self.missed()
+    def take(self, missed: np.ndarray, found: Top) -> None:
+        """Take what was found, without a guess, for the queries that were missed, bool [queries]."""
         self.scores[missed], self.rows[missed], self.floor[missed] = found.scores, found.rows, found.floor
         self.guessed[missed] = -math.inf
         self.counts += found.counts

@@ -57,7 +57,7 @@ def compiled() -> Kernels:
 
     @exactly(fastmath={"nnan", "nsz"})
     def largest_components(vectors, shift, found):  # type: ignore[no-untyped-def]
-        """Find the largest component of each vector, up to its sign; anything where one is not finite."""
+        """Find the largest absolute component of each vector; where one is not finite, the result means nothing."""
         for number in range(len(vectors)):
             row, most = vectors[number], np.float32(0)
             for at in range(len(row)):
@@ -121,7 +121,7 @@ def compiled() -> Kernels:
 
     @exactly()
     def largest(some, more, count, depth):  # type: ignore[no-untyped-def]
-        """Return the value number ``depth`` of each row of both, from the largest on; -inf where there are fewer."""
+        """Return the value at rank ``depth`` of each row of both arrays together; -inf where there are fewer."""
         found = np.full(len(some), np.float32(-np.inf))
         values = np.empty(some.shape[1] + more.shape[1], np.float32)
         for query in range(len(some)):
@@ -153,7 +153,7 @@ def compiled() -> Kernels:
 
     @exactly()
     def merge(scores, rows, found, columns, offset):  # type: ignore[no-untyped-def]
-        """Keep the best of scores and of those that were found, whose rows are higher and ascend; NaN for none."""
+        """Merge found scores (NaN: none) into the best ones. Their rows ascend, and follow those of the best ones."""
         depth = scores.shape[1]
         joined = np.empty(depth + found.shape[1])
         places = np.empty(depth + found.shape[1], np.int64)

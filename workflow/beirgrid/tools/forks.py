@@ -59,27 +59,21 @@ class Request(NamedTuple):
     mask: int
 
 
+def possible() -> bool:
+    """Tell whether jobs can be forked: on Linux, without the driver of a GPU, which does not survive a fork."""
+    return hasattr(os, "pidfd_open") and not any(map(os.path.exists, _DRIVERS))
+
+
 def offer() -> None:
-    """Let the jobs that this process starts be forked, until it ends.
-
-    Nothing is done where the variable is set already, or where jobs cannot be forked: off Linux, and where a GPU's
-    driver is installed, which does not survive a fork.
-    """
-    if FOLDER in os.environ or not hasattr(os, "pidfd_open") or any(map(os.path.exists, _DRIVERS)):
+    """Let servers fork the jobs that this process starts, until it ends; do nothing if the variable is set."""
+    if FOLDER in os.environ or not possible():
         return
+    from ..core.environment import temporary_folder
+
     with contextlib.suppress(OSError):  # without a folder, jobs start Python themselves
-        folder = Path(tempfile.mkdtemp(prefix="beirgrid-forks-"))
-        (folder / _OWNER).write_text(str(os.getpid()))
-        os.environ[FOLDER] = str(folder)
-
-
-def withdraw() -> None:
-    """Remove the folder of ``offer``, unless another process made it: later jobs start Python themselves."""
-    folder = Path(os.environ.get(FOLDER, ""))
-    with contextlib.suppress(OSError):
-        if (folder / _OWNER).read_text() == str(os.getpid()):
-            del os.environ[FOLDER]
-            shutil.rmtree(folder, ignore_errors=True)
+        folder = temporary_folder()
+        Path(folder, _OWNER).write_text(str(os.getpid()))
+        os.environ[FOLDER] = folder
 
 
 def run() -> None:
@@ -95,8 +89,8 @@ def run() -> None:
 
 def _kind(words: list[str]) -> str:
     """Return the kind of the server that forks a command, given its words: ``--settings DIGEST encode …``."""
-    command, *of = words[2:4]
-    return "models" if command in _MODELS or (command == "retrieve" and of != ["lexical"]) else "light"
+    command, *family = words[2:4]
+    return "models" if command in _MODELS or (command == "retrieve" and family != ["lexical"]) else "light"
 
 
 def connect(path: Path, server: list[str]) -> socket.socket | None:
@@ -170,7 +164,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     Args:
         path: the socket, in a folder that is removed at the end.
         owner: the process with which the server ends.
-        prepare: imports what forks need. Processes may connect before, and wait.
+        prepare: imports what forks need (``prepare``). Processes may connect before, and wait.
 
     Returns:
         in a fork, what was asked for, and its standard streams.
@@ -236,14 +230,14 @@ def _next_byte(connection: int) -> int:
 
 
 def _end_with(server: int) -> None:
-    """Have the kernel kill this process when the server dies, which alone can tell the client of its end."""
+    """Have the kernel kill this process when the server dies: only the server can tell the client how it ended."""
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
     if os.getppid() != server:
         os._exit(1)
 
 
 def become(request: Request, streams: list[int], main: Callable[[list[str]], None]) -> None:
-    """Be, in a fork, the process that was asked for: run ``main`` with its arguments, and end."""
+    """Become, in a fork, the requested process: run ``main`` with its arguments, and end."""
     import atexit
     import threading
 
@@ -274,18 +268,16 @@ def become(request: Request, streams: list[int], main: Callable[[list[str]], Non
     os._exit(status)
 
 
-def _prepare(kind: str) -> None:
+def prepare(libraries: list[str]) -> None:
+    """Import libraries, and do for all forks what the first use of numba and of transformers' models takes long for."""
     import importlib
 
-    for library in LIBRARIES[kind]:
+    for library in libraries:
         importlib.import_module(library)
-    if kind == "models":
-        import numba
-        from transformers import conversion_mapping
-
-        numba.njit(lambda: None)()  # the first call makes the compiler ready, for all forks
-        # This compiles a thousand patterns, for all forks.
-        conversion_mapping.get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
+    if numba := sys.modules.get("numba"):
+        numba.njit(lambda: None)()  # makes the compiler ready
+    if mapping := sys.modules.get("transformers.conversion_mapping"):
+        mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns
 
 
 def _main(arguments: list[str]) -> None:
@@ -298,4 +290,4 @@ def _main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    become(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(_prepare, sys.argv[1])), _main)
+    become(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(prepare, LIBRARIES[sys.argv[1]])), _main)
