@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import re
 import threading
@@ -18,7 +17,7 @@ from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from . import cutting, float16
+from . import cutting, float16, linear
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, windows
 from .packing import Packing
 from .protocol import Reader
@@ -28,15 +27,6 @@ if TYPE_CHECKING:
 
 EntryT = TypeVar("EntryT", bound=ModelEntry)
 VectorsT = TypeVar("VectorsT")
-
-
-def _keep_freed_memory() -> None:
-    """Tell glibc to keep what is freed for the next batch: a million page faults cost a tenth of the time."""
-    mmap_threshold, trim_threshold, arenas = -3, -1, -8
-    if hasattr(c_library := ctypes.CDLL(None), "mallopt"):
-        c_library.mallopt(mmap_threshold, 2**30)
-        c_library.mallopt(trim_threshold, 2**31 - 1)
-        c_library.mallopt(arenas, 1)  # those of further threads always return what is freed
 
 
 def check_finite(vectors: Any, names: list[str], precision: str) -> None:
@@ -112,8 +102,6 @@ class LoadedModel(Generic[EntryT]):
         self.precision = runtime.resolve(entry.precision)
         self.engine = Engine(runtime)
         self.reading = threading.Lock()  # a tokenizer serves one thread at a time
-        if runtime.kind == "cpu":
-            _keep_freed_memory()
         self.model: Any = None
         self.packing: Packing | None = None
         self.overflows: float16.Overflows | None = None
@@ -171,14 +159,25 @@ class LoadedModel(Generic[EntryT]):
         transformer = self.transformer
         self.fit_precision(transformer, self.model.tokenizer)
         self.packing = Packing(transformer.base_model)
-        if self.precision != "float32":
-            head = transformer.get_output_embeddings()  # a language model's: its weights are the input embeddings'
-            for layer in transformer.modules():  # once, instead of by autocast in each batch
-                if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head:
-                    layer.to(getattr(torch, self.precision))
+        self.store_weights(transformer, transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
+
+    def store_weights(self, transformer: Any, head: Any) -> None:
+        """Store the weights of linear layers as batches multiply them: in the model's precision, in oneDNN's order.
+
+        Args:
+            transformer: the model whose layers these are.
+            head: a layer that is left as it is, or None. A language model's has the weights of the input embeddings.
+        """
+        import torch
+
+        for layer in transformer.modules():
+            if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head:
+                layer.to(getattr(torch, self.precision))
+                if self.runtime.kind == "cpu":
+                    linear.reorder(layer)
 
     def check_length(self) -> None:
         """Refuse a max_length or query_length beyond the model's positions."""

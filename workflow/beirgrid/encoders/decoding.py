@@ -108,7 +108,7 @@ class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     @staticmethod
     def _room(states: torch.Tensor) -> torch.Tensor:
-        return states.new_zeros(*states.shape[:2], STEPS, states.shape[3])
+        return states.new_empty(*states.shape[:2], STEPS, states.shape[3])
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -138,18 +138,27 @@ class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 
 class _Rows:
-    """What the decoder needs of the rows that go on."""
+    """What the decoder needs of the rows that go on: at first one for each document, whose copies begin alike."""
 
-    def __init__(self, states: torch.Tensor, mask: torch.Tensor, copies: int, start: int, shared: bool) -> None:
+    def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int, shared: bool) -> None:
         """Take encoder states [documents, tokens, width] and their mask, int64 [documents, tokens]."""
-        count = len(states) * copies
-        self.rows = torch.arange(count, device=states.device)  # as the caller numbers them
-        self.copies = copies if shared else 1
-        self.states = states if shared else states.repeat_interleave(copies, dim=0)
-        self.mask = mask[:, None, None, :].bool() if shared else mask.repeat_interleave(copies, dim=0)
-        self.places = self.rows
-        self.last = torch.full((count, 1), start, device=states.device)
+        self.rows = self.places = torch.arange(len(states), device=states.device)  # as the caller numbers them
+        self.copies, self.shared = 1, shared
+        self.states = states
+        self.mask = mask[:, None, None, :].bool() if shared else mask
+        self.last = torch.full((len(states), 1), start, device=states.device)
         self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=Preallocated), DynamicCache())
+
+    def copy(self, copies: int) -> None:
+        """Go on with copies of each row."""
+        source = cast(torch.LongTensor, self.rows.repeat_interleave(copies))
+        self.cache.self_attention_cache.reorder_cache(source)
+        if self.shared:
+            self.copies = copies
+        else:
+            self.cache.cross_attention_cache.reorder_cache(source)
+            self.states, self.mask = self.states[source], self.mask[source]
+        self.rows = self.places = torch.arange(len(source), device=source.device)
 
     def advance(self, model: Any) -> torch.Tensor:
         """Read each row's last word piece; return what the model's head gives, float32 [rows, width]."""
@@ -230,9 +239,13 @@ class Sampler:
         pieces = torch.full((count, steps), self.padding, device=states.device)
         finite, certain, ended = torch.tensor([[True], [True], [False]], device=states.device).repeat(1, count)
         ends = torch.tensor(self.ends, device=states.device)
-        on = _Rows(states, mask, count // len(states), self.start, self.shared)
+        copies = count // len(states)
+        on = _Rows(states, mask, self.start, self.shared)
         for step in range(steps):
             best = head.likeliest(on.advance(self.model), self.top_k)
+            if step == 0:  # all rows of a document read the same
+                best = Likeliest(*(found.repeat_interleave(copies, dim=0) for found in best))
+                on.copy(copies)
             drawn = draw(best, numbers[on.rows, step], self.top_p).where(~ended, self.padding)
             pieces[on.rows, step] = drawn
             finite[on.rows] &= best.logits.isfinite().all(dim=-1) | ended

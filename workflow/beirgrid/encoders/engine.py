@@ -8,7 +8,6 @@ batch is sent while another one is computed and copied back.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from ..core.compute import Runtime
 from ..core.pipeline import ahead
 from ..core.progress import Progress
 from . import packing
+from .memory import KeptMemory
 
 if TYPE_CHECKING:
     import torch
@@ -153,6 +153,7 @@ class Engine:
         self.runtime = runtime
         self.budget = runtime.batch_tokens
         self.workers = _threads() if runtime.kind == "cpu" else 2
+        self.kept_memory = KeptMemory() if runtime.kind == "cpu" else None
 
     def run(
         self,
@@ -249,10 +250,10 @@ class Engine:
                 flush=True,
             )
         self.budget = min(self.budget, max(tokens // 2, 1))
-        if self.runtime.kind == "cuda":
+        if self.kept_memory:
+            self.kept_memory.give_back()
+        else:
             torch.cuda.empty_cache()
-        elif hasattr(c_library := ctypes.CDLL(None), "malloc_trim"):
-            c_library.malloc_trim(0)  # what glibc keeps of the failed batch
 
     def _to_device(self, value: Any) -> Any:
         if self.runtime.kind == "cpu" or not hasattr(value, "pin_memory"):

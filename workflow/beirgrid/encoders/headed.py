@@ -44,11 +44,9 @@ class HeadedModel(LoadedModel[EntryT]):
         """Keep low precision to the transformer: ``head``, its last layer, multiplies in float32."""
         import torch
 
+        self.store_weights(self.model, head)
         if self.precision == "float32":
             return
-        for layer in self.model.modules():  # once, instead of by autocast in each batch
-            if isinstance(layer, torch.nn.Linear) and layer is not head:
-                layer.to(getattr(torch, self.precision))
         multiply = head.forward
 
         def in_float32(hidden: torch.Tensor) -> Any:

@@ -55,6 +55,7 @@ class Seq2SeqScorer(PairScorer[Seq2SeqReranker]):
         self.limit = entry.max_length or 512
         # bfloat16 has some 60 values between two powers of two: logits in it would tie.
         head = self.model.get_output_embeddings()
+        self.store_weights(self.model, head)
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         head.forward = torch.autocast(runtime.kind, enabled=False)(head.forward)
 

@@ -16,7 +16,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
-from . import cutting
+from . import cutting, linear
 from .base import TextEncoder, load_checkpoint
 from .engine import Batch, order
 
@@ -60,6 +60,8 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         self.rounded = head is not None and self.precision != "float32"
         if self.rounded:
             head.forward = _to_float32(head.forward, runtime.kind)
+        elif head is not None and runtime.kind == "cpu":
+            linear.reorder(head)  # a copy: the input embeddings have the same weights
         self.check_length()
         # A model knows its dimension once it has seen a text.
         with self.autocast():

@@ -1,0 +1,82 @@
+"""Linear layers with weights in oneDNN's order against PyTorch's own, in float64 and from batch to batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from beirgrid.config.models import DenseModel
+from beirgrid.core.compute import Compute
+from beirgrid.encoders import linear, open_encoder
+
+# What a product of n terms may lose, relative to the sum of the terms' absolute values.
+ROUNDING = {torch.float32: 2.0**-20, torch.bfloat16: 2.0**-8}
+
+
+def _layer(inputs: int, outputs: int, bias: bool, kind: torch.dtype) -> torch.nn.Linear:
+    if not linear.reorders(kind):
+        pytest.skip(f"this machine does not multiply {kind} by oneDNN")
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(inputs, outputs, bias=bias)
+    layer.weight.data *= torch.logspace(-3, 3, outputs)[:, None]
+    return layer.to(kind)
+
+
+@pytest.mark.parametrize("kind", ROUNDING, ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 2), (3, 5), (17, 33), (384, 1536), (1000, 7)])
+def test_products_are_those_of_float64(inputs, outputs, bias, kind):
+    layer = _layer(inputs, outputs, bias, kind)
+    weight, added = layer.weight.detach().double(), layer.bias.detach().double() if bias else 0
+    linear.reorder(layer)
+    for shape in [(1,), (2, 3), (1, 300), (2, 0), (5000,)]:
+        given = torch.randn(*shape, inputs).to(kind)
+        with torch.inference_mode():
+            found = layer(given)
+        exact = given.double() @ weight.T + added
+        most = given.double().abs() @ weight.T.abs() + abs(added)
+        assert found.dtype == kind
+        assert found.shape == exact.shape
+        assert ((found.double() - exact).abs() <= ROUNDING[kind] * most).all()
+
+
+@pytest.mark.parametrize("kind", ROUNDING, ids=str)
+def test_a_row_has_the_same_product_in_any_batch(kind):
+    layer = _layer(384, 1536, True, kind)
+    linear.reorder(layer)
+    given = torch.randn(2048, 384).to(kind)
+    with torch.inference_mode():
+        whole = layer(given)
+        for rows in (1, 7, 100, 1024):
+            spread = (layer(given[:rows]) - whole[:rows]).abs().max() / whole.abs().max()
+            assert spread <= ROUNDING[kind]
+
+
+def test_inputs_that_are_not_contiguous_or_of_another_type_are_multiplied():
+    layer = _layer(16, 8, True, torch.float32)
+    plain = torch.nn.functional.linear(given := torch.randn(16, 4).T, layer.weight, layer.bias)
+    linear.reorder(layer)
+    with torch.inference_mode():
+        assert torch.allclose(layer(given), plain, rtol=1e-5, atol=1e-4)
+        assert layer(given.double()).dtype == torch.float32
+
+
+def test_weights_are_held_once():
+    layer = _layer(512, 256, True, torch.float32)
+    linear.reorder(layer)
+    assert layer.weight.layout == torch._mkldnn
+    assert sum(weight.numel() for weight in layer.parameters()) == 512 * 256 + 256
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_an_encoder_gives_the_same_vectors_with_and_without(tiny_models, monkeypatch, machine):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    entry = DenseModel(family="dense", similarity="cosine")
+    encoder = open_encoder(tiny_models["dense"], entry, Compute("cpu", "float32").start())
+    layers = [layer for layer in encoder.transformer.modules() if isinstance(layer, torch.nn.Linear)]
+    reordered = machine == "x86_64" and linear.reorders(torch.float32)
+    assert {layer.weight.layout for layer in layers} == {torch._mkldnn if reordered else torch.strided}
+    texts = ["a short text", "another one, which is longer than the first", ""]
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    plain = open_encoder(tiny_models["dense"], entry, Compute("cpu", "float32").start())
+    assert abs(encoder.encode_documents(texts) - plain.encode_documents(texts)).max() < 1e-6
