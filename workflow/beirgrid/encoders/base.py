@@ -94,11 +94,13 @@ class LoadedModel(Generic[EntryT]):
         precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
         engine: computes batches on the device.
         model: the model of the library that opens the checkpoint.
+        trainable: whether the weights stay as the checkpoint has them, so that they can be trained and saved.
     """
 
-    def __init__(self, entry: EntryT, runtime: Runtime) -> None:
+    def __init__(self, entry: EntryT, runtime: Runtime, *, trainable: bool = False) -> None:
         self.entry = entry
         self.runtime = runtime
+        self.trainable = trainable
         self.precision = runtime.resolve(entry.precision)
         self.engine = Engine(runtime)
         self.reading = threading.Lock()  # a tokenizer serves one thread at a time
@@ -176,7 +178,7 @@ class LoadedModel(Generic[EntryT]):
         for layer in transformer.modules():
             if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head:
                 layer.to(getattr(torch, self.precision))
-                if self.runtime.kind == "cpu":
+                if self.runtime.kind == "cpu" and not self.trainable:
                     linear.reorder(layer)
 
     def check_length(self) -> None:

@@ -50,8 +50,8 @@ def pad_with_the_end(tokenizer: Any) -> None:
 class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
     """One vector per text (SentenceTransformer): float32 [texts, dimension], of length 1 for cosine similarity."""
 
-    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
-        super().__init__(entry, runtime)
+    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime, *, trainable: bool = False) -> None:
+        super().__init__(entry, runtime, trainable=trainable)
         saved.check_use(folder, "SentenceTransformer", entry.similarity)
         self.model = self._load(folder)
         self.model.eval()

@@ -22,9 +22,8 @@ class KeptMemory:
     def __init__(self) -> None:
         self._library: Any = ctypes.CDLL(None)
         self._reserve = mmap.mmap(-1, _RESERVE)
-        self._set(
-            {_MMAP_THRESHOLD: 2**30, _TRIM_THRESHOLD: 2**31 - 1, _ARENAS: 1}
-        )  # those of other threads keep nothing
+        # All threads share one arena, because glibc keeps nothing in the others.
+        self._set({_MMAP_THRESHOLD: 2**30, _TRIM_THRESHOLD: 2**31 - 1, _ARENAS: 1})
 
     def give_back(self) -> None:
         """Give back what is kept, and keep nothing from now on."""

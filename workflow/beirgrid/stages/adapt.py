@@ -200,7 +200,8 @@ def _train(
 def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransformer:
     """Open the base as its entry says, with weights in float32, in which they are updated."""
     own = {"similarity": recipe.similarity, **({"max_length": recipe.max_length} if recipe.max_length else {})}
-    encoder = DenseEncoder(base, recipe.base.model_copy(update=own), replace(runtime, precision="float32"))
+    entry = recipe.base.model_copy(update=own)
+    encoder = DenseEncoder(base, entry, replace(runtime, precision="float32"), trainable=True)
     model: SentenceTransformer = encoder.model.float()
     if runtime.kind == "cpu":  # the backward pass of plain attention is 1.5 times as fast there as that of sdpa
         model.transformers_model.set_attn_implementation("eager")
