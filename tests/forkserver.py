@@ -68,10 +68,12 @@ def main(folder: str, owner: int) -> None:
         kind = "snakemake"
     elif NO_MODEL & words:
         kind = "light"
-    known = json.loads(Path(folder, "environment.json").read_text())[kind]
+    known = json.loads(Path(folder, "environment.json").read_text())
+    if kind == "snakemake" and environment() != known["models"]:
+        os.environ.pop(forks.FOLDER, None)  # what cannot be forked from here is forked from the run's own servers
     starts = any(Path(entry, "sitecustomize.py").exists() for entry in _added())  # which the interpreter's start runs
     forked = sys.argv[1:2] == ["-c"] or (sys.argv[1:2] == ["-m"] and sys.argv[2].partition(".")[0] in FORKED)
-    if not starts and forked and environment(kind) == known:
+    if not starts and forked and environment(kind) == known[kind]:
         path = Path(folder, "-".join([kind, *(os.environ.get(name, "") for name in THREADS)]))
         server = ["env", "-u", "PYTHONPATH", sys.executable, "-P", __file__, kind, str(path), str(owner)]
         if connection := forks.connect(path, server):

@@ -20,7 +20,9 @@ import yaml
 from helpers import ROOT, beirgrid, snakemake
 from small import run
 
-QUICK = {"fetch", "rerank", "aggregate", "page"}  # done within half a second
+from beirgrid.tools import forks
+
+QUICK = {"fetch", "rerank", "fuse", "aggregate", "page"}  # done within half a second
 STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "page"]
 
 
@@ -38,9 +40,11 @@ def _stage_processes(folder: Path) -> dict[int, str]:
 
 
 def _start(configfile: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """Start Snakemake, which forks its own jobs."""
     command = [sys.executable, "-m", "snakemake", "--configfile", str(configfile), "--directory", str(folder)]
     command += ["--cores", "2", "--rerun-incomplete"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    environment = {name: value for name, value in os.environ.items() if name != forks.FOLDER}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
 
 
 def _lead() -> None:

@@ -16,6 +16,8 @@ import yaml
 from helpers import ROOT, hub
 from model_hub import ModelHub, serve
 
+from beirgrid.tools import forks
+
 DOCUMENTS = 1500
 SYSTEMS = {
     "fetched": {"retriever": "fetched"},
@@ -84,7 +86,9 @@ def _environment(models: ModelHub, folder: Path) -> dict[str, str]:
     caches = {"HF_DATASETS_CACHE": "hub/datasets", "IR_DATASETS_HOME": "ir_datasets", "NUMBA_CACHE_DIR": "numba"}
     shared = {name: str(folder / place) for name, place in {**caches, "XDG_RUNTIME_DIR": "runtime"}.items()}
     (folder / "runtime").mkdir(mode=0o700, exist_ok=True)
-    return {**models.environment(folder / "hub"), **shared}
+    environment = {**models.environment(folder / "hub"), **shared}
+    del environment[forks.FOLDER]  # each grid forks its own jobs, as outside of tests
+    return environment
 
 
 def _wait_until(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
