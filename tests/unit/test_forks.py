@@ -174,6 +174,19 @@ def test_a_job_whose_server_cannot_start_runs_by_itself(owner, tmp_path):
     assert done.returncode == 0
 
 
+def test_no_benchmark_counts_a_server_as_the_job_that_starts_it(tmp_path):
+    """Snakemake's benchmarks count a job's children."""
+    path = tmp_path / "socket"
+    server = ["env", f"PYTHONPATH={ROOT / 'workflow'}", sys.executable, "-c", SERVER, str(path), str(os.getpid())]
+    with forks.connect(path, server):
+        serving = [
+            process for process in psutil.process_iter(["cmdline"]) if str(path) in (process.info["cmdline"] or [])
+        ]
+        assert len(serving) == 1
+        assert serving[0] not in psutil.Process().children(recursive=True)
+        serving[0].kill()
+
+
 def job(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
     """Run a command as rules do, with the servers of a folder."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}

@@ -111,12 +111,10 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
             return connection
         path.unlink(missing_ok=True)  # of a server that was killed
         with Path(f"{path}.log").open("w") as log:
-            process = subprocess.Popen(
-                server, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            started = subprocess.run(
+                server, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True, check=False
             )
-        while not path.exists() and process.poll() is None:
-            select.select([], [], [], 0.01)
-        if process.poll() is None:
+        if started.returncode == 0:
             with _address(path) as address:
                 connection.connect(address)
             return connection
@@ -159,7 +157,7 @@ def stand_in(connection: socket.socket, arguments: list[str]) -> None:
 
 
 def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int]]:
-    """Fork a process for each connection until the owner has ended, and all forks with it.
+    """Fork a process for each connection until the owner has ended, and all forks with it; in the background.
 
     Args:
         path: the socket, in a folder that is removed at the end.
@@ -177,6 +175,8 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
         listener.bind(address)
     listener.listen(64)
     new.rename(path)
+    if os.fork():  # an orphan serves: Snakemake would count its memory as that of the job that started it
+        os._exit(0)
     ended = os.pidfd_open(owner)
     prepare()
     gc.freeze()
