@@ -263,7 +263,7 @@ class Top:
         query, scored = 0, False
         while (query := self._scan(products, block, query)) < len(self.queries):  # the query has no more room
             self._raise_floor()
-            if self.count[query] + products.shape[1] > self.capacity:
+            if self.count[query] + products.shape[1] + kernels.WORD > self.capacity:
                 self._score(shard, offset)
                 scored = True
         if scored and self.counts["float64"] > _FEW * self.counts["int8"]:
@@ -273,7 +273,6 @@ class Top:
     def settle(self, shard: np.ndarray, offset: int) -> None:
         """Compute the scores of all that wait, at the end of a shard."""
         if self.other is None:
-            self._raise_floor()
             self._score(shard, offset)
         else:
             self.other.settle(torch.from_numpy(shard), offset)

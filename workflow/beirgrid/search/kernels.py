@@ -13,6 +13,9 @@ import numpy as np
 from ..core.compiled import once
 from ..core.environment import prepare_libraries
 
+# Documents that ``scan`` looks at together. It needs room for all of them.
+WORD = 8
+
 
 class Kernels(NamedTuple):
     """Compiled functions; each releases Python's lock."""
@@ -92,30 +95,30 @@ def compiled() -> Kernels:
         products, first, start, terms, others, step, length, lost, steps, lengths, losses, columns, lower, upper, count
     ):
         """Append the documents whose products pass their thresholds; return the first query without room."""
-        documents = products.shape[1]
         ones, twos, threes = others[0], others[1], others[2]
+        documents = products.shape[1]
+        passed = np.zeros((documents + WORD - 1) // WORD * WORD, np.uint8)
+        words = passed.view(np.uint64)
         for query in range(first, len(products)):
             a, b, c = terms[0, query], terms[1, query], terms[2, query]
-            taken, sums = count[query], products[query]
-            for begin in range(0, documents, 32):  # few pass: most groups of documents are only counted
-                end = min(begin + 32, documents)
-                some, one, two, three = sums[begin:end], ones[begin:end], twos[begin:end], threes[begin:end]
-                passed = np.int32(0)
-                for at in range(len(some)):
-                    passed += np.int32(np.float32(some[at]) >= a * one[at] + b * two[at] + c * three[at])
-                if passed == 0:
+            sums, column, taken = products[query], columns[query], count[query]
+            for at in range(documents):
+                passed[at] = np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at]
+            for word in range(len(words)):
+                if words[word] == 0:
                     continue
-                for at in range(begin, end):
-                    if np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at]:
-                        if taken == columns.shape[1]:
-                            return query
-                        score = step[query] * steps[at] * sums[at]
-                        error = length[query] * losses[at] + lost[query] * lengths[at]
-                        error += 2.0**-22 * (abs(score) + error)
-                        columns[query, taken] = start + at
-                        lower[query, taken] = score - error
-                        upper[query, taken] = score + error
-                        taken += 1
+                if taken + WORD > len(column):
+                    return query
+                for at in range(WORD * word, WORD * word + WORD):  # each is written, and kept if it passed
+                    column[taken] = start + at
+                    taken += passed[at]
+            for place in range(count[query], taken):
+                at = column[place] - start
+                score = step[query] * steps[at] * sums[at]
+                error = length[query] * losses[at] + lost[query] * lengths[at]
+                error += 2.0**-22 * (abs(score) + error)
+                lower[query, place] = score - error
+                upper[query, place] = score + error
             count[query] = taken
         return len(products)
 
