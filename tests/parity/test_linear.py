@@ -68,6 +68,17 @@ def test_weights_are_held_once():
     assert sum(weight.numel() for weight in layer.parameters()) == 512 * 256 + 256
 
 
+def test_a_model_that_reads_its_weights_computes_as_before():
+    model = torch.nn.TransformerEncoderLayer(32, 2, 64, batch_first=True).eval()
+    given = torch.randn(2, 7, 32)
+    layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    with torch.inference_mode():
+        plain = model(given)
+        linear.reorder_all(layers, lambda: model(given))
+        assert torch.equal(model(given), plain)
+    assert {layer.weight.layout for layer in layers} == {torch.strided}
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_an_encoder_gives_the_same_vectors_with_and_without(tiny_models, monkeypatch, machine):
     monkeypatch.setattr("platform.machine", lambda: machine)

@@ -175,11 +175,15 @@ class LoadedModel(Generic[EntryT]):
         """
         import torch
 
-        for layer in transformer.modules():
-            if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head:
-                layer.to(getattr(torch, self.precision))
-                if self.runtime.kind == "cpu" and not self.trainable:
-                    linear.reorder(layer)
+        layers = [
+            layer.to(getattr(torch, self.precision))
+            for layer in transformer.modules()
+            if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head
+        ]
+        if self.runtime.kind == "cpu" and not self.trainable:
+            core = transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
+            with torch.inference_mode(), self.autocast():
+                linear.reorder_all(layers, lambda: core(input_ids=torch.tensor([[0, 1, 2]])))
 
     def check_length(self) -> None:
         """Refuse a max_length or query_length beyond the model's positions."""

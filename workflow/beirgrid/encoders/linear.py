@@ -11,6 +11,7 @@ layers, and the lock file pins PyTorch.
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..core.compute import multiplies_bfloat16
@@ -29,6 +30,31 @@ def reorders(dtype: torch.dtype) -> bool:
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and multiplies_bfloat16("cpu"))
+
+
+def reorder_all(layers: list[torch.nn.Linear], compute: Callable[[], object]) -> None:
+    """Reorder the weights of a model's layers, unless the model reads them itself (``torch.nn.MultiheadAttention``).
+
+    Args:
+        layers: the layers.
+        compute: computes a text with the model. If it fails, all weights are put back as they were.
+    """
+    reordered = [layer for layer in layers if reorders(layer.weight.dtype)]
+    for layer in reordered:
+        reorder(layer)
+    try:
+        compute()
+    except Exception:  # if the reason is another one, the first batch raises it again
+        for layer in reordered:
+            restore(layer)
+
+
+def restore(layer: torch.nn.Linear) -> None:
+    """Put the weights of a layer back into PyTorch's order."""
+    import torch
+
+    layer.weight = torch.nn.Parameter(layer.weight.detach().to_dense(), requires_grad=False)
+    del layer.forward
 
 
 def reorder(layer: torch.nn.Linear) -> None:
