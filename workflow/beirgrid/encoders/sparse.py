@@ -57,11 +57,12 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         _activate_maxima(self.model)
         self.set_precision()
         head = self.transformer.get_output_embeddings()
-        self.rounded = head is not None and self.precision != "float32"
-        if self.rounded:
-            head.forward = _to_float32(head.forward, runtime.kind)
-        elif head is not None and runtime.kind == "cpu":
+        low = head is not None and self.precision != "float32"
+        self.rounded = low and runtime.kind != "cpu"
+        if head is not None and runtime.kind == "cpu":
             linear.reorder(head)  # a copy: the input embeddings have the same weights
+        if low:
+            head.forward = _to_float32(head.forward, runtime.kind)
         self.check_length()
         # A model knows its dimension once it has seen a text.
         with self.autocast():
@@ -156,7 +157,11 @@ def _to_float32(decode: Callable[[torch.Tensor], torch.Tensor], device: str) -> 
 
 @contextmanager
 def _rounded_factors() -> Iterator[None]:
-    """Let float32 products round what they multiply (bfloat16 on a CPU, TF32 on a GPU), so that they cost less."""
+    """Let float32 products of a GPU round what they multiply (TF32), so that they cost less.
+
+    A CPU is as fast without rounding: float32 products with reordered weights reach 152 and 184 GFLOP/s on two cores of
+    an AMD EPYC (384 and 768 dimensions, 30,522 terms), products with factors rounded to bfloat16 140 and 177.
+    """
     import torch
 
     before = torch.get_float32_matmul_precision()
