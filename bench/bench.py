@@ -109,8 +109,8 @@ def beirgrid(*arguments: str | Path) -> list[str | Path]:
 
 # A part of SciFact × minilm, raw corpus to metrics
 
-# Documents of that part.
-DOCUMENTS = 600
+# Documents of that part, at least; all that are judged belong to it.
+DOCUMENTS = 0 if SMALL else 600
 
 
 def model_folder(folder: Path) -> tuple[Path, str]:
@@ -223,7 +223,7 @@ def encode(data: Path, folder: Path) -> None:
     checkpoint, _ = model_folder(folder)
     script = Path(__file__).with_name("encoding.py")
     for kind, number in TEXTS.items():
-        texts = str(10 if SMALL else number)
+        texts = str(3 if SMALL else number)
         for line in run([PYTHON, script, kind, checkpoint, data / "corpus.jsonl", texts, str(REPEATS)])[2].splitlines():
             show_encoding(kind, json.loads(line))
 
