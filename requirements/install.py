@@ -36,7 +36,7 @@ def size(name: str) -> str:
 
 def pip(*arguments: str | Path) -> bool:
     """Run ``pip install`` and report its progress; return whether it succeeded. Its whole output goes to LOG."""
-    command = [PYTHON, "-m", "pip", "install", "--no-deps", "--progress-bar", "off", *arguments]
+    command = [PYTHON, "-m", "pip", "install", "--no-deps", "--no-compile", "--progress-bar", "off", *arguments]
     collected = 0
     with LOG.open("a") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         for line in process.stdout:
@@ -48,7 +48,7 @@ def pip(*arguments: str | Path) -> bool:
             elif line.startswith("Collecting") and collected % 25 == 0:
                 say(f"    {collected} packages")
             elif line.startswith("Installing"):
-                say("    unpacking and compiling")
+                say("    unpacking")
     return process.returncode == 0
 
 
@@ -56,6 +56,13 @@ def install(*arguments: str | Path) -> None:
     """Run ``pip install``; end the program with pip's last lines if it fails."""
     if not pip(*arguments):
         sys.exit("\n".join(LOG.read_text().splitlines()[-15:]) + f"\nSet-up failed. All of pip's output: {LOG}")
+
+
+def compile_modules() -> None:
+    """Compile what was installed, on all cores: pip would use one. Modules that no Python can read are in LOG."""
+    with LOG.open("a") as log:
+        command = [PYTHON, "-m", "compileall", "-q", "-j", "0", VENV / "lib"]
+        subprocess.run(command, stdout=log, stderr=log, check=False)
 
 
 def locked(name: str) -> tuple[str, ...]:
@@ -100,6 +107,7 @@ def main() -> None:
     if args.dev:
         say(f"Packages for tests, lint, documentation and benchmarks: {size('dev.txt')}")
         install(*locked("dev.txt"))
+        compile_modules()
     else:
         say(f"Set-up with Python {platform.python_version()}. Step 1 of 5: a virtual environment in {VENV}")
         try:
@@ -112,7 +120,8 @@ def main() -> None:
         install(*locked("lock.txt"))
         say("Step 4 of 5: beirgrid itself")
         install("--no-build-isolation", "--editable", HERE.parent)
-        say("Step 5 of 5: compile what numba compiles")
+        say("Step 5 of 5: compile all modules, and what numba compiles")
+        compile_modules()
         subprocess.run([PYTHON, "-m", "beirgrid.tools.warm"], cwd=HERE.parent, check=True)
     say(f"Done in {time.monotonic() - started:.0f} s.")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +20,11 @@ from beirgrid.tools import forks
 
 REAL = ROOT.parent / "shared" / "data" / "beir"
 
-# No test may reach a hub, whatever the machine.
+# No test may reach a hub, whatever the machine, nor leave collections in the cache of its user.
 os.environ["HF_HUB_OFFLINE"] = "1"
+if "HF_DATASETS_CACHE" not in os.environ:
+    os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="beirgrid-datasets-")
+    atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"])
 # Models here are tiny: several threads would wait for each other longer than they compute. Jobs have as many as their
 # rules say; on a busy machine, what waits should sleep.
 for name in [*forkserver.THREADS, "NUMBA_NUM_THREADS"]:

@@ -30,7 +30,7 @@ def _rule(job: dict[str, str]) -> str:
     ("small_corpus", "datasets", "submitted"),
     [
         pytest.param(0, 1, 18, marks=pytest.mark.full, id="a job per stage"),
-        pytest.param(100, 1, 12, marks=pytest.mark.full, id="a small corpus"),
+        pytest.param(100, 1, 14, marks=pytest.mark.full, id="a small corpus"),
         pytest.param(100, 2, 21, id="two small corpora"),
     ],
 )

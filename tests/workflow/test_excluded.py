@@ -22,9 +22,8 @@ SYSTEMS = {
 
 
 @pytest.mark.slow
-def test_excluded_documents_are_dropped_before_the_cut(tiny_models, tmp_path, monkeypatch):
+def test_excluded_documents_are_dropped_before_the_cut(tiny_models, tmp_path):
     """The same queries twice, in BRIGHT's layout: with exclusions, of more documents than a run holds, and without."""
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     choose = random.Random(0)
     words = ["".join(choose.choices("abcdefghij", k=4)) for _ in range(30)]
     documents = [{"id": f"d{i}", "content": " ".join(choose.choices(words, k=9))} for i in range(60)]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -113,37 +114,29 @@ def _results(folder: Path) -> dict[str, bytes]:
 
 
 # When the first grid is killed: while the hub's library converts the collection, and while vectors are computed.
-MOMENTS: dict[str, Callable[[Path], object]] = {
-    "fetches": lambda folder: list((folder / "hub/datasets").rglob("*.incomplete*")),
-    "encodes": lambda folder: list((folder / "one/results/embeddings").rglob("*beirgrid-tmp*")),
-}
+MOMENTS: tuple[Callable[[Path], object], ...] = (
+    lambda folder: list((folder / "hub/datasets").rglob("*.incomplete*")),
+    lambda folder: list((folder / "one/results/embeddings").rglob("*beirgrid-tmp*")),
+)
 
 
 @pytest.mark.slow
-def test_both_end_with_the_same_results(start, tmp_path):
+def test_one_that_is_killed_damages_neither_the_other_nor_its_own_rerun(start, tmp_path):
     one = start("one")
     _wait_until(lambda: (tmp_path / "hub/datasets").exists(), one)
     two = start("two")
+    for moment in MOMENTS:
+        _wait_until(partial(moment, tmp_path), one)
+        os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+        _unlock(tmp_path / "one")
+        one = start("one")
     _ended(one, tmp_path / "one.log")
     _ended(two, tmp_path / "two.log")
     assert _results(tmp_path / "one") == _results(tmp_path / "two")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_one_that_is_killed_damages_neither_the_other_nor_its_own_rerun(start, tmp_path, moment):
-    one = start("one")
-    _wait_until(lambda: (tmp_path / "hub/datasets").exists(), one)
-    two = start("two")
-    _wait_until(lambda: MOMENTS[moment](tmp_path), one)
-    os.killpg(one.pid, signal.SIGKILL)
-    one.wait()
-    _ended(two, tmp_path / "two.log")
-    unlock = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--configfile", tmp_path / "grid.yaml", "--directory", tmp_path / "one",
-         "--unlock"],
-        cwd=ROOT, capture_output=True, check=False,
-    )  # fmt: skip
-    assert unlock.returncode == 0, unlock.stderr
-    _ended(start("one"), tmp_path / "one.log")
-    assert _results(tmp_path / "one") == _results(tmp_path / "two")
+def _unlock(folder: Path) -> None:
+    command = ["snakemake", "--configfile", folder.parent / "grid.yaml", "--directory", folder, "--unlock"]
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
