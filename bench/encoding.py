@@ -24,10 +24,11 @@ from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
 from beirgrid.core.compute import Compute, Runtime, multiplies_bfloat16
 from beirgrid.encoders import linear, open_encoder, open_scorer
 
+SMALL = os.environ.get("BENCH") == "small"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = "float16" if DEVICE == "cuda" else "bfloat16"
 # Rows of the matrix products that the peak is measured on, and for how many seconds.
-ROWS, SECONDS = 65_536 if DEVICE == "cuda" else 2048, 0.1 if os.environ.get("BENCH") == "small" else 1.0
+ROWS, SECONDS = 65_536 if DEVICE == "cuda" else 2048, 0.1 if SMALL else 1.0
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 
 

@@ -59,7 +59,7 @@ def install(*arguments: str | Path) -> None:
 
 
 def compile_modules() -> None:
-    """Compile what was installed, on all cores: pip would use one. Modules that no Python can read are in LOG."""
+    """Compile the installed modules on all cores; pip would use one. LOG names the files that do not compile."""
     with LOG.open("a") as log:
         command = [PYTHON, "-m", "compileall", "-q", "-j", "0", VENV / "lib"]
         subprocess.run(command, stdout=log, stderr=log, check=False)

@@ -9,7 +9,7 @@ from typing import Any
 # Options of glibc's mallopt.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENAS = -1, -3, -8
 # oneDNN writes code for each new shape of a batch. If the address space is limited (``ulimit -v``) and full, the code
-# finds room only in what is reserved here. New threads take 8 MB each of it for their stacks.
+# finds room only in what is reserved here. Each new thread takes 8 MB of it for its stack.
 _RESERVE = 64 * 2**20
 
 

@@ -57,12 +57,12 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         _activate_maxima(self.model)
         self.set_precision()
         head = self.transformer.get_output_embeddings()
-        low = head is not None and self.precision != "float32"
-        self.rounded = low and runtime.kind != "cpu"
         if head is not None and runtime.kind == "cpu":
             linear.reorder(head)  # a copy: the input embeddings have the same weights
-        if low:
+        in_16_bits = head is not None and self.precision != "float32"
+        if in_16_bits:
             head.forward = _to_float32(head.forward, runtime.kind)
+        self.rounds_factors = in_16_bits and runtime.kind != "cpu"
         self.check_length()
         # A model knows its dimension once it has seen a text.
         with self.autocast():
@@ -77,7 +77,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
     def _vectors(
         self, blocks: Iterable[list[str]], role: str, progress: Progress | None
     ) -> Iterator[scipy.sparse.csr_matrix]:
-        with _rounded_factors() if self.rounded else nullcontext():
+        with _rounded_factors() if self.rounds_factors else nullcontext():
             yield from super()._vectors(blocks, role, progress)
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
