@@ -8,7 +8,8 @@ SNAKEMAKE := $(RUN) snakemake --profile profiles/local
 # of tests/conftest.py.
 WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-dev demo picture plan test test-slow test-all test-page test-environments test-slurm test-slurm-full \
+.PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
+  test-slurm-full \
   lint docs schema bench bench-scale lock
 
 help: ## show this
@@ -43,15 +44,18 @@ test: .venv/ready-dev ## run the quick tests
 	$(RUN) pytest $(WORKERS) -m "not environments and not slow" --ignore tests/slurm --ignore tests/browser
 
 test-slow: .venv/ready-dev ## run the tests that `make test` leaves out because they are slow
-	$(RUN) pytest $(WORKERS) -m "slow and not environments" --ignore tests/slurm --ignore tests/browser
+	$(RUN) pytest $(WORKERS) -m "slow and not full and not environments" --ignore tests/slurm --ignore tests/browser
 
-test-all: .venv/ready-dev ## run all tests, with ten thousand examples for each property
-	HYPOTHESIS_PROFILE=all $(RUN) pytest $(WORKERS) -m "not environments" --ignore tests/slurm
+test-all: test test-slow test-page ## run all tests that need no cluster and install nothing
+
+test-full: .venv/ready-dev ## run what takes longer than CI has: ten thousand examples for each property, large collections
+	HYPOTHESIS_PROFILE=full $(RUN) pytest $(WORKERS) tests/property
+	$(RUN) pytest $(WORKERS) -m full --ignore tests/slurm
 
 test-page: .venv/ready-dev ## open a report in Chromium and use it (Debian: apt install chromium; CHROMIUM=...)
-	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs -m "not slow" tests/browser
+	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs -m "not full" tests/browser
 
-test-environments: .venv/ready-dev ## install the pip section of each conda environment afresh, and use it
+test-environments: .venv/ready-dev ## run stages with the packages of each conda environment alone
 	$(RUN) pytest -m environments tests/environments
 
 test-slurm: .venv/ready-dev ## run the small grid through a SLURM cluster on this machine, with the quicker faults (needs root)

@@ -109,8 +109,8 @@ def beirgrid(*arguments: str | Path) -> list[str | Path]:
 
 # A part of SciFact × minilm, raw corpus to metrics
 
-# Documents of that part, at least; all that are judged belong to it.
-DOCUMENTS = 0 if SMALL else 600
+# Documents of that part. Those that are judged come first.
+DOCUMENTS = 20 if SMALL else 600
 
 
 def model_folder(folder: Path) -> tuple[Path, str]:
@@ -203,12 +203,14 @@ def dense(data: Path, folder: Path) -> None:
 def write_sample(data: Path, folder: Path) -> Path:
     """Write a part of a collection, judged documents first, as a collection; return its folder."""
     (folder / "qrels").mkdir(parents=True)
-    for name in ("queries.jsonl", "qrels/test.tsv"):
-        shutil.copy(data / name, folder / name)
-    judged = {line.split("\t")[1] for line in (data / "qrels/test.tsv").read_text("utf-8").splitlines()[1:]}
-    lines = (data / "corpus.jsonl").read_text("utf-8").splitlines(keepends=True)
-    lines.sort(key=lambda line: json.loads(line)["_id"] not in judged)
-    (folder / "corpus.jsonl").write_text("".join(lines[: max(DOCUMENTS, len(judged))]), encoding="utf-8")
+    shutil.copy(data / "queries.jsonl", folder)
+    header, *judgements = (data / "qrels/test.tsv").read_text("utf-8").splitlines(keepends=True)
+    judged = {line.split("\t")[1] for line in judgements}
+    documents = {json.loads(line)["_id"]: line for line in (data / "corpus.jsonl").read_text("utf-8").splitlines(True)}
+    kept = sorted(documents, key=lambda document: document not in judged)[:DOCUMENTS]
+    (folder / "corpus.jsonl").write_text("".join(documents[document] for document in kept), encoding="utf-8")
+    judgements = [line for line in judgements if line.split("\t")[1] in set(kept)]
+    (folder / "qrels/test.tsv").write_text("".join([header, *judgements]), encoding="utf-8")
     return folder
 
 

@@ -27,8 +27,21 @@ def chromium():
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def usual() -> Callable[[GridSummary], str]:
+    """Return a function that renders a grid with its usual tables, once."""
+    rendered: dict[int, tuple[GridSummary, str]] = {}
+
+    def page(grid: GridSummary) -> str:
+        if id(grid) not in rendered:
+            rendered[id(grid)] = grid, render(grid, pages.tables(grid))
+        return rendered[id(grid)][1]
+
+    return page
+
+
 @pytest.fixture
-def show(chromium, tmp_path, monkeypatch) -> Iterator[Callable]:
+def show(chromium, usual, tmp_path, monkeypatch) -> Iterator[Callable]:
     """Return a function that opens the page of a grid. No page may write to the console or ask another host."""
     messages: list[str] = []
     contexts = []
@@ -36,7 +49,7 @@ def show(chromium, tmp_path, monkeypatch) -> Iterator[Callable]:
 
     def opened(grid: GridSummary, tables: Answers | None = None, **options):
         path = tmp_path / "index.html"
-        path.write_text(render(grid, tables or pages.tables(grid)), encoding="utf-8")
+        path.write_text(render(grid, tables) if tables else usual(grid), encoding="utf-8")
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)

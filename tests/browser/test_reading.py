@@ -427,7 +427,7 @@ def test_everything_is_on_the_printed_paper(show, size, tmp_path):
     assert "python-mbeirgridindexdense--outputx" in text
 
 
-@pytest.mark.slow  # it measures time
+@pytest.mark.full  # it measures time
 def test_large_grids_open_within_a_second(show):
     """Of the processor's time, with 40 systems, 30 datasets and 8 metrics: other work does not count."""
     page = show(pages.grid(40, 30, ALL_METRICS))

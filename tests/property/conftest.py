@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries: a hundred, always the same ones, or ten thousand new ones (``make test-all``)."""
+"""How many examples hypothesis tries: a hundred, always the same, or (``make test-full``) ten thousand new ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMMON = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("hundred", max_examples=100, derandomize=True, **_COMMON)
-settings.register_profile("all", max_examples=10_000, print_blob=True, **_COMMON)
+settings.register_profile("full", max_examples=10_000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hundred"))
 
 MEMORY = Path("/dev/shm")  # Linux has it

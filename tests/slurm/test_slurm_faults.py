@@ -52,6 +52,7 @@ def test_a_job_cancelled_by_hand_is_submitted_again(site, expected):
     assert "SLURM status is: 'CANCELLED'" in output
 
 
+@full
 def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     memory = "encode_dense:mem_mb=600 * 4**(attempt - 1)"
     output = _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", memory))

@@ -30,8 +30,8 @@ def _rule(job: dict[str, str]) -> str:
     ("small_corpus", "datasets", "submitted"),
     [
         pytest.param(0, 1, 18, marks=pytest.mark.full, id="a job per stage"),
-        pytest.param(100, 1, 14, marks=pytest.mark.full, id="a small corpus"),
-        pytest.param(100, 2, 21, id="two small corpora"),
+        pytest.param(100, 1, 14, id="a small corpus"),
+        pytest.param(100, 2, 21, marks=pytest.mark.full, id="two small corpora"),
     ],
 )
 def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
+from collections import defaultdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, requires, version
 from pathlib import Path
 
 import jsonschema
@@ -152,9 +154,18 @@ def _provided(path: Path) -> set[str]:
             continue
         waiting += map(Requirement, required)
     names = {name for name, *_ in seen}
-    return {
-        module for module, owners in packages_distributions().items() if set(map(canonicalize_name, owners)) & names
-    }
+    return {module for module, owners in _owners().items() if owners & names}
+
+
+@cache
+def _owners() -> dict[str, set[str]]:
+    """Return the distributions that have files of each module or folder, from their lists of files."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for distribution in distributions():
+        name = canonicalize_name(distribution.name)
+        for line in (distribution.read_text("RECORD") or "").splitlines():
+            owners[line.partition("/")[0].partition(".")[0]].add(name)
+    return owners
 
 
 @pytest.mark.slow

@@ -134,6 +134,7 @@ TARGETS = [
     "test",
     "test-slow",
     "test-all",
+    "test-full",
     "test-environments",
     "lint",
     "docs",
