@@ -46,7 +46,7 @@ test: .venv/ready-dev ## run the quick tests
 test-slow: .venv/ready-dev ## run the tests that `make test` leaves out because they are slow
 	$(RUN) pytest $(WORKERS) -m "slow and not full and not environments" --ignore tests/slurm --ignore tests/browser
 
-test-all: test test-slow test-page ## run all tests that need no cluster and install nothing
+test-all: test test-slow test-page ## run the quick tests, the slow tests and the tests of the page
 
 test-full: .venv/ready-dev ## run what takes longer than CI has: ten thousand examples for each property, large collections
 	HYPOTHESIS_PROFILE=full $(RUN) pytest $(WORKERS) tests/property
