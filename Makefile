@@ -41,7 +41,7 @@ plan: .venv/ready ## estimate what a grid will take (GRID=config/grids/paper.yam
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready-dev ## run the quick tests
-	$(RUN) pytest $(WORKERS) -m "not environments and not slow" --ignore tests/slurm --ignore tests/browser
+	$(RUN) pytest $(WORKERS) -m "not slow and not full and not environments" --ignore tests/slurm --ignore tests/browser
 
 test-slow: .venv/ready-dev ## run the tests that `make test` leaves out because they are slow
 	$(RUN) pytest $(WORKERS) -m "slow and not full and not environments" --ignore tests/slurm --ignore tests/browser

@@ -206,11 +206,12 @@ def write_sample(data: Path, folder: Path) -> Path:
     shutil.copy(data / "queries.jsonl", folder)
     header, *judgements = (data / "qrels/test.tsv").read_text("utf-8").splitlines(keepends=True)
     judged = {line.split("\t")[1] for line in judgements}
-    documents = {json.loads(line)["_id"]: line for line in (data / "corpus.jsonl").read_text("utf-8").splitlines(True)}
-    kept = sorted(documents, key=lambda document: document not in judged)[:DOCUMENTS]
-    (folder / "corpus.jsonl").write_text("".join(documents[document] for document in kept), encoding="utf-8")
-    judgements = [line for line in judgements if line.split("\t")[1] in set(kept)]
-    (folder / "qrels/test.tsv").write_text("".join([header, *judgements]), encoding="utf-8")
+    lines = (data / "corpus.jsonl").read_text("utf-8").splitlines(keepends=True)
+    documents = {json.loads(line)["_id"]: line for line in lines}
+    kept = dict(sorted(documents.items(), key=lambda document: document[0] not in judged)[:DOCUMENTS])
+    (folder / "corpus.jsonl").write_text("".join(kept.values()), encoding="utf-8")
+    of_kept = (line for line in judgements if line.split("\t")[1] in kept)
+    (folder / "qrels/test.tsv").write_text("".join([header, *of_kept]), encoding="utf-8")
     return folder
 
 

@@ -27,21 +27,8 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture(scope="session")
-def usual() -> Callable[[GridSummary], str]:
-    """Return a function that renders a grid with its usual tables, once."""
-    rendered: dict[int, tuple[GridSummary, str]] = {}
-
-    def page(grid: GridSummary) -> str:
-        if id(grid) not in rendered:
-            rendered[id(grid)] = grid, render(grid, pages.tables(grid))
-        return rendered[id(grid)][1]
-
-    return page
-
-
 @pytest.fixture
-def show(chromium, usual, tmp_path, monkeypatch) -> Iterator[Callable]:
+def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callable]:
     """Return a function that opens the page of a grid. No page may write to the console or ask another host."""
     messages: list[str] = []
     contexts = []
@@ -49,7 +36,8 @@ def show(chromium, usual, tmp_path, monkeypatch) -> Iterator[Callable]:
 
     def opened(grid: GridSummary, tables: Answers | None = None, **options):
         path = tmp_path / "index.html"
-        path.write_text(render(grid, tables) if tables else usual(grid), encoding="utf-8")
+        is_papers = grid is paper and tables is None
+        path.write_text(paper_page if is_papers else render(grid, tables or pages.tables(grid)), encoding="utf-8")
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)
@@ -74,3 +62,9 @@ def show(chromium, usual, tmp_path, monkeypatch) -> Iterator[Callable]:
 def paper() -> GridSummary:
     """A grid of 17 systems and 14 datasets."""
     return pages.grid(17, 14)
+
+
+@pytest.fixture(scope="session")
+def paper_page(paper) -> str:
+    """The page of that grid, which most tests open."""
+    return render(paper, pages.tables(paper))

@@ -128,7 +128,7 @@ def test_neural_encodes_and_retrieves(folder):
         *("--output", "checkpoint", "--record", "model.json"),
     )
     model = ("--model", json.dumps(MINILM), "--checkpoint", "checkpoint", "--corpus", "corpus.parquet")
-    _stage(*(python, folder, "encode", *model, "--shard-size", "40", "--output", "0.npy", "--record", "0.json"))
+    _stage(python, folder, "encode", *model, "--shard-size", "40", "--output", "0.npy", "--record", "0.json")
     _stage(python, folder, "index", "dense", "--vectors", "0.npy", "--output", "0.faiss", "--record", "index.json")
     _stage(
         *(python, folder, "retrieve", "dense", "--system", "minilm", *model, "--indexes", "0.faiss"),

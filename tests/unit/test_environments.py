@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections import defaultdict
-from functools import cache
-from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, requires, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from pathlib import Path
 
 import jsonschema
@@ -154,18 +152,9 @@ def _provided(path: Path) -> set[str]:
             continue
         waiting += map(Requirement, required)
     names = {name for name, *_ in seen}
-    return {module for module, owners in _owners().items() if owners & names}
-
-
-@cache
-def _owners() -> dict[str, set[str]]:
-    """Return the distributions that have files of each module or folder, from their lists of files."""
-    owners: dict[str, set[str]] = defaultdict(set)
-    for distribution in distributions():
-        name = canonicalize_name(distribution.name)
-        for line in (distribution.read_text("RECORD") or "").splitlines():
-            owners[line.partition("/")[0].partition(".")[0]].add(name)
-    return owners
+    return {
+        module for module, owners in packages_distributions().items() if set(map(canonicalize_name, owners)) & names
+    }
 
 
 @pytest.mark.slow
@@ -174,8 +163,9 @@ def test_each_environment_has_what_its_stages_import(root):
 
     modules = {words.partition(" ")[0]: function.partition(":")[0] for words, (function, _) in _COMMANDS.items()}
     jobs = _jobs()
-    assert {environment for environment, _ in jobs} == {"lexical", "neural", "evaluate"}
-    provided = {name: _provided(root / f"envs/{name}.yaml") | set(sys.stdlib_module_names) for name, _ in jobs}
+    environments = {environment for environment, _ in jobs}
+    assert environments == {"lexical", "neural", "evaluate"}
+    provided = {name: _provided(root / f"envs/{name}.yaml") | set(sys.stdlib_module_names) for name in environments}
     for environment, stage in sorted(jobs):
         needed = _imports(root / "workflow/beirgrid", modules[stage], set())
         missing = needed - provided[environment] - set(_LAZY.get(environment, ()))
