@@ -1,7 +1,8 @@
 """Exact inner products on a CPU that multiplies integers of 8 bits (AVX-512 VNNI), twice as fast as bfloat16.
 
 The method is that of ``search.exact``: a first pass bounds all scores, and only the scores of documents that may be
-among the best are computed in float64. Here the first pass multiplies integers, and the sums are exact.
+among the best are computed in float64. Here the first pass multiplies integers, and the sums are exact. The scores of a
+block's documents are computed at once, while the processor's cache has the block.
 
 The bound. Let q be a query, c any vector, x a document less c, and let s q' and t x' be q and x as integers times a
 step. By the inequality of Cauchy and Schwarz,
@@ -51,8 +52,10 @@ _THRESHOLD, _STORED = 2.0**-18, 2.0**-22
 _SHORT, _LONG = 2.0**-30, 2.0**30
 # With so many dimensions, sums still fit into 32 bits.
 _DIMENSIONS = 2**31 // 127**2
-# From this share of the products on, products in float32 are cheaper than many scores in float64.
-_FEW = 1 / 64
+# Documents of a query that are kept at least, so that there is seldom no room for more.
+_ROOM = 64
+# From this share of the products on, products in float32 are cheaper than scores in float64 that are of no use.
+_WASTE = 1 / 8
 
 
 class Quantised(NamedTuple):
@@ -89,11 +92,11 @@ class Sample(NamedTuple):
     """A sample of a shard.
 
     Attributes:
-        block: its documents.
+        blocks: its documents.
         rank: almost certainly, at least ``depth`` documents of the shard score higher than number ``rank`` of these.
     """
 
-    block: Block
+    blocks: list[Block]
     rank: int
 
 
@@ -127,7 +130,7 @@ def search(
                 shift = exact.shift_of(torch.from_numpy(shard)).numpy()
                 size = min(QUERIES, math.ceil(len(queries) / number) or 1)
                 tops = [Top(queries[at : at + size], shift, depth) for at in range(0, max(1, len(queries)), size)]
-                if sample := _sample(shard, shift, depth):
+                if sample := _sample(shard, shift, depth, pool):
                     list(pool.map(partial(Top.guess, sample=sample), tops))
             _search_shard(shard, documents, tops, pool, number)
             if missed := [(top, which) for top in tops if (which := top.missed()).any()]:
@@ -137,18 +140,20 @@ def search(
                     top.take(which, found)
             documents += len(shard)
             del shard  # it may be unmapped before the next one is mapped
-    scores, rows = (np.concatenate([getattr(top, name) for top in tops])[:, :documents] for name in ("scores", "rows"))
+    scores, rows = (
+        np.concatenate([getattr(top, name)[:, :depth] for top in tops])[:, :documents] for name in ("scores", "rows")
+    )
     return scores, rows, sum((top.counts for top in tops), Counter())
 
 
-def _sample(shard: np.ndarray, shift: np.ndarray, depth: int) -> Sample | None:
-    """Return a sample of a shard; None where it would be no small part of the shard, or tell too little."""
-    if (step := len(shard) // SAMPLE) < 4:
+def _sample(shard: np.ndarray, shift: np.ndarray, depth: int, pool: ThreadPoolExecutor) -> Sample | None:
+    """Return a sample of a shard, at most an eighth of it; None where it would tell too little."""
+    step = max(8, len(shard) // SAMPLE)
+    chosen = shard[::step][:SAMPLE]
+    share = depth * len(chosen) / max(1, len(shard))
+    if (rank := math.ceil(share + _DEVIATIONS * (1 + math.sqrt(share)))) > len(chosen) / 2:
         return None
-    share = depth * SAMPLE / len(shard)
-    if (rank := math.ceil(share + _DEVIATIONS * (1 + math.sqrt(share)))) > SAMPLE / 8:
-        return None
-    return Sample(_block(np.ascontiguousarray(shard[::step][:SAMPLE]), shift, 0), rank)
+    return Sample(list(pool.map(partial(_read_block, chosen, shift), range(0, len(chosen), BLOCK))), rank)
 
 
 def _search_shard(shard: np.ndarray, offset: int, tops: list[Top], pool: ThreadPoolExecutor, number: int) -> None:
@@ -173,7 +178,7 @@ def _settle(shard: np.ndarray, offset: int, tops: list[Top]) -> None:
 
 
 def _read_block(shard: np.ndarray, shift: np.ndarray, start: int) -> Block:
-    return _block(shard[start : start + BLOCK], shift, start)
+    return _block(np.ascontiguousarray(shard[start : start + BLOCK]), shift, start)
 
 
 def _block(documents: np.ndarray, shift: np.ndarray, start: int) -> Block:
@@ -204,143 +209,123 @@ def quantise(vectors: np.ndarray, shift: np.ndarray) -> Quantised:
 
 
 class Top:
-    """The best documents of some queries: the scores of some of them in float64, those of others within bounds.
+    """The best documents of some queries, with their scores in float64.
 
     Attributes:
-        scores: float64 [queries, depth], best first, of the documents that do not wait.
-        rows: int64 [queries, depth], their rows of the corpus; -1 where there are fewer documents.
+        scores: float64 [queries, room], of the best documents so far, best first after ``settle``.
+        rows: int64 [queries, room], their rows of the corpus.
+        count: int64 [queries], how many there are; never fewer than ``depth`` if so many were added.
         counts: how many products were computed in each format.
     """
 
     def __init__(self, queries: np.ndarray, shift: np.ndarray, depth: int) -> None:
-        number = len(queries)
+        number, room = len(queries), max(2 * depth, _ROOM)
         self.queries, self.shift, self.depth = queries, shift, depth
         self.vectors = quantise(queries, np.zeros_like(shift))
-        # What all scores of a query have in common. Floors and bounds are without it.
+        # What all scores of a query have in common. Floors are without it.
         self.common = queries.astype(np.float64) @ shift.astype(np.float64)
-        self.scores = np.full((number, depth), -math.inf)
-        self.rows = np.full((number, depth), -1)
+        self.scores = np.full((number, room), -math.inf)
+        self.rows = np.full((number, room), -1)
+        self.count = np.zeros(number, np.int64)
+        # The last known score at rank ``depth``.
+        self.least = np.full(number, -math.inf)
         # Lower bounds of the scores at rank ``depth``, less what scores have in common. In the first shard, they may
         # be guesses, which are compared with the scores at its end.
         self.floor = np.full(number, -math.inf, np.float32)
         self.guessed = self.floor.copy()
-        # Documents that wait: their columns, in ascending order, and lower and upper bounds of their scores.
-        self.capacity = max(2 * BLOCK, 8 * depth)
-        self.columns = np.zeros((number, self.capacity), np.int32)
-        self.lower, self.upper = np.zeros((2, number, self.capacity), np.float32)
-        self.count = np.zeros(number, np.int64)
         self.counts: Counter[str] = Counter()
+        # Documents that floors did not exclude, though they were not among the best.
+        self.wasted = 0
         # Goes on where integers exclude too little.
         self.other: exact.Top | None = None
 
     def guess(self, sample: Sample) -> None:
         """Guess the floors from the estimated scores of a sample."""
-        products = self._products(sample.block).float() * torch.from_numpy(sample.block.vectors.step).float()
-        least = products.topk(sample.rank, sorted=False).values.amin(1).numpy()
+        scores = [self._products(block) * torch.from_numpy(block.vectors.step).float() for block in sample.blocks]
+        least = torch.cat(scores, dim=1).topk(sample.rank, sorted=False).values.amin(1).numpy()
         self.floor = (least * self.vectors.step).astype(np.float32)
         self.guessed = self.floor.copy()
 
     def missed(self) -> np.ndarray:
-        """Return the queries whose floors were guessed too high, bool [queries]."""
-        return self._known(self.scores)[:, -1] < self.guessed
+        """Return the queries whose floors were guessed too high, bool [queries], after ``settle``."""
+        return self._known() < self.guessed
 
     def take(self, missed: np.ndarray, found: Top) -> None:
         """Take what was found, without a guess, for the queries that were missed, bool [queries]."""
-        self.scores[missed], self.rows[missed], self.floor[missed] = found.scores, found.rows, found.floor
+        for name in ("scores", "rows", "count", "least", "floor"):
+            getattr(self, name)[missed] = getattr(found, name)
         self.guessed[missed] = -math.inf
         self.counts += found.counts
         if self.other is not None:
             self.other.floor = torch.from_numpy(self.floor)
 
     def add(self, shard: np.ndarray, offset: int, block: Block) -> None:
-        """Let the documents of a block wait that may be among the best."""
+        """Keep the documents of a block that are among the best so far."""
         if self.other is not None:
             shift = torch.from_numpy(self.shift)
             self.other.add(exact.block_of(torch.from_numpy(shard), offset, block.start, BLOCK, shift, torch.float32))
             return
-        products = self._products(block).numpy()
-        self.counts["int8"] += products.size
-        query, scored = 0, False
-        while (query := self._scan(products, block, query)) < len(self.queries):  # the query has no more room
-            self._raise_floor()
-            if self.count[query] + products.shape[1] + kernels.WORD > self.capacity:
-                self._score(shard, offset)
-                scored = True
-        if scored and self.counts["float64"] > _FEW * self.counts["int8"]:
-            self._score(shard, offset)
+        selective = np.isfinite(self.floor).all()
+        query, rows = self._candidates(block)
+        arrays = map(torch.from_numpy, (self.queries, shard[block.start : block.start + BLOCK], query, rows))
+        scores = exact.checked(exact.scores_compiled(*arrays)).numpy()
+        best = self.scores, self.rows, self.count, self.least, self.depth
+        kept = kernels.compiled().keep(query, rows, scores, offset + block.start, *best)
+        self.floor = np.maximum(self.floor, self._known())
+        self.counts["float64"] += len(query)
+        if selective:
+            self.wasted += len(query) - kept
+        if self.wasted > _WASTE * self.counts["int8"]:
             self._go_on_in_float32()
 
     def settle(self, shard: np.ndarray, offset: int) -> None:
-        """Compute the scores of all that wait, at the end of a shard."""
+        """Sort what was kept, at the end of a shard."""
         if self.other is None:
-            self._score(shard, offset)
-        else:
+            self._sort()
+        else:  # writes into the arrays of this object
             self.other.settle(torch.from_numpy(shard), offset)
-            self.scores, self.rows, self.floor = (
-                getattr(self.other, name).numpy() for name in ("scores", "rows", "floor")
-            )
+            self.least, self.floor = self.scores[:, self.depth - 1].copy(), self.other.floor.numpy().copy()
+            self.count = (self.rows[:, : self.depth] >= 0).sum(1)
+
+    def _candidates(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Return the queries and rows of the block, int64 [pairs] each, that the floors do not exclude."""
+        products = self._products(block).numpy()
+        self.counts["int8"] += products.size
+        query, rows = np.empty((2, products.size + kernels.WORD), np.int64)
+        pairs = kernels.compiled().scan(products, self._terms(), block.terms, query, rows)
+        return query[:pairs], rows[:pairs]
 
     def _products(self, block: Block) -> torch.Tensor:
         """Return the products of the integers, int32 [queries, documents]."""
         return torch._int_mm(torch.from_numpy(self.vectors.low), torch.from_numpy(block.vectors.low).T)
 
-    def _scan(self, products: np.ndarray, block: Block, first: int) -> int:
-        """Let the documents wait that the floors do not exclude, for the queries from the first on.
-
-        Returns:
-            the first query that has no room for its documents, or the number of queries.
-        """
+    def _terms(self) -> np.ndarray:
+        """Return float32 [3, queries], the numbers of the queries in the thresholds."""
         own, terms = self.vectors, np.empty((3, len(self.queries)))
         terms[0], terms[1], terms[2] = self.floor, -own.length, -own.lost
         terms /= own.step
         with np.errstate(invalid="ignore", over="ignore"):  # of floors that are -inf, which exclude nothing
             terms -= _THRESHOLD * np.abs(terms)
-        single = _single(terms)
-        bounds = [*own[1:], *block.vectors[1:]]
-        waiting = self.columns, self.lower, self.upper, self.count
-        full: int = kernels.compiled().scan(products, first, block.start, single, block.terms, *bounds, *waiting)
-        return full
+        return _single(terms)
 
-    def _raise_floor(self) -> None:
-        """Raise the floors to what is known now, and drop what they exclude."""
-        self._raise_to(self.lower)
-        kernels.compiled().drop(self.floor, self.columns, self.lower, self.upper, self.count)
-
-    def _raise_to(self, lower: np.ndarray) -> None:
-        """Raise the floors, given lower bounds of what waits, float32 [queries, capacity]; NaN for none."""
-        floor = kernels.compiled().largest(self._known(self.scores), lower, self.count, self.depth)
-        self.floor = np.maximum(self.floor, floor)
-
-    def _known(self, scores: np.ndarray) -> np.ndarray:
-        """Return float32 lower bounds of scores [queries, …], less what they have in common."""
-        known = scores - self.common[:, None]
+    def _known(self) -> np.ndarray:
+        """Return float32 lower bounds of the scores at rank ``depth`` [queries], less what scores have in common."""
+        known = self.least - self.common
         known -= _STORED * np.abs(known)
         return _single(known)
 
-    def _score(self, shard: np.ndarray, offset: int) -> None:
-        """Compute the scores of all that wait, the most promising first, and keep the best."""
-        width = int(self.count.max(initial=0))
-        columns, lower, upper = (array[:, :width] for array in (self.columns, self.lower, self.upper))
-        waits = np.arange(width) < self.count[:, None]
-        promising = waits & (lower >= kernels.compiled().largest(lower[:, :0], lower, self.count, self.depth)[:, None])
-        found = np.full(lower.shape, np.nan)
-        self._compute(shard, columns, promising, found)
-        self._raise_to(self._known(found))
-        self._compute(shard, columns, waits & ~promising & (upper >= self.floor[:, None]), found)
-        kernels.compiled().merge(self.scores, self.rows, found, columns, offset)
-        self.count[:] = 0
-
-    def _compute(self, shard: np.ndarray, columns: np.ndarray, chosen: np.ndarray, found: np.ndarray) -> None:
-        """Compute the float64 scores of chosen documents, bool [queries, width], into an array of that shape."""
-        query, place = chosen.nonzero()
-        arrays = map(torch.from_numpy, (self.queries, shard, query, columns[query, place].astype(np.int64)))
-        self.counts["float64"] += len(query)
-        found[query, place] = exact.checked(exact.scores_compiled(*arrays)).numpy()
+    def _sort(self) -> None:
+        kernels.compiled().settle(self.scores, self.rows, self.count, self.least, self.depth)
+        self.floor = np.maximum(self.floor, self._known())
 
     def _go_on_in_float32(self) -> None:
         """Let products in float32 exclude documents from here on."""
+        self._sort()
+        self.scores[:, self.depth :], self.rows[:, self.depth :] = -math.inf, -1
         self.other = exact.Top(torch.from_numpy(self.queries), torch.from_numpy(self.shift), self.depth, torch.float32)
-        self.other.scores, self.other.rows = torch.from_numpy(self.scores), torch.from_numpy(self.rows)
+        self.other.scores, self.other.rows = (
+            torch.from_numpy(array)[:, : self.depth] for array in (self.scores, self.rows)
+        )
         self.other.floor = torch.from_numpy(self.floor)
         self.other.counts = self.counts
 

@@ -24,9 +24,8 @@ class Kernels(NamedTuple):
     largest_components: Any
     quantise: Any
     scan: Any
-    largest: Any
-    drop: Any
-    merge: Any
+    keep: Any
+    settle: Any
 
 
 @once
@@ -40,22 +39,25 @@ def compiled() -> Kernels:
     @exactly(fastmath={"reassoc", "contract"})
     def scores(queries, documents, query, rows):  # type: ignore[no-untyped-def]
         """Add up products in float64, in an order that depends on the dimension alone."""
-        places = np.zeros(len(documents) + 1, np.int64)
+        ends = np.zeros(len(documents) + 1, np.int64)
+        for row in rows:
+            ends[row + 1] += 1
+        ends = np.cumsum(ends)
+        ordered, pairs = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
         for pair in range(len(rows)):
-            places[rows[pair] + 1] += 1
-        places = np.cumsum(places)
-        order = np.empty(len(rows), np.int64)
-        for pair in range(len(rows)):
-            order[places[rows[pair]]] = pair
-            places[rows[pair]] += 1
+            place = ends[rows[pair]]
+            ordered[place], pairs[place] = query[pair], pair
+            ends[rows[pair]] = place + 1
         found = np.empty(len(rows), np.float64)
-        for place in range(len(rows)):  # by documents, so that each is read once
-            pair = order[place]
-            left, right = queries[query[pair]], documents[rows[pair]]
-            total = 0.0
-            for at in range(len(left)):
-                total += np.float64(left[at]) * np.float64(right[at])
-            found[pair] = total
+        place = 0
+        for row in range(len(documents)):  # so that each is read once, and nothing at random beside it
+            right = documents[row]
+            while place < ends[row]:
+                left, total = queries[ordered[place]], 0.0
+                for at in range(len(left)):
+                    total += np.float64(left[at]) * np.float64(right[at])
+                found[pairs[place]] = total
+                place += 1
         return found
 
     @exactly(fastmath={"nnan", "nsz"})
@@ -91,86 +93,62 @@ def compiled() -> Kernels:
             steps[number], squares[number], losses[number] = step, square, loss
 
     @exactly()
-    def scan(  # type: ignore[no-untyped-def]
-        products, first, start, terms, others, step, length, lost, steps, lengths, losses, columns, lower, upper, count
-    ):
-        """Append the documents whose products pass their thresholds; return the first query without room."""
+    def scan(products, terms, others, query, rows):  # type: ignore[no-untyped-def]
+        """Write down the pairs whose products pass their thresholds, by queries; return how many."""
         ones, twos, threes = others[0], others[1], others[2]
-        documents = products.shape[1]
+        documents, taken = products.shape[1], 0
         passed = np.zeros((documents + WORD - 1) // WORD * WORD, np.uint8)
         words = passed.view(np.uint64)
-        for query in range(first, len(products)):
-            a, b, c = terms[0, query], terms[1, query], terms[2, query]
-            sums, column, taken = products[query], columns[query], count[query]
+        for number in range(len(products)):
+            a, b, c = terms[0, number], terms[1, number], terms[2, number]
+            sums = products[number]
             for at in range(documents):
                 passed[at] = np.float32(sums[at]) >= a * ones[at] + b * twos[at] + c * threes[at]
             for word in range(len(words)):
                 if words[word] == 0:
                     continue
-                if taken + WORD > len(column):
-                    return query
                 for at in range(WORD * word, WORD * word + WORD):  # each is written, and kept if it passed
-                    column[taken] = start + at
+                    query[taken], rows[taken] = number, at
                     taken += passed[at]
-            for place in range(count[query], taken):
-                at = column[place] - start
-                score = step[query] * steps[at] * sums[at]
-                error = length[query] * losses[at] + lost[query] * lengths[at]
-                error += 2.0**-22 * (abs(score) + error)
-                lower[query, place] = score - error
-                upper[query, place] = score + error
-            count[query] = taken
-        return len(products)
+        return taken
 
     @exactly()
-    def largest(some, more, count, depth):  # type: ignore[no-untyped-def]
-        """Return the value at rank ``depth`` of each row of both arrays together; -inf where there are fewer."""
-        found = np.full(len(some), np.float32(-np.inf))
-        values = np.empty(some.shape[1] + more.shape[1], np.float32)
-        for query in range(len(some)):
-            taken = 0
-            for value in some[query]:
-                if value > -np.inf:
-                    values[taken] = value
-                    taken += 1
-            for value in more[query, : count[query]]:
-                if value > -np.inf:
-                    values[taken] = value
-                    taken += 1
-            if taken >= depth:
-                found[query] = np.partition(values[:taken], taken - depth)[taken - depth]
-        return found
+    def keep(query, rows, found, offset, scores, places, count, least, depth):  # type: ignore[no-untyped-def]
+        """Append pairs that are among the best so far; return how many.
+
+        Where a query has no room, only its best ``depth`` stay, and the last one's score is its least. Their order
+        stays, which is that of the documents.
+        """
+        room, kept = scores.shape[1], 0
+        for pair in range(len(query)):
+            number, score = query[pair], found[pair]
+            if score < least[number]:
+                continue
+            best, taken = scores[number], count[number]
+            if taken == room:
+                last = np.partition(best, room - depth)[room - depth]
+                equal, taken = depth - (best > last).sum(), 0
+                for at in range(room):
+                    if best[at] > last or (best[at] == last and equal > 0):
+                        equal -= best[at] == last
+                        best[taken], places[number, taken] = best[at], places[number, at]
+                        taken += 1
+                least[number] = last
+            best[taken], places[number, taken] = score, rows[pair] + offset
+            count[number] = taken + 1
+            kept += 1
+        return kept
 
     @exactly()
-    def drop(floor, columns, lower, upper, count):  # type: ignore[no-untyped-def]
-        """Keep what waits and may reach the floor."""
-        for query in range(len(count)):
-            kept = 0
-            for at in range(count[query]):
-                if upper[query, at] >= floor[query]:
-                    columns[query, kept] = columns[query, at]
-                    lower[query, kept] = lower[query, at]
-                    upper[query, kept] = upper[query, at]
-                    kept += 1
-            count[query] = kept
+    def settle(scores, places, count, least, depth):  # type: ignore[no-untyped-def]
+        """Sort what was kept, the best first, and keep ``depth`` of it."""
+        for number in range(len(count)):
+            taken = min(count[number], depth)
+            order = np.argsort(-scores[number, : count[number]], kind="mergesort")[:taken]
+            scores[number, :taken] = scores[number][order]
+            places[number, :taken] = places[number][order]
+            count[number] = taken
+            if taken == depth:
+                least[number] = scores[number, depth - 1]
 
-    @exactly()
-    def merge(scores, rows, found, columns, offset):  # type: ignore[no-untyped-def]
-        """Merge found scores (NaN: none) into the best ones. Their rows ascend, and follow those of the best ones."""
-        depth = scores.shape[1]
-        joined = np.empty(depth + found.shape[1])
-        places = np.empty(depth + found.shape[1], np.int64)
-        for query in range(len(scores)):
-            taken = depth
-            joined[:depth], places[:depth] = scores[query], rows[query]
-            for at in range(found.shape[1]):
-                if found[query, at] >= joined[depth - 1]:
-                    joined[taken], places[taken] = found[query, at], columns[query, at] + offset
-                    taken += 1
-            least = np.partition(joined[:taken], taken - depth)[taken - depth]
-            kept = np.flatnonzero(joined[:taken] >= least)
-            order = kept[np.argsort(-joined[kept], kind="mergesort")[:depth]]
-            scores[query] = joined[order]
-            rows[query] = places[order]
-
-    return Kernels(scores, largest_components, quantise, scan, largest, drop, merge)
+    return Kernels(scores, largest_components, quantise, scan, keep, settle)
