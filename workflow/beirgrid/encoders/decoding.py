@@ -26,6 +26,11 @@ STEPS = 16
 LOOK, ENDED = 4, 0.125
 
 
+# Options of attention that ``by_products`` knows, or need not know: nothing is dropped, and a single query sees all
+# keys.
+PLAIN = {"scaling", "position_bias", "dropout", "is_causal"}
+
+
 class Places(NamedTuple):
     """Where rows stand in a grid of documents x copies: ``cells`` int64 [rows], ascending."""
 
@@ -69,7 +74,7 @@ def attend(
     places: Places | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as PyTorch's kernel does; rows of a document are the queries of one product with its keys.
+    """Attend as transformers does; rows of a document are the queries of one product with its keys.
 
     Args:
         query: [rows, heads, 1, width]; anything that the kernel takes if there are as many keys as queries
@@ -78,8 +83,11 @@ def attend(
         places: where the rows stand.
     """
     kernel: Callable[..., tuple[torch.Tensor, None]] = sdpa_attention_forward
-    rows, heads, _, width = query.shape
+    rows, heads, length, width = query.shape
     documents = key.shape[0]
+    plain = heads == key.shape[1] and all(options[name] is None for name in options.keys() - PLAIN)
+    if plain and length == 1 and query.device.type == "cpu" and query.dtype == torch.bfloat16:
+        kernel = by_products
     if places is None or rows == documents:
         return kernel(module, query, key, value, attention_mask, **options)
     spread = query[:, :, 0]
@@ -88,6 +96,32 @@ def attend(
     spread = spread.reshape(documents, places.copies, heads, width).transpose(1, 2)
     result = kernel(module, spread, key, value, attention_mask, **options)[0].flatten(0, 1)
     return (result[places.cells] if ragged else result).unsqueeze(1), None
+
+
+def by_products(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    position_bias: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend by matrix products, as transformers does without a kernel.
+
+    For few queries in bfloat16 on a CPU, this takes half as long as PyTorch's kernel: 4.5 and 11.0 ms for one query and
+    48 keys of each of 12 heads of 240 rows (two cores of an AMD EPYC with AVX-512).
+    """
+    products = torch.matmul(key, query.transpose(2, 3)).transpose(2, 3)
+    scores = products.float() * (query.shape[3] ** -0.5 if scaling is None else scaling)
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is not None:
+        lowest = torch.finfo(scores.dtype).min
+        scores = scores.where(attention_mask, lowest) if attention_mask.dtype == torch.bool else scores + attention_mask
+    return torch.matmul(scores.softmax(dim=-1).to(value.dtype), value).transpose(1, 2), None
 
 
 class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
