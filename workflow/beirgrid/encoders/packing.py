@@ -5,7 +5,7 @@ on their tokens alone, as one sequence with the positions of each text, and give
 transformer (poolings, heads) sees no difference.
 
 On a GPU, attention is PyTorch's own kernel for sequences of different lengths. Elsewhere, texts of one length are
-multiplied together: sorted batches have few different lengths, and attention needs no mask.
+multiplied together: sorted batches have few different lengths, and attention needs no mask (``attention``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .attention import by_products, products_are_faster
 
 if TYPE_CHECKING:
     import torch
@@ -283,15 +285,18 @@ def _by_length(
             for part in (query, key, value)
         )
         mask = _within(window, length, causal, query.device) if window is not None and window < length else None
-        output = scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=mask,
-            is_causal=causal and mask is None,
-            scale=scaling,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
+        if products_are_faster(queries, keys) and not (causal and mask is None):
+            output = by_products(queries, keys, values, scaling=scaling, mask=mask)
+        else:
+            output = scaled_dot_product_attention(
+                queries,
+                keys,
+                values,
+                attn_mask=mask,
+                is_causal=causal and mask is None,
+                scale=scaling,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
         found[start:stop] = output.transpose(1, 2).flatten(0, 1)
         start = stop
     return found[None]

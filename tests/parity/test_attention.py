@@ -1,0 +1,58 @@
+"""Attention by products equals a softmax in float64, up to the rounding of bfloat16."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from beirgrid.encoders.attention import LONGEST, by_products, products_are_faster
+
+TEXTS, HEADS, TOKENS, WIDTH = 3, 2, 11, 16
+
+
+def _normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+WINDOW = (torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)).abs() < 3
+MASKS = {
+    "none": None,
+    "window": WINDOW,
+    "lengths": torch.arange(TOKENS) < torch.tensor([11, 1, 6])[:, None, None, None],
+    "added": _normal(TEXTS, 1, 1, TOKENS),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("queries", [1, TOKENS])
+@pytest.mark.parametrize("scaling", [None, 0.5])
+def test_products_attend_as_in_float64(mask, biased, queries, scaling):
+    given = MASKS[mask] if queries == TOKENS or mask != "window" else WINDOW[4:5]
+    query = _normal(TEXTS, HEADS, queries, WIDTH).bfloat16()
+    key, value = (_normal(TEXTS, HEADS, TOKENS, WIDTH).roll(shift, 2).bfloat16() for shift in (0, 1))
+    bias = _normal(1, HEADS, queries, TOKENS).bfloat16() if biased else None
+    found = by_products(query, key, value, scaling=scaling, bias=bias, mask=given)
+    scores = query.double() @ key.double().transpose(2, 3) * (scaling or WIDTH**-0.5)
+    scores = scores if bias is None else scores + bias.double()
+    if given is not None:
+        scores = scores.where(given, -torch.inf) if given.dtype == torch.bool else scores + given.double()
+    expected = scores.softmax(-1) @ value.double()
+    assert found.dtype == torch.bfloat16
+    assert found.shape == (TEXTS, HEADS, queries, WIDTH)
+    assert (found.double() - expected).abs().max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("heads", "tokens", "precision"),
+    [(HEADS, LONGEST + 1, torch.bfloat16), (1, 5, torch.bfloat16), (HEADS, 5, torch.float32)],
+)
+def test_other_attention_is_left_to_the_kernel(heads, tokens, precision):
+    """Long texts would take much memory, keys of several heads are multiplied otherwise, and float32 gains nothing."""
+    query, key = (torch.zeros(1, number, tokens, 4, dtype=precision) for number in (HEADS, heads))
+    assert not products_are_faster(query, key)
+
+
+def test_short_texts_in_bfloat16_are_multiplied():
+    text = torch.zeros(1, HEADS, LONGEST, 4, dtype=torch.bfloat16)
+    assert products_are_faster(text, text)
