@@ -206,8 +206,8 @@ def write_sample(data: Path, folder: Path) -> Path:
     shutil.copy(data / "queries.jsonl", folder)
     header, *judgements = (data / "qrels/test.tsv").read_text("utf-8").splitlines(keepends=True)
     judged = {line.split("\t")[1] for line in judgements}
-    lines = (data / "corpus.jsonl").read_text("utf-8").splitlines(keepends=True)
-    documents = {json.loads(line)["_id"]: line for line in lines}
+    with (data / "corpus.jsonl").open(encoding="utf-8") as lines:
+        documents = {json.loads(line)["_id"]: line for line in lines}
     kept = dict(sorted(documents.items(), key=lambda document: document[0] not in judged)[:DOCUMENTS])
     (folder / "corpus.jsonl").write_text("".join(kept.values()), encoding="utf-8")
     of_kept = (line for line in judgements if line.split("\t")[1] in kept)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,19 +120,24 @@ def peak(shapes: list[tuple[int, int]], precision: str) -> float:
     inputs = {width: torch.randn(ROWS, width, dtype=kind, device=DEVICE) for _, width in shapes}
     operations = sum(2 * ROWS * outputs * width for outputs, width in shapes)
     layers = [torch.nn.Linear(*reversed(shape), bias=False, device=DEVICE, dtype=kind) for shape in shapes]
-    best = 0.0
+
+    def rate() -> float:
+        best, end = 0.0, time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            started = time.monotonic()
+            for layer in layers:
+                layer(inputs[layer.in_features])
+            if DEVICE == "cuda":
+                torch.cuda.synchronize()
+            best = max(best, operations / (time.monotonic() - started))
+        return best
+
     with torch.inference_mode():
-        for prepare in (None, linear.reorder) if DEVICE == "cpu" else (None,):
-            end = time.monotonic() + SECONDS
-            for layer in layers if prepare else ():
-                prepare(layer)
-            while time.monotonic() < end:
-                started = time.monotonic()
-                for layer in layers:
-                    layer(inputs[layer.in_features])
-                if DEVICE == "cuda":
-                    torch.cuda.synchronize()
-                best = max(best, operations / (time.monotonic() - started))
+        best = rate()
+        if DEVICE == "cpu":
+            for layer in layers:
+                linear.reorder(layer)
+            best = max(best, rate())
     return best
 
 
@@ -179,8 +185,8 @@ def main() -> None:
     """Measure, and print the result."""
     kind, minilm, corpus, documents, rounds = sys.argv[1:]
     model = MODELS[kind]
-    lines = Path(corpus).read_text(encoding="utf-8").splitlines()[: None if DEVICE == "cuda" else int(documents)]
-    rows = [json.loads(line) for line in lines]
+    with Path(corpus).open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in islice(lines, None if DEVICE == "cuda" else int(documents))]
     texts: list[Any] = [f"{row['title']} {row['text']}".strip() for row in rows]
     if kind == "cross-encoder":  # another document's title is as long as a query
         texts = list(zip([row["title"] for row in rows[1:] + rows[:1]], texts, strict=True))
@@ -204,7 +210,7 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
     if kind == "cross-encoder":
         lengths = [len(ids) for ids in ours.model.tokenizer(texts, truncation=True, max_length=512)["input_ids"]]
     else:
-        lengths = [len(ids) for ids in ours.read(texts)]
+        lengths = [min(len(ids), model.entry["max_length"]) for ids in ours.read(texts)]
     work = operations(theirs, lengths)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     peaks = dict.fromkeys(("float32", *halves), 0.0)

@@ -23,7 +23,8 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
     import yaml
 
     encoding.MODELS["cross-encoder"].save(minilm, folder / "reranker")
-    titles = [json.loads(line)["title"] for line in (scifact / "corpus.jsonl").read_text("utf-8").splitlines()]
+    with (scifact / "corpus.jsonl").open(encoding="utf-8") as lines:
+        titles = [json.loads(line)["title"] for line in lines]
     names = [f"titles{number}" for number in range(COLLECTIONS)]
     for number, name in enumerate(names):
         write_collection(folder / name, titles[number::COLLECTIONS])
