@@ -202,12 +202,13 @@ def dense(data: Path, folder: Path) -> None:
 
 def write_sample(data: Path, folder: Path) -> Path:
     """Write a part of a collection, judged documents first, as a collection; return its folder."""
+    from beirgrid.data import lines
+
     (folder / "qrels").mkdir(parents=True)
     shutil.copy(data / "queries.jsonl", folder)
     header, *judgements = (data / "qrels/test.tsv").read_text("utf-8").splitlines(keepends=True)
     judged = {line.split("\t")[1] for line in judgements}
-    with (data / "corpus.jsonl").open(encoding="utf-8") as lines:
-        documents = {json.loads(line)["_id"]: line for line in lines}
+    documents = {json.loads(line)["_id"]: f"{line}\n" for line, _ in lines.read(data / "corpus.jsonl")}
     kept = dict(sorted(documents.items(), key=lambda document: document[0] not in judged)[:DOCUMENTS])
     (folder / "corpus.jsonl").write_text("".join(kept.values()), encoding="utf-8")
     of_kept = (line for line in judgements if line.split("\t")[1] in kept)

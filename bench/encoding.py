@@ -23,6 +23,7 @@ import torch
 
 from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
 from beirgrid.core.compute import Compute, Runtime, multiplies_bfloat16
+from beirgrid.data import lines
 from beirgrid.encoders import linear, open_encoder, open_scorer
 
 SMALL = os.environ.get("BENCH") == "small"
@@ -185,8 +186,8 @@ def main() -> None:
     """Measure, and print the result."""
     kind, minilm, corpus, documents, rounds = sys.argv[1:]
     model = MODELS[kind]
-    with Path(corpus).open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in islice(lines, None if DEVICE == "cuda" else int(documents))]
+    first = islice(lines.read(Path(corpus)), None if DEVICE == "cuda" else int(documents))
+    rows = [json.loads(line) for line, _ in first]
     texts: list[Any] = [f"{row['title']} {row['text']}".strip() for row in rows]
     if kind == "cross-encoder":  # another document's title is as long as a query
         texts = list(zip([row["title"] for row in rows[1:] + rows[:1]], texts, strict=True))

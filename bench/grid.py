@@ -22,9 +22,10 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
     import encoding
     import yaml
 
+    from beirgrid.data import lines
+
     encoding.MODELS["cross-encoder"].save(minilm, folder / "reranker")
-    with (scifact / "corpus.jsonl").open(encoding="utf-8") as lines:
-        titles = [json.loads(line)["title"] for line in lines]
+    titles = [json.loads(line)["title"] for line, _ in lines.read(scifact / "corpus.jsonl")]
     names = [f"titles{number}" for number in range(COLLECTIONS)]
     for number, name in enumerate(names):
         write_collection(folder / name, titles[number::COLLECTIONS])

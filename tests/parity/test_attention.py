@@ -10,6 +10,22 @@ from beirgrid.encoders.attention import LONGEST, by_products, products_are_faste
 TEXTS, HEADS, TOKENS, WIDTH = 3, 2, 11, 16
 
 
+def in_float64(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float,
+    bias: torch.Tensor | None,
+    mask: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return what attention is: the values, weighted by the softmax of the scores."""
+    scores = query.double() @ key.double().transpose(2, 3) * scaling
+    scores = scores if bias is None else scores + bias.double()
+    if mask is not None:
+        scores = scores.where(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.double()
+    return scores.softmax(-1) @ value.double()
+
+
 def _normal(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -33,11 +49,7 @@ def test_products_attend_as_in_float64(mask, biased, queries, scaling):
     key, value = (_normal(TEXTS, HEADS, TOKENS, WIDTH).roll(shift, 2).bfloat16() for shift in (0, 1))
     bias = _normal(1, HEADS, queries, TOKENS).bfloat16() if biased else None
     found = by_products(query, key, value, scaling=scaling, bias=bias, mask=given)
-    scores = query.double() @ key.double().transpose(2, 3) * (scaling or WIDTH**-0.5)
-    scores = scores if bias is None else scores + bias.double()
-    if given is not None:
-        scores = scores.where(given, -torch.inf) if given.dtype == torch.bool else scores + given.double()
-    expected = scores.softmax(-1) @ value.double()
+    expected = in_float64(query, key, value, scaling or WIDTH**-0.5, bias, given)
     assert found.dtype == torch.bfloat16
     assert found.shape == (TEXTS, HEADS, queries, WIDTH)
     assert (found.double() - expected).abs().max() < 0.03

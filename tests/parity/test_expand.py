@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened
 from helpers import quick_first
+from test_attention import in_float64
 from test_encoders import _texts
 
 from beirgrid.core.errors import DataError
@@ -176,11 +177,9 @@ def test_single_queries_in_bfloat16_attend_as_in_float64(copies, masked):
     places = decoding.Places(torch.arange(len(query)), copies) if copies > 1 else None
     options: dict[str, Any] = {"scaling": 0.5, "position_bias": bias, "dropout": 0.0, "softcap": None}
     found, _ = decoding.attend(None, query, key, value, mask, places, **options)
-    keys, values = (states.double().repeat_interleave(copies, 0) for states in (key, value))
-    scores = (query.double() * keys).sum(-1)[:, :, None] * 0.5 + bias.double()
-    if mask is not None:
-        scores = scores.where(mask.repeat_interleave(copies, 0), -torch.inf)
-    expected = (scores.softmax(-1) @ values).transpose(1, 2)
+    keys, values = (states.repeat_interleave(copies, 0) for states in (key, value))
+    of_rows = mask if mask is None else mask.repeat_interleave(copies, 0)
+    expected = in_float64(query, keys, values, 0.5, bias, of_rows).transpose(1, 2)
     assert found.shape == (documents * copies, 1, heads, width)
     assert (found.double() - expected).abs().max() < 0.03
 

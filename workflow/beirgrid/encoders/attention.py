@@ -20,7 +20,12 @@ LONGEST = 1024
 
 
 def products_are_faster(query: torch.Tensor, key: torch.Tensor) -> bool:
-    """Tell whether products are the faster way for [texts, heads, tokens, width], and take little memory."""
+    """Tell whether products take less time than the kernel, and little memory.
+
+    Args:
+        query: [texts, heads, queries, width]
+        key: [texts, heads, tokens, width]
+    """
     import torch
 
     suits = query.device.type == "cpu" and query.dtype == torch.bfloat16
@@ -43,7 +48,7 @@ def by_products(
         key, value: [texts, heads, tokens, width]
         scaling: 1 / √width unless given.
         bias: is added to the scores, of any shape that fits [texts, heads, queries, tokens].
-        mask: bool, which tokens are attended to, or numbers that are added, of such a shape.
+        mask: which tokens are attended to (bool), or numbers that are added like a bias.
 
     Returns:
         [texts, heads, queries, width]

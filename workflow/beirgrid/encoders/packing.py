@@ -5,7 +5,7 @@ on their tokens alone, as one sequence with the positions of each text, and give
 transformer (poolings, heads) sees no difference.
 
 On a GPU, attention is PyTorch's own kernel for sequences of different lengths. Elsewhere, texts of one length are
-multiplied together: sorted batches have few different lengths, and attention needs no mask (``attention``).
+multiplied together: sorted batches have few different lengths, and attention needs no mask.
 """
 
 from __future__ import annotations

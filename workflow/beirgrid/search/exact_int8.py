@@ -52,9 +52,9 @@ _THRESHOLD, _STORED = 2.0**-18, 2.0**-22
 _SHORT, _LONG = 2.0**-30, 2.0**30
 # With so many dimensions, sums still fit into 32 bits.
 _DIMENSIONS = 2**31 // 127**2
-# Documents of a query that are kept at least, so that there is seldom no room for more.
+# A query has room for at least so many documents. With less room, it would often be full, and sorted out.
 _ROOM = 64
-# From this share of the products on, products in float32 are cheaper than scores in float64 that are of no use.
+# If more than this share of the products leads to scores that are of no use, products in float32 take less time.
 _WASTE = 1 / 8
 
 
@@ -140,9 +140,8 @@ def search(
                     top.take(which, found)
             documents += len(shard)
             del shard  # it may be unmapped before the next one is mapped
-    scores, rows = (
-        np.concatenate([getattr(top, name)[:, :depth] for top in tops])[:, :documents] for name in ("scores", "rows")
-    )
+    depth = min(depth, documents)
+    scores, rows = (np.concatenate([getattr(top, name)[:, :depth] for top in tops]) for name in ("scores", "rows"))
     return scores, rows, sum((top.counts for top in tops), Counter())
 
 
@@ -153,7 +152,7 @@ def _sample(shard: np.ndarray, shift: np.ndarray, depth: int, pool: ThreadPoolEx
     share = depth * len(chosen) / max(1, len(shard))
     if (rank := math.ceil(share + _DEVIATIONS * (1 + math.sqrt(share)))) > len(chosen) / 2:
         return None
-    return Sample(list(pool.map(partial(_read_block, chosen, shift), range(0, len(chosen), BLOCK))), rank)
+    return Sample(list(pool.map(partial(_block, chosen, shift), range(0, len(chosen), BLOCK))), rank)
 
 
 def _search_shard(shard: np.ndarray, offset: int, tops: list[Top], pool: ThreadPoolExecutor, number: int) -> None:
@@ -161,7 +160,7 @@ def _search_shard(shard: np.ndarray, offset: int, tops: list[Top], pool: ThreadP
     groups = [tops[at::number] for at in range(number)]
     for at in range(0, len(shard), _BLOCKS * BLOCK):
         starts = range(at, min(at + _BLOCKS * BLOCK, len(shard)), BLOCK)
-        blocks = list(pool.map(partial(_read_block, shard, tops[0].shift), starts))
+        blocks = list(pool.map(partial(_block, shard, tops[0].shift), starts))
         list(pool.map(partial(_add, shard, offset, blocks), groups))
     list(pool.map(partial(_settle, shard, offset), groups))
 
@@ -177,12 +176,8 @@ def _settle(shard: np.ndarray, offset: int, tops: list[Top]) -> None:
         top.settle(shard, offset)
 
 
-def _read_block(shard: np.ndarray, shift: np.ndarray, start: int) -> Block:
-    return _block(np.ascontiguousarray(shard[start : start + BLOCK]), shift, start)
-
-
-def _block(documents: np.ndarray, shift: np.ndarray, start: int) -> Block:
-    vectors = quantise(documents, shift)
+def _block(shard: np.ndarray, shift: np.ndarray, start: int) -> Block:
+    vectors = quantise(np.ascontiguousarray(shard[start : start + BLOCK]), shift)
     # What rounding takes from a score in float64, and from an estimate of it.
     vectors.lost[:] += _DOUBLE * len(shift) * (vectors.length + np.linalg.norm(shift.astype(np.float64)))
     vectors.length[:] += vectors.lost  # no rounded vector is longer, either
@@ -267,8 +262,9 @@ class Top:
             return
         selective = np.isfinite(self.floor).all()
         query, rows = self._candidates(block)
-        arrays = map(torch.from_numpy, (self.queries, shard[block.start : block.start + BLOCK], query, rows))
-        scores = exact.checked(exact.scores_compiled(*arrays)).numpy()
+        documents = shard[block.start : block.start + BLOCK]
+        scores = kernels.compiled().scores(self.queries, documents, query, rows)
+        exact.checked(torch.from_numpy(scores))
         best = self.scores, self.rows, self.count, self.least, self.depth
         kept = kernels.compiled().keep(query, rows, scores, offset + block.start, *best)
         self.floor = np.maximum(self.floor, self._known())
@@ -321,7 +317,6 @@ class Top:
     def _go_on_in_float32(self) -> None:
         """Let products in float32 exclude documents from here on."""
         self._sort()
-        self.scores[:, self.depth :], self.rows[:, self.depth :] = -math.inf, -1
         self.other = exact.Top(torch.from_numpy(self.queries), torch.from_numpy(self.shift), self.depth, torch.float32)
         self.other.scores, self.other.rows = (
             torch.from_numpy(array)[:, : self.depth] for array in (self.scores, self.rows)

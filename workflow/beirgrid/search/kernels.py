@@ -50,7 +50,7 @@ def compiled() -> Kernels:
             ends[rows[pair]] = place + 1
         found = np.empty(len(rows), np.float64)
         place = 0
-        for row in range(len(documents)):  # so that each is read once, and nothing at random beside it
+        for row in range(len(documents)):  # each is read once, and the pairs are read in order
             right = documents[row]
             while place < ends[row]:
                 left, total = queries[ordered[place]], 0.0
@@ -94,7 +94,7 @@ def compiled() -> Kernels:
 
     @exactly()
     def scan(products, terms, others, query, rows):  # type: ignore[no-untyped-def]
-        """Write down the pairs whose products pass their thresholds, by queries; return how many."""
+        """Write the pairs whose products pass their thresholds, in the order of the queries; return how many."""
         ones, twos, threes = others[0], others[1], others[2]
         documents, taken = products.shape[1], 0
         passed = np.zeros((documents + WORD - 1) // WORD * WORD, np.uint8)
