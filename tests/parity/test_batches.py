@@ -61,17 +61,17 @@ def test_models_with_windows_to_both_sides_equal_plain_transformers(tiny_models,
     assert cosines.min() > 1 - {"float32": 1e-5, "bfloat16": 5e-3, "float16": 1e-4}[precision]
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 3])
-def test_packed_attention_is_that_of_each_text_alone(causal, window):
+def test_packed_attention_is_that_of_each_text_alone(causal, window, precision):
+    """Two heads of queries share one of keys. In float64, PyTorch attends, as on a GPU without a kernel."""
     import torch
 
     torch.manual_seed(0)
     lengths = [7, 5, 5, 2, 1]
-    query, (key, value) = (
-        torch.randn(1, 4, 20, 8),
-        torch.randn(2, 1, 2, 20, 8),
-    )  # two heads of queries share one of keys
+    kind = getattr(torch, precision)
+    query, (key, value) = torch.randn(1, 4, 20, 8, dtype=kind), torch.randn(2, 1, 2, 20, 8, dtype=kind)
     mask = (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
     with packing.planned(mask, "cpu"):
         packing._thread.layout = packing._thread.planned
@@ -106,8 +106,8 @@ def test_what_cannot_be_packed_is_padded_and_the_record_says_so(tiny_models):
 def test_a_model_in_training_or_with_other_attention_is_padded(tiny_models, monkeypatch):
     encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "cosine"}, "float32", ONE_BATCH)
     packed = []
-    attend = packing._by_length
-    monkeypatch.setattr(packing, "_by_length", lambda *given: packed.append(1) or attend(*given))
+    attend = packing._by_tiles
+    monkeypatch.setattr(packing, "_by_tiles", lambda *given: packed.append(1) or attend(*given))
     vectors = encoder.encode_documents(["ab cd", "ef"])
     assert packed
     packed.clear()

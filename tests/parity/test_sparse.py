@@ -115,18 +115,21 @@ def test_low_precision_stays_near_and_no_texts_give_no_rows(tiny_models):
     assert encoder.encode_documents([]).shape == (0, exact.shape[1])
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["splade", "distil-splade"])
-def test_logits_are_finished_in_float32(tiny_models, kind):
-    """In bfloat16 the low 16 bits of a float32 are zero."""
+def test_logits_are_float32_sums(tiny_models, kind, precision):
+    """Whatever the transformer's precision, its hidden states are multiplied in float32."""
     import torch
 
-    encoder = opened(SparseTextEncoder, tiny_models[kind], {}, "bfloat16", BUDGET)
-    logits = []
-    encoder.transformer.get_output_embeddings().register_forward_hook(lambda *call: logits.append(call[2].clone()))
-    encoder.encode_documents(_texts(5))
-    values = torch.cat([part.flatten() for part in logits]).numpy()
-    values = values[values != 0]  # logits of padding, which no token is computed for
-    assert ((values.view(np.uint32) & 0xFFFF) == 0).mean() < 0.1
+    head = opened(SparseTextEncoder, tiny_models[kind], {}, "float32", BUDGET).transformer.get_output_embeddings()
+    terms, bias = head.weight.detach().double(), head.bias.detach().double()
+    encoder = opened(SparseTextEncoder, tiny_models[kind], {}, precision, BUDGET)
+    features = []
+    encoder.model[0].register_forward_hook(lambda *call: features.append(call[2]))
+    text = "ab cd efgh"
+    found = encoder.encode_documents([text]).toarray()
+    logits = features[-1]["token_embeddings"][0].double() @ terms.T + bias
+    np.testing.assert_allclose(np.expm1(found.astype(np.float64)), logits.relu().amax(0)[None], rtol=2e-6, atol=1e-6)
     assert torch.get_float32_matmul_precision() == "highest"  # as before: other products are not rounded
 
 

@@ -4,8 +4,9 @@
 on their tokens alone, as one sequence with the positions of each text, and gives padded outputs. What lies above the
 transformer (poolings, heads) sees no difference.
 
-On a GPU, attention is PyTorch's own kernel for sequences of different lengths. Elsewhere, texts of one length are
-multiplied together: sorted batches have few different lengths, and attention needs no mask.
+On a CPU, attention is a compiled kernel (``tiles``). On a GPU, it is PyTorch's own for sequences of different lengths,
+which does not compute float32. Then texts of one length are multiplied together: sorted batches have few different
+lengths, and attention needs no mask.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .attention import by_products, products_are_faster
+from ..core.compiled import once
+from ..core.environment import prepare_libraries
 
 if TYPE_CHECKING:
     import torch
@@ -221,8 +223,42 @@ def attend(
     if torch.is_autocast_enabled(query.device.type):  # rotations of positions may have left float32
         kind = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(kind), key.to(kind), value.to(kind)
-    compute = _by_kernel if _has_kernel(query, value) else _by_length
+    compute = _by_length
+    if query.device.type == "cpu" and query.dtype != torch.float64 and query.shape[3] == value.shape[3]:
+        compute = _by_tiles
+    elif _has_kernel(query, value):
+        compute = _by_kernel
     return compute(query, key, value, layout, scaling, sliding_window, causal), None
+
+
+@once
+def tiles() -> Any:
+    """Return the module of the kernel for CPUs, compiled."""
+    prepare_libraries()
+    from . import tiles
+
+    return tiles
+
+
+def _by_tiles(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: Layout,
+    scaling: float | None,
+    window: int | None,
+    causal: bool,
+) -> torch.Tensor:
+    """Attend by the kernel for CPUs, which computes in float32 whatever the precision."""
+    import torch
+
+    tokens = [part[0].transpose(0, 1).float().contiguous() for part in (query, key, value)]
+    found = torch.empty_like(tokens[0])
+    scaling = query.shape[3] ** -0.5 if scaling is None else scaling
+    reach = len(found) if window is None else window - 1
+    arrays = (part.numpy() for part in tokens)
+    tiles().attend(*arrays, layout.starts.numpy(), scaling, reach, 0 if causal else reach, found.numpy())
+    return found[None].to(query.dtype)
 
 
 def _has_kernel(query: torch.Tensor, value: torch.Tensor) -> bool:
@@ -285,18 +321,15 @@ def _by_length(
             for part in (query, key, value)
         )
         mask = _within(window, length, causal, query.device) if window is not None and window < length else None
-        if products_are_faster(queries, keys) and not (causal and mask is None):
-            output = by_products(queries, keys, values, scaling=scaling, mask=mask)
-        else:
-            output = scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
-                attn_mask=mask,
-                is_causal=causal and mask is None,
-                scale=scaling,
-                enable_gqa=query.shape[1] != key.shape[1],
-            )
+        output = scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=causal and mask is None,
+            scale=scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
         found[start:stop] = output.transpose(1, 2).flatten(0, 1)
         start = stop
     return found[None]

@@ -16,7 +16,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
-from . import cutting, linear
+from . import cutting
 from .base import TextEncoder, load_checkpoint
 from .engine import Batch, order
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import scipy.sparse
     import torch
 
-# A batch gives a number per token and vocabulary term: 1 GB in float32 for so many tokens.
+# Where a model's own pooling reads a number per token and term: 1 GB in float32 for so many tokens.
 MOST_TOKENS = 8192
 # SPARTA keeps so many terms of a document, as the BEIR package does.
 SPARTA_TERMS = 2000
@@ -38,7 +38,6 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
 
         super().__init__(entry, runtime)
         saved.check_use(folder, "SparseEncoder", "dot")
-        self.engine.budget = min(self.engine.budget, MOST_TOKENS // self.engine.workers)
         self.sparta = entry.pooling == "sparta"
         self.model = load_checkpoint(
             sparta if self.sparta else SparseEncoder,
@@ -54,13 +53,13 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
             raise DataError(f"{folder} starts with a {kind}: a sparse model encodes queries as it does documents here")
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
-        _activate_maxima(self.model)
-        self.set_precision()
         head = self.transformer.get_output_embeddings()
-        if head is not None and runtime.kind == "cpu":
-            linear.reorder(head)  # a copy: the input embeddings have the same weights
+        in_blocks = _pool_maxima(self.model, self.transformer, sparta=self.sparta)
+        if not in_blocks:
+            self.engine.budget = min(self.engine.budget, MOST_TOKENS // self.engine.workers)
+        self.set_precision()
         in_16_bits = head is not None and self.precision != "float32"
-        if in_16_bits:
+        if in_16_bits and not in_blocks:
             head.forward = _to_float32(head.forward, runtime.kind)
         self.rounds_factors = in_16_bits and runtime.kind != "cpu"
         self.check_length()
@@ -122,26 +121,65 @@ def _refuse_random_layer(model: Any, folder: Path) -> None:
         raise DataError(f"{folder} holds a dense model, which a random layer would turn into a sparse one")
 
 
-def _activate_maxima(model: Any) -> None:
-    """Let SPLADE take the maximum over tokens before the activation, which only grows: the weights are the same.
+def _pool_maxima(model: Any, transformer: Any, *, sparta: bool) -> bool:
+    """Let the pooling multiply tokens by terms itself, a block of terms at a time, if it takes the maximum over tokens.
 
-    So one number per text and term is activated instead of one per token and term.
+    Returns:
+        Whether it does. If not, the pooling reads a number per token and term.
     """
-    import torch
-    from sentence_transformers.sparse_encoder.modules import SpladePooling
+    from .maxima import Maxima  # imports torch
 
-    def forward(features: dict[str, torch.Tensor], times: int) -> dict[str, torch.Tensor]:
-        padding = (features["attention_mask"] == 0)[:, :, None]
-        weights = torch.relu(features["token_embeddings"].masked_fill_(padding, -torch.inf).amax(1))
-        for _ in range(times):
-            weights = torch.log1p(weights)
-        features["sentence_embedding"] = weights
+    pooling, head = model[-1], transformer.get_output_embeddings()
+    if sparta:
+        maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)])
+        weigh = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
+    elif getattr(pooling, "pooling_strategy", None) == "max" and _is_last(head, transformer):
+        maxima = Maxima(head.weight, head.bias)
+        weigh = partial(_splade_weights, times=2 if pooling.activation_function == "log1p_relu" else 1)
+        head.forward = lambda hidden: hidden
+    else:
+        return False
+
+    def forward(features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        features["sentence_embedding"] = weigh(maxima(features["token_embeddings"], features["attention_mask"]))
         return features
 
-    for module in model:
-        if isinstance(module, SpladePooling) and module.pooling_strategy == "max":
-            times = 2 if module.activation_function == "log1p_relu" else 1
-            module.forward = partial(forward, times=times)
+    pooling.forward = forward
+    return True
+
+
+def _is_last(head: Any, transformer: Any) -> bool:
+    """Return whether a language model's logits are what a linear layer returns, and nothing else."""
+    import torch
+
+    if not isinstance(head, torch.nn.Linear):
+        return False
+    returned: list[torch.Tensor] = []
+    hook = head.register_forward_hook(lambda *call: returned.append(call[2]))
+    with hook, torch.inference_mode():
+        logits = transformer(input_ids=torch.tensor([[0, 1, 2]], device=head.weight.device))[0]
+    return len(returned) == 1 and torch.equal(returned[0], logits)
+
+
+def _splade_weights(maxima: torch.Tensor, times: int) -> torch.Tensor:
+    """Return the weights of terms from their largest logits. The maximum may come first: the logarithm only grows."""
+    weights = maxima.relu_()
+    for _ in range(times):
+        weights = weights.log1p_()
+    return weights
+
+
+def _sparta_weights(maxima: torch.Tensor, special: list[int]) -> torch.Tensor:
+    """Return the weights of terms from their best matches among a document's tokens.
+
+    The weight of a term is log(1 + max over tokens of relu(input embedding of the term · token)), as in the SPARTA
+    paper (Zhao et al., 2021) without its bias term, which BEIR's checkpoint does not have. In BEIR's implementation,
+    padding takes part and makes weights depend on the batch: not here.
+    """
+    maxima[:, special] = 0
+    weights = maxima.relu_().log1p_()
+    kept = weights.topk(min(SPARTA_TERMS, weights.shape[1]))
+    return weights.new_zeros(weights.shape).scatter_(1, kept.indices, kept.values)
 
 
 def _to_float32(decode: Callable[[torch.Tensor], torch.Tensor], device: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -157,11 +195,7 @@ def _to_float32(decode: Callable[[torch.Tensor], torch.Tensor], device: str) -> 
 
 @contextmanager
 def _rounded_factors() -> Iterator[None]:
-    """Let float32 products of a GPU round what they multiply (TF32), so that they cost less.
-
-    A CPU is as fast without rounding: float32 products with reordered weights reach 152 and 184 GFLOP/s on two cores of
-    an AMD EPYC (384 and 768 dimensions, 30,522 terms), products with factors rounded to bfloat16 140 and 177.
-    """
+    """Let float32 products of a GPU round what they multiply (TF32), so that they cost less."""
     import torch
 
     before = torch.get_float32_matmul_precision()
@@ -173,35 +207,11 @@ def _rounded_factors() -> Iterator[None]:
 
 
 def sparta(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
-    """Return a SparseEncoder over the plain transformer in ``folder``."""
+    """Return a SparseEncoder over the plain transformer in ``folder``, without a pooling."""
+    import torch
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import Transformer
 
     only = {"local_files_only": local_files_only, "trust_remote_code": trust_remote_code}
     transformer = Transformer(folder, model_kwargs=only, processor_kwargs=only, config_kwargs=only)
-    return SparseEncoder(modules=[transformer, _sparta_pooling(transformer)], **options)
-
-
-def _sparta_pooling(transformer: Any) -> Any:
-    """Return a module that gives each term its best match among a document's tokens.
-
-    The weight of a term is log(1 + max over tokens of relu(input embedding of the term · token)), as in
-    the SPARTA paper (Zhao et al., 2021) without its bias term, which BEIR's checkpoint does not have.
-    """
-    import torch
-
-    class SpartaPooling(torch.nn.Module):
-        def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            terms = transformer.auto_model.get_input_embeddings().weight[: len(transformer.tokenizer)].float()
-            tokens = features["token_embeddings"]
-            # Padding takes part in BEIR's implementation, which makes weights depend on the batch: not here.
-            padding = (features["attention_mask"] == 0)[:, :, None]
-            texts = zip(tokens, padding, strict=True)  # one at a time: a number per token and term
-            best = torch.stack([(text @ terms.T).masked_fill(pad, -torch.inf).amax(0) for text, pad in texts])
-            best[:, transformer.tokenizer.all_special_ids] = 0
-            weights = torch.log1p(torch.relu(best))
-            kept = torch.topk(weights, min(SPARTA_TERMS, weights.shape[1]))
-            features["sentence_embedding"] = torch.zeros_like(weights).scatter_(1, kept.indices, kept.values)
-            return features
-
-    return SpartaPooling()
+    return SparseEncoder(modules=[transformer, torch.nn.Identity()], **options)  # _pool_maxima sets the pooling

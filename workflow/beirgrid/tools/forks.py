@@ -33,7 +33,7 @@ LIBRARIES = {
     "light": ["pandas", "pyarrow.compute", "pyarrow.parquet", *(f"beirgrid.stages.{stage}" for stage in _STAGES)],
     "models": ["beirgrid.stages.encode", "beirgrid.stages.retrieve", "beirgrid.stages.score", "faiss", "numba"],
 }
-LIBRARIES["models"] += ["sentence_transformers", "transformers.models.bert.modeling_bert"]
+LIBRARIES["models"] += ["sentence_transformers", "transformers.models.bert.modeling_bert", "beirgrid.encoders.tiles"]
 # Libraries read these when they are imported, so each number of threads has a server of its own.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
 # Commands that run a model, as ``retrieve`` does for every family but BM25.
@@ -272,6 +272,10 @@ def prepare(libraries: list[str]) -> None:
     """Import libraries, and do for all forks what the first use of numba and of transformers' models takes long for."""
     import importlib
 
+    if "numba" in libraries:
+        from ..core.environment import prepare_libraries
+
+        prepare_libraries()
     for library in libraries:
         importlib.import_module(library)
     if numba := sys.modules.get("numba"):

@@ -1,0 +1,53 @@
+"""The largest product of each term of a vocabulary with the tokens of a text, as learned sparse models need it.
+
+All products of a batch would be 30,522 numbers per token. So a block of terms is multiplied at a time, and its maxima
+are taken while the products are in the processor's cache. One core of an AMD EPYC (AVX-512) computes 130 to 155 × 10^9
+operations per second with all terms at once, and 195 to 210 with blocks, maxima included (float32, 384 and 768 numbers
+per token).
+
+This module imports torch: import it where a model is open.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import linear
+
+# Terms that are multiplied at a time. On a GPU, more of them keep it busy.
+TERMS = {"cpu": 1024, "cuda": 4096}
+
+
+class Maxima:
+    """Multiplies tokens by the vectors of all terms, in float32."""
+
+    def __init__(self, terms: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        """Take the vectors of terms, float32 [terms, width], and what is added to their products, float32 [terms]."""
+        size = TERMS[terms.device.type]
+        bias = terms.new_zeros(len(terms)) if bias is None else bias
+        self.blocks = [_layer(*block) for block in zip(torch.split(terms, size), torch.split(bias, size), strict=True)]
+
+    def __call__(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the largest product of each term with a token of each text: float32 [texts, terms].
+
+        Args:
+            tokens: float32 [texts, longest, width]
+            mask: [texts, longest], 0 for padding. The products of a text without tokens are -inf.
+        """
+        texts, longest, _ = tokens.shape
+        mask = mask.bool()
+        # Padding becomes a copy of the text's first token, which changes no maximum.
+        first = tokens[torch.arange(texts, device=tokens.device), mask.int().argmax(1)]
+        rows = tokens.where(mask[:, :, None], first[:, None]).flatten(0, 1)
+        with torch.autocast(tokens.device.type, enabled=False):
+            found = torch.cat([block(rows).view(texts, longest, -1).amax(1) for block in self.blocks], 1)
+        return found.masked_fill_(~mask.any(1, keepdim=True), -torch.inf)
+
+
+def _layer(terms: torch.Tensor, bias: torch.Tensor) -> torch.nn.Linear:
+    layer = torch.nn.Linear(terms.shape[1], len(terms), device="meta")
+    layer.weight = torch.nn.Parameter(terms.detach(), requires_grad=False)
+    layer.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)
+    if terms.device.type == "cpu":
+        linear.reorder(layer)
+    return layer
