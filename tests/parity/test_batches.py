@@ -19,6 +19,7 @@ from beirgrid.encoders import (
     Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
+    base,
     packing,
 )
 
@@ -186,3 +187,17 @@ def test_a_text_alone_is_what_it_is_in_any_batch(tiny_models, kind, precision):
         alone = encode([texts[number]]) if number % 4 == 0 else []
         for found in (backwards[number], *alone):
             np.testing.assert_allclose(found, one, atol=ROUNDING[precision] * largest, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["dense", "decoder", "roberta", "modernbert", "gemma", "late-interaction", "stanford"])
+def test_lists_of_tokens_are_what_padded_tensors_hold(tiny_models, kind, monkeypatch):
+    family = LateInteractionEncoder if kind in ("late-interaction", "stanford") else DenseEncoder
+    encoder = opened(family, tiny_models[kind], {"max_length": 120, **FAMILIES[kind][1]}, "float32", ONE_BATCH)
+    found = {role: encoder.tokenized(_mixed(), role) for role in ("query", "document")}
+    monkeypatch.setattr(base, "_LISTS", {})
+    for role, tokens in found.items():
+        padded = encoder.tokenized(_mixed(), role)
+        assert padded.columns.keys() == tokens.columns.keys()
+        for name, column in padded.columns.items():
+            assert [row.tolist() for row in column] == [row.tolist() for row in tokens.columns[name]]
+            assert {row.dtype for row in tokens.columns[name]} == {np.dtype(np.int32)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,10 @@ _NOT_FINITE = {
     False: "set precision: float32 in the model's entry. If the values are not finite then "
     "either, the checkpoint's weights are broken",
 }
+
+
+# Lets sentence-transformers return lists of token ids: padded tensors cost four times as much beside the tokenizer.
+_LISTS = {"common": {"return_tensors": None}, "text": {"padding": False, "return_attention_mask": False}}
 
 
 class LoadedModel(Generic[EntryT]):
@@ -200,6 +204,14 @@ class LoadedModel(Generic[EntryT]):
             return texts
         return [cutting.cut(self.model.tokenizer, text, limit, prompt) for text in texts]
 
+    def preprocess(self, inputs: list[Any], *, task: str | None = None, **options: Any) -> Mapping[str, Any]:
+        """Return what sentence-transformers makes of texts or pairs, for ``Tokens``."""
+        transformer = self.model[0]
+        if set(transformer.modality_config) == {"text"} and not (task == "query" and transformer.query_expansion):
+            options["processing_kwargs"] = _LISTS
+        found: Mapping[str, Any] = self.model.preprocess(inputs, task=task, **options)
+        return found
+
     def read(self, texts: list[str]) -> list[list[int]]:
         """Return the token ids that tell apart what the model reads of each text."""
         limit = self.model.max_seq_length
@@ -236,7 +248,7 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
         with self.reading:
             self.prepare(role)
             for part in windows(self.cut(texts, prompt, self.limit(role)), TOKENIZED):
-                tokens.add(self.model.preprocess(part, prompt=prompt, task=role))
+                tokens.add(self.preprocess(part, prompt=prompt, task=role))
         return tokens
 
     def prepare(self, role: str) -> None:

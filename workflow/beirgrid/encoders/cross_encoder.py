@@ -60,7 +60,7 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         with self.reading, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
             for part in windows([cutting.pair(*pair) for pair in pairs], PAIRS_TOKENIZED):
-                tokens.add(self.model.preprocess(part))
+                tokens.add(self.preprocess(part))
         return tokens
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:

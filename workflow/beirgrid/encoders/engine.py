@@ -84,12 +84,17 @@ class Tokens:
         return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
 
     def add(self, features: Mapping[str, Any]) -> None:
-        """Add texts that a library has tokenized and padded: tensors [texts, longest] and constants.
+        """Add texts that a library has tokenized: lists with a list per text, tensors [texts, longest], and constants.
 
-        Tokens that are neither attended to nor the expansion of a query are padding, and left out.
+        Tokens of tensors that are neither attended to nor the expansion of a query are padding, and left out.
         """
         columns = {name: value for name, value in features.items() if getattr(value, "ndim", 0) == 2}
-        self.constants |= {name: value for name, value in features.items() if name not in columns}
+        lists = {name: value for name, value in features.items() if isinstance(value, list)}
+        self.constants |= {name: features[name] for name in features.keys() - columns.keys() - lists.keys()}
+        for name, texts in lists.items():
+            self.columns.setdefault(name, []).extend(np.array(numbers, np.int32) for numbers in texts)
+        if not columns:
+            return
         kept = columns["attention_mask"].bool()
         if (expansion := columns.get("query_expansion_positions")) is not None:
             kept = kept | expansion

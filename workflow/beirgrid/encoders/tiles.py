@@ -32,7 +32,7 @@ _P0, _P1, _P2, _P3, _P4, _P5 = map(
 _HALF, _ONE, _LEAST, _NEVER = map(np.float32, (0.5, 1, -127, -np.inf))
 _BIAS, _MANTISSA = np.int32(127), np.int32(23)  # of float32: the exponent's bias, and the bits behind the exponent
 _TOKENS = "f4[:, :, ::1]"  # the type of float32 [tokens, heads, width]
-_compiled = partial(njit, cache=True, nogil=True, fastmath={"reassoc", "contract"})
+_compiled = partial(njit, cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 @intrinsic  # type: ignore[untyped-decorator]
