@@ -20,7 +20,6 @@ OWN = str(Path(__file__).parent.parent / "workflow")
 ALL = ["beirgrid.config", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "faiss", "numba"]
 LIGHT = [*ALL, "jinja2", "psutil", "statsmodels.stats.multitest"]
 MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
-MODELS += ["beirgrid.encoders.tiles"]
 SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snakemake.report.html_reporter"]
 SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema"]
 LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}

@@ -60,6 +60,24 @@ def test_a_saved_sparse_encoder_is_used_as_it_says(tiny_models, tmp_path, strate
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
+def test_what_stands_between_transformer_and_pooling_sees_logits(tiny_models, tmp_path):
+    import torch
+    from sentence_transformers import SparseEncoder
+
+    class Less(torch.nn.Module):
+        def forward(self, features: dict) -> dict:
+            return {**features, "token_embeddings": features["token_embeddings"] - 2}
+
+    def open_model() -> SparseEncoder:
+        plain = SparseEncoder(str(tiny_models["splade"]), device="cpu")
+        return SparseEncoder(modules=[plain[0], Less(), plain[1]], device="cpu")
+
+    model, texts = open_model(), _texts(10)
+    expected = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
+    assert not sparse._pool_maxima(model, model[0].auto_model, sparta=False)
+    np.testing.assert_array_equal(model.encode_document(texts, convert_to_sparse_tensor=False).numpy(), expected)
+
+
 def test_weights_of_older_files_are_tied(tiny_models, tmp_path):
     """Conversions to safetensors keep the head's matrix, the embeddings that it equals, or both."""
     from safetensors.torch import load_file, save_file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -57,16 +58,17 @@ def expected(
 @pytest.mark.parametrize(("heads", "key_heads", "width"), [(3, 3, 32), (2, 2, 64), (4, 2, 8), (6, 1, 5), (1, 1, 1)])
 @pytest.mark.parametrize("scaling", [0.125, 1.0, 40.0])
 def test_attention_equals_float64(heads, key_heads, width, scaling):
-    """Scores of up to some thousands; widths and lengths that are no multiples of anything."""
+    """Scores of up to some thousands; widths and lengths that are no multiples of ROWS or LANES."""
     given = random(LENGTHS, heads, width, key_heads)
     found, exact = attended(*given, scaling), expected(*given, scaling)
     # Scores are rounded to float32, relative to their size.
     np.testing.assert_allclose(found, exact, atol=3e-6 * max(scaling * width**0.5, 1), rtol=0)
 
 
+@pytest.mark.parametrize("key_heads", [4, 2])
 @pytest.mark.parametrize("reach", [(10**9, 0), (0, 0), (5, 5), (63, 64), (70, 0), (0, 3)])
-def test_windows_and_causal_attention_equal_float64(reach):
-    given = random(LENGTHS, 2, 16)
+def test_windows_and_causal_attention_equal_float64(reach, key_heads):
+    given = random(LENGTHS, 4, 16, key_heads)
     np.testing.assert_allclose(attended(*given, 0.5, reach), expected(*given, 0.5, reach), atol=3e-6, rtol=0)
 
 
@@ -91,6 +93,14 @@ def test_what_is_not_finite_shows_in_its_text_alone(part, bad):
     assert not np.isfinite(found[own, 1]).all()
     np.testing.assert_array_equal(found[own, 0], whole[own, 0])
     np.testing.assert_array_equal(np.delete(found, own, 0), np.delete(whole, own, 0))
+
+
+def test_threads_do_not_disturb_each_other():
+    given = [random([length, 3, 70], 3, 32) for length in range(20, 60)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda parts: attended(*parts, 0.2), given * 4))
+    for number, result in enumerate(found):
+        np.testing.assert_array_equal(result, attended(*given[number % len(given)], 0.2))
 
 
 def test_scores_far_below_the_largest_count_nothing():

@@ -126,3 +126,44 @@ def test_values_that_are_not_finite_are_told_with_their_precision():
         check_finite(rows, ["query 'a'", "query 'b'"], "bfloat16")
     with pytest.raises(DataError, match="first query 'b', in float32: its checkpoint holds weights that are not"):
         check_finite(rows, ["query 'a'", "query 'b'"], "float32")
+
+
+OWN_MODULE = """
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+class Transformer(torch.nn.Module):
+    save_in_root = True
+
+    def __init__(self, path):
+        super().__init__()
+        self.auto_model, self.tokenizer = AutoModel.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+        self.max_seq_length = 64
+
+    def forward(self, features, **options):
+        names = {"input_ids", "attention_mask", "token_type_ids"} & features.keys()
+        found = self.auto_model(**{name: features[name] for name in names})
+        return {**features, "token_embeddings": found.last_hidden_state}
+
+    def tokenize(self, texts, padding=True):
+        return dict(self.tokenizer(texts, padding=padding, truncation=True, max_length=64, return_tensors="pt"))
+
+    @classmethod
+    def load(cls, path, **options):
+        return cls(path)
+"""
+
+
+def test_a_checkpoint_may_bring_a_first_module_of_its_own(tiny_models, tmp_path):
+    """As Jina's do; it knows nothing of what sentence-transformers asks its own modules for."""
+    folder, texts = tmp_path / "own", ["ab cd", "", "cdef ghij ab"]
+    shutil.copytree(tiny_models["dense"], folder)
+    (folder / "own_module.py").write_text(OWN_MODULE)
+    modules = json.loads((folder / "modules.json").read_text())
+    assert modules[0]["path"] == ""
+    modules[0]["type"] = "own_module.Transformer"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    encoder = opened(DenseEncoder, folder, {**DOT, "trust_remote_code": True}, "float32", BUDGET)
+    plain = opened(DenseEncoder, tiny_models["dense"], DOT, "float32", BUDGET)
+    assert encoder.facts()["batches"] == "packed"
+    np.testing.assert_allclose(encoder.encode_documents(texts), plain.encode_documents(texts), atol=1e-6)

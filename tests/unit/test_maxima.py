@@ -27,7 +27,7 @@ def test_maxima_equal_those_of_all_products(monkeypatch, terms_at_a_time):
     torch.testing.assert_close(without_bias, (tokens[0] @ terms.T).amax(0)[None], rtol=1e-5, atol=1e-5)
 
 
-def test_a_number_that_is_not_finite_stays(monkeypatch):
+def test_a_number_that_is_not_finite_stays():
     """So that the stage refuses it."""
     tokens = torch.ones(2, 3, 4)
     tokens[1, 2, 0] = torch.nan

@@ -27,8 +27,8 @@ def _mounted(command: list[str]) -> list[str]:
 
 
 @pytest.fixture(params=["home", "home and packages"])
-def stage(request, tmp_path):
-    """Run a stage where the home, and perhaps the installed packages, cannot be written."""
+def interpreter(request, tmp_path):
+    """Run Python where the home, and perhaps the installed packages, cannot be written."""
     nowhere = "/dev/null/home"  # below a file: not even root can make it
     kept = {key: value for key, value in os.environ.items() if key not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
     environment = {**kept, "HOME": nowhere, "IR_DATASETS_HOME": f"{nowhere}/ir_datasets"}
@@ -40,7 +40,7 @@ def stage(request, tmp_path):
             pytest.skip("only root may mount folders read-only")
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "beirgrid", *arguments]
+        command = [sys.executable, *arguments]
         return subprocess.run(
             _mounted(command) if read_only else command,
             cwd=tmp_path,
@@ -53,7 +53,7 @@ def stage(request, tmp_path):
     return call
 
 
-def test_local_data_are_fetched_and_evaluated(stage, tmp_path):
+def test_local_data_are_fetched_and_evaluated(interpreter, tmp_path):
     documents = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
     queries = [{"_id": "q1", "text": "first"}, {"_id": "q2", "text": "second"}]
     qrels = {"test": [("q1", "d1", 1), ("q2", "d2", 1)]}
@@ -74,7 +74,36 @@ def test_local_data_are_fetched_and_evaluated(stage, tmp_path):
         ],
     ]
     for command in commands:
-        done = stage(*command)
+        done = interpreter("-m", "beirgrid", *command)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
     assert files.read_json(tmp_path / "m.json")["facts"]["means"] == {"mrr@10": 0.75}
+
+
+FORKS = """
+import os, sys
+import numpy as np
+from beirgrid.tools import forks
+
+request = forks.Request([], dict(os.environ), os.getcwd(), 0o22)
+forks.prepare(forks.LIBRARIES["models"])
+
+def work(arguments):
+    from beirgrid.encoders import packing
+    from beirgrid.search import flat
+
+    scores, rows = flat.search_exact(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32), 1)
+    assert rows.ravel().tolist() == [0, 1, 2]
+    packing.compiled_tiles()
+
+for job in range(2):
+    if not (child := os.fork()):
+        forks.become(request, [], work)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.slow  # each fork compiles what it cannot keep
+def test_forked_jobs_compile_for_themselves(interpreter):
+    done = interpreter("-c", FORKS)
+    assert done.returncode == 0, done.stderr

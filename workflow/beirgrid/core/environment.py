@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def prepare_libraries() -> None:
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
         os.environ["NUMBA_CACHE_DIR"] = temporary_folder()
+        if numba := sys.modules.get("numba"):  # in a fork, which has read the variable before
+            numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
     compiled.guard()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# Tokens of the longest texts that are multiplied: all scores of a text are in memory at once.
+# Tokens of the longest texts that are multiplied: all scores are in memory at once.
 LONGEST = 1024
 
 

@@ -85,7 +85,7 @@ _NOT_FINITE = {
 }
 
 
-# Lets sentence-transformers return lists of token ids: padded tensors cost four times as much beside the tokenizer.
+# Lets sentence-transformers return lists of token ids. Padded tensors would cost four times as much Python time.
 _LISTS = {"common": {"return_tensors": None}, "text": {"padding": False, "return_attention_mask": False}}
 
 
@@ -206,8 +206,11 @@ class LoadedModel(Generic[EntryT]):
 
     def preprocess(self, inputs: list[Any], *, task: str | None = None, **options: Any) -> Mapping[str, Any]:
         """Return what sentence-transformers makes of texts or pairs, for ``Tokens``."""
-        transformer = self.model[0]
-        if set(transformer.modality_config) == {"text"} and not (task == "query" and transformer.query_expansion):
+        from sentence_transformers.base.modules import Transformer
+
+        module = self.model[0]
+        own = type(module) is Transformer  # and no module of the checkpoint's, which may know no such arguments
+        if own and set(module.modality_config) == {"text"} and not (task == "query" and module.query_expansion):
             options["processing_kwargs"] = _LISTS
         found: Mapping[str, Any] = self.model.preprocess(inputs, task=task, **options)
         return found

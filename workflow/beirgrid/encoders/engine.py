@@ -84,9 +84,9 @@ class Tokens:
         return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
 
     def add(self, features: Mapping[str, Any]) -> None:
-        """Add texts that a library has tokenized: lists with a list per text, tensors [texts, longest], and constants.
+        """Add tokenized texts: each feature is a list with the numbers of each text, a tensor, or a constant.
 
-        Tokens of tensors that are neither attended to nor the expansion of a query are padding, and left out.
+        Tensors are padded, [texts, longest]. Tokens that are neither attended to nor a query's expansion are left out.
         """
         columns = {name: value for name, value in features.items() if getattr(value, "ndim", 0) == 2}
         lists = {name: value for name, value in features.items() if isinstance(value, list)}

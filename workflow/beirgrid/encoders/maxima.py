@@ -1,9 +1,9 @@
-"""The largest product of each term of a vocabulary with the tokens of a text, as learned sparse models need it.
+"""The largest product of each vocabulary term with a text's tokens, which learned sparse models need.
 
-All products of a batch would be 30,522 numbers per token. So a block of terms is multiplied at a time, and its maxima
-are taken while the products are in the processor's cache. One core of an AMD EPYC (AVX-512) computes 130 to 155 × 10^9
-operations per second with all terms at once, and 195 to 210 with blocks, maxima included (float32, 384 and 768 numbers
-per token).
+BERT's vocabulary has 30,522 terms, so all products would take 30,522 numbers per token. This module multiplies a block
+of terms at a time, and takes the maxima while the products are in the processor's cache. One core of an AMD EPYC
+(AVX-512) computes 130 to 155 × 10^9 operations per second with all terms at once, and 195 to 210 with blocks, maxima
+included (float32, 384 and 768 numbers per token).
 
 This module imports torch: import it where a model is open.
 """
@@ -14,12 +14,15 @@ import torch
 
 from . import linear
 
-# Terms that are multiplied at a time. On a GPU, more of them keep it busy.
-TERMS = {"cpu": 1024, "cuda": 4096}
+# Terms that are multiplied at a time. On a GPU, a block for 65,536 tokens takes 512 MB.
+TERMS = {"cpu": 1024, "cuda": 2048}
 
 
 class Maxima:
-    """Multiplies tokens by the vectors of all terms, in float32."""
+    """Multiplies tokens by the vectors of all terms, in float32 (TF32 on a GPU where PyTorch may use it).
+
+    On a CPU it keeps copies of the vectors: later changes of the model do not reach them.
+    """
 
     def __init__(self, terms: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Take the vectors of terms, float32 [terms, width], and what is added to their products, float32 [terms]."""

@@ -4,9 +4,9 @@
 on their tokens alone, as one sequence with the positions of each text, and gives padded outputs. What lies above the
 transformer (poolings, heads) sees no difference.
 
-On a CPU, attention is a compiled kernel (``tiles``). On a GPU, it is PyTorch's own for sequences of different lengths,
-which does not compute float32. Then texts of one length are multiplied together: sorted batches have few different
-lengths, and attention needs no mask.
+On a CPU, attention is a compiled kernel (``tiles``). On a GPU in 16 bits, it is PyTorch's own for sequences of
+different lengths. In all other cases, PyTorch multiplies texts of one length together: sorted batches have few
+different lengths, and attention needs no mask.
 """
 
 from __future__ import annotations
@@ -220,19 +220,19 @@ def attend(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **options
         )
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    if torch.is_autocast_enabled(query.device.type):  # rotations of positions may have left float32
-        kind = torch.get_autocast_dtype(query.device.type)
-        query, key, value = query.to(kind), key.to(kind), value.to(kind)
-    compute = _by_length
-    if query.device.type == "cpu" and query.dtype != torch.float64 and query.shape[3] == value.shape[3]:
-        compute = _by_tiles
-    elif _has_kernel(query, value):
-        compute = _by_kernel
+    kind, device = query.dtype, query.device.type
+    if torch.is_autocast_enabled(device):  # rotations of positions may have left float32
+        kind = torch.get_autocast_dtype(device)
+    alike = query.shape[3] == value.shape[3]
+    if device == "cpu" and kind != torch.float64 and alike and not query.requires_grad:
+        return _by_tiles(query, key, value, layout, scaling, sliding_window, causal).to(kind), None
+    query, key, value = query.to(kind), key.to(kind), value.to(kind)
+    compute = _by_kernel if _has_kernel(query, value) else _by_length
     return compute(query, key, value, layout, scaling, sliding_window, causal), None
 
 
 @once
-def tiles() -> Any:
+def compiled_tiles() -> Any:
     """Return the module of the kernel for CPUs, compiled."""
     prepare_libraries()
     from . import tiles
@@ -249,7 +249,7 @@ def _by_tiles(
     window: int | None,
     causal: bool,
 ) -> torch.Tensor:
-    """Attend by the kernel for CPUs, which computes in float32 whatever the precision."""
+    """Attend by the kernel for CPUs, in float32 at every precision."""
     import torch
 
     tokens = [part[0].transpose(0, 1).float().contiguous() for part in (query, key, value)]
@@ -257,8 +257,8 @@ def _by_tiles(
     scaling = query.shape[3] ** -0.5 if scaling is None else scaling
     reach = len(found) if window is None else window - 1
     arrays = (part.numpy() for part in tokens)
-    tiles().attend(*arrays, layout.starts.numpy(), scaling, reach, 0 if causal else reach, found.numpy())
-    return found[None].to(query.dtype)
+    compiled_tiles().attend(*arrays, layout.starts.numpy(), scaling, reach, 0 if causal else reach, found.numpy())
+    return found[None]
 
 
 def _has_kernel(query: torch.Tensor, value: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import scipy.sparse
     import torch
 
-# Where a model's own pooling reads a number per token and term: 1 GB in float32 for so many tokens.
+# Tokens of all batches at once if the model's own pooling reads a number per token and term: 1 GB in float32.
 MOST_TOKENS = 8192
 # SPARTA keeps so many terms of a document, as the BEIR package does.
 SPARTA_TERMS = 2000
@@ -122,10 +122,12 @@ def _refuse_random_layer(model: Any, folder: Path) -> None:
 
 
 def _pool_maxima(model: Any, transformer: Any, *, sparta: bool) -> bool:
-    """Let the pooling multiply tokens by terms itself, a block of terms at a time, if it takes the maximum over tokens.
+    """Let the pooling multiply tokens by terms itself, a block of terms at a time. Only a maximum can be found so.
+
+    Call this before ``set_precision``, which leaves the pooling out of 16 bits.
 
     Returns:
-        Whether it does. If not, the pooling reads a number per token and term.
+        Whether the pooling does. If not, it reads a number per token and term.
     """
     from .maxima import Maxima  # imports torch
 
@@ -133,7 +135,7 @@ def _pool_maxima(model: Any, transformer: Any, *, sparta: bool) -> bool:
     if sparta:
         maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)])
         weigh = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
-    elif getattr(pooling, "pooling_strategy", None) == "max" and _is_last(head, transformer):
+    elif _is_splade(model) and _is_last(head, transformer):
         maxima = Maxima(head.weight, head.bias)
         weigh = partial(_splade_weights, times=2 if pooling.activation_function == "log1p_relu" else 1)
         head.forward = lambda hidden: hidden
@@ -148,8 +150,15 @@ def _pool_maxima(model: Any, transformer: Any, *, sparta: bool) -> bool:
     return True
 
 
+def _is_splade(model: Any) -> bool:
+    """Return whether a model is a transformer and the maximum over its logits, with nothing in between."""
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    return len(model) == 2 and type(model[1]) is SpladePooling and model[1].pooling_strategy == "max"
+
+
 def _is_last(head: Any, transformer: Any) -> bool:
-    """Return whether a language model's logits are what a linear layer returns, and nothing else."""
+    """Return whether a language model returns the output of its linear head unchanged."""
     import torch
 
     if not isinstance(head, torch.nn.Linear):
@@ -174,7 +183,7 @@ def _sparta_weights(maxima: torch.Tensor, special: list[int]) -> torch.Tensor:
 
     The weight of a term is log(1 + max over tokens of relu(input embedding of the term · token)), as in the SPARTA
     paper (Zhao et al., 2021) without its bias term, which BEIR's checkpoint does not have. In BEIR's implementation,
-    padding takes part and makes weights depend on the batch: not here.
+    padding takes part, so weights depend on the batch. Here, it does not.
     """
     maxima[:, special] = 0
     weights = maxima.relu_().log1p_()
@@ -207,11 +216,11 @@ def _rounded_factors() -> Iterator[None]:
 
 
 def sparta(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
-    """Return a SparseEncoder over the plain transformer in ``folder``, without a pooling."""
+    """Return a SparseEncoder over the plain transformer in ``folder``; ``_pool_maxima`` gives it its pooling."""
     import torch
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import Transformer
 
     only = {"local_files_only": local_files_only, "trust_remote_code": trust_remote_code}
     transformer = Transformer(folder, model_kwargs=only, processor_kwargs=only, config_kwargs=only)
-    return SparseEncoder(modules=[transformer, torch.nn.Identity()], **options)  # _pool_maxima sets the pooling
+    return SparseEncoder(modules=[transformer, torch.nn.Identity()], **options)

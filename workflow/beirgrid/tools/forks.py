@@ -33,7 +33,7 @@ LIBRARIES = {
     "light": ["pandas", "pyarrow.compute", "pyarrow.parquet", *(f"beirgrid.stages.{stage}" for stage in _STAGES)],
     "models": ["beirgrid.stages.encode", "beirgrid.stages.retrieve", "beirgrid.stages.score", "faiss", "numba"],
 }
-LIBRARIES["models"] += ["sentence_transformers", "transformers.models.bert.modeling_bert", "beirgrid.encoders.tiles"]
+LIBRARIES["models"] += ["sentence_transformers", "transformers.models.bert.modeling_bert"]
 # Libraries read these when they are imported, so each number of threads has a server of its own.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
 # Commands that run a model, as ``retrieve`` does for every family but BM25.
@@ -269,19 +269,29 @@ def become(request: Request, streams: list[int], main: Callable[[list[str]], Non
 
 
 def prepare(libraries: list[str]) -> None:
-    """Import libraries, and do for all forks what the first use of numba and of transformers' models takes long for."""
+    """Import libraries, and do the slow first steps of numba and of transformers once for all forks."""
     import importlib
 
-    if "numba" in libraries:
-        from ..core.environment import prepare_libraries
-
-        prepare_libraries()
     for library in libraries:
         importlib.import_module(library)
     if numba := sys.modules.get("numba"):
         numba.njit(lambda: None)()  # makes the compiler ready
+    if "sentence_transformers" in libraries:
+        _load_attention()
     if mapping := sys.modules.get("transformers.conversion_mapping"):
         mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns
+
+
+def _load_attention() -> None:
+    """Load the compiled attention, where numba may keep it: elsewhere, each job has a folder of its own for it."""
+    from ..core import compiled
+
+    compiled.guard()
+    try:
+        from ..encoders import tiles  # noqa: F401
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
 
 
 def _main(arguments: list[str]) -> None:
