@@ -49,8 +49,8 @@ test-slow: .venv/ready-dev ## run the tests that `make test` leaves out because 
 test-all: test test-slow test-page ## run the quick tests, the slow tests and the tests of the page
 
 test-full: .venv/ready-dev ## run what takes longer than CI has: ten thousand examples for each property, large collections
-	HYPOTHESIS_PROFILE=full $(RUN) pytest $(WORKERS) tests/property
-	$(RUN) pytest $(WORKERS) -m full --ignore tests/slurm
+	HYPOTHESIS_PROFILE=full $(RUN) pytest $(WORKERS) --timeout 0 tests/property
+	$(RUN) pytest $(WORKERS) --timeout 0 -m full --ignore tests/slurm
 
 test-page: .venv/ready-dev ## open a report in Chromium and use it (Debian: apt install chromium; CHROMIUM=...)
 	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs -m "not full" tests/browser
@@ -62,7 +62,7 @@ test-slurm: .venv/ready-dev ## run the small grid through a SLURM cluster on thi
 	tests/slurm/cluster.sh run $(RUN) pytest $(WORKERS) tests/slurm -m "not full"
 
 test-slurm-full: .venv/ready-dev ## run the small grid through a SLURM cluster on this machine, with every fault (needs root)
-	tests/slurm/cluster.sh run $(RUN) pytest $(WORKERS) tests/slurm
+	tests/slurm/cluster.sh run $(RUN) pytest $(WORKERS) --timeout 0 tests/slurm
 
 lint: .venv/ready-dev ## check style, types, layers and the workflow
 	$(RUN) ruff check .

@@ -106,6 +106,16 @@ def test_threads_that_ask_at_once_build_a_function_once():
     assert built == [1]
 
 
+def test_a_second_copy_of_the_module_does_not_wait_for_the_first(tmp_path):
+    """As in a process that was forked after its server imported another checkout's package."""
+    _write(tmp_path, "x + 10")
+    second = "import importlib; del sys.modules['beirgrid.core.compiled']\n"
+    second += "importlib.import_module('beirgrid.core.compiled').guard()"
+    process = _start(tmp_path, "1", second)
+    out, err = process.communicate(timeout=120)
+    assert (out.strip(), process.returncode) == ("11", 0), err
+
+
 def test_a_damaged_file_is_compiled_anew(tmp_path):
     _write(tmp_path, "x + 10")
     assert _printed(tmp_path, "1") == "11"

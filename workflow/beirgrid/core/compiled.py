@@ -38,6 +38,8 @@ def guard() -> None:
     """
     from numba.core.caching import IndexDataCacheFile
 
+    if IndexDataCacheFile.save.__module__ == __name__:  # a second copy of this module would wait for the first's lock
+        return
     save, load_index, load_data = (getattr(IndexDataCacheFile, name) for name in ("save", "_load_index", "_load_data"))
 
     def save_alone(self: Any, key: Any, data: Any) -> None:
