@@ -96,7 +96,7 @@ def test_the_cpu_environment_is_the_other_but_for_torch(root):
 
 # Imported where it is used only: BM25 uses no torch, only evaluate computes metrics, a model needs no ir_datasets.
 _LAZY = {
-    "lexical": ("torch", "transformers", "sentence_transformers", "faiss", "scipy", "numba", "filelock"),
+    "lexical": ("torch", "transformers", "sentence_transformers", "faiss", "scipy", "numba", "llvmlite", "filelock"),
     "neural": ("ir_datasets",),
 }
 
