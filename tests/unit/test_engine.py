@@ -118,6 +118,26 @@ def test_blocks_are_read_only_so_far_ahead(tiny_models):
         assert len(read) <= taken + 3
 
 
+def test_the_next_window_is_computed_while_the_caller_handles_one(tiny_models):
+    """A GPU does not wait for the writer between two windows."""
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
+    computed, results = [], encoder.results
+
+    def counted(features: dict[str, Any]) -> Any:
+        computed.append(len(features["attention_mask"]))
+        return results(features)
+
+    encoder.results = counted
+    windows = encoder.encode_blocks(iter([["ab cd"] * 7, ["ef"] * 5, ["ab"] * 3]))
+    assert len(next(windows)) == 7
+    ends = time.monotonic() + 60
+    while sum(computed) <= 7 and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert sum(computed) > 7
+    assert [len(window) for window in windows] == [5, 3]
+    assert sum(computed) == 15
+
+
 def test_a_slow_disk_holds_the_encoding_back(tiny_models, tmp_path, monkeypatch):
     """Of a shard with 40 blocks, few are in memory while a block is written."""
     ids, schema = [str(row) for row in range(200)], collection.CORPUS_SCHEMA

@@ -3,7 +3,8 @@
 While a window of texts is computed, another thread reads and tokenizes the next one. Within a window, texts are sorted
 by length and packed into batches of at most ``budget`` tokens. On a CPU each core computes batches of its own with one
 thread: no operation waits for other cores, and a batch gives the same numbers on any number of cores. On a GPU one
-batch is sent while another one is computed and copied back.
+batch is sent while another one is computed and copied back. The batches of a window follow those of the window before
+it without a pause.
 """
 
 from __future__ import annotations
@@ -190,9 +191,13 @@ class Engine:
             def submit(rows: np.ndarray, tokens: Tokens) -> Future[list[Batch[FoundT]]]:
                 return pool.submit(self._compute, rows, tokens, tokenizer, forward, keep)
 
+            found: list[Batch[FoundT]] = []
             try:
-                for tokens in ahead(tokenized, 1):
-                    yield list(self._window(tokens, submit, progress, most))
+                for batch, is_last in _behind(self._submitted(ahead(tokenized, 1), submit, most), self.workers):
+                    found += _counted(batch.result(), progress)
+                    if is_last:
+                        yield found
+                        found = []
             finally:
                 pool.shutdown(cancel_futures=True)
                 torch.set_num_threads(threads)  # the workers' number is that of all threads that start later
@@ -203,25 +208,21 @@ class Engine:
         if self.runtime.kind == "cpu" and self.workers > 1:
             torch.set_num_threads(1)
 
-    def _window(
+    def _submitted(
         self,
-        tokens: Tokens,
+        tokenized: Iterable[Tokens],
         submit: Callable[[np.ndarray, Tokens], Future[list[Batch[FoundT]]]],
-        progress: Progress | None,
         most: int,
-    ) -> Iterator[Batch[FoundT]]:
-        """Yield the computed batches of one window, as many ahead as there are workers."""
-        lengths = tokens.lengths
-        budget = self.budget
-        if self.workers > 1:  # no worker without a batch
-            budget = min(budget, max(int(lengths.sum()) // self.workers, 1))
-        running: deque[Future[list[Batch[FoundT]]]] = deque()
-        for rows in token_batches(lengths, budget, most):
-            running.append(submit(rows, tokens))
-            if len(running) > self.workers:
-                yield from _counted(running.popleft().result(), progress)
-        while running:
-            yield from _counted(running.popleft().result(), progress)
+    ) -> Iterator[tuple[Future[list[Batch[FoundT]]], bool]]:
+        """Yield each batch, submitted, and whether it is the last one of its window."""
+        for tokens in tokenized:
+            lengths = tokens.lengths
+            budget = self.budget
+            if self.workers > 1:  # no worker without a batch
+                budget = min(budget, max(int(lengths.sum()) // self.workers, 1))
+            batches = list(token_batches(lengths, budget, most))
+            for number, rows in enumerate(batches, start=1):
+                yield submit(rows, tokens), number == len(batches)
 
     def _compute(
         self, rows: np.ndarray, tokens: Tokens, tokenizer: Any, forward: Forward, keep: Keep[FoundT]
@@ -277,6 +278,16 @@ class Engine:
         with torch.cuda.device(self.runtime.device):
             torch.cuda.current_stream().record_event().synchronize()
         return tuple(copy.numpy() for copy in copies)
+
+
+def _behind(items: Iterable[ItemT], count: int) -> Iterator[ItemT]:
+    """Yield items, each after ``count`` later ones have been taken, if there are so many."""
+    taken: deque[ItemT] = deque()
+    for item in items:
+        taken.append(item)
+        if len(taken) > count:
+            yield taken.popleft()
+    yield from taken
 
 
 def _counted(batches: list[Batch[FoundT]], progress: Progress | None) -> list[Batch[FoundT]]:
