@@ -79,6 +79,73 @@ def test_a_model_that_reads_its_weights_computes_as_before():
     assert {layer.weight.layout for layer in layers} == {torch.strided}
 
 
+def _followed(family: str) -> tuple[torch.nn.Module, torch.nn.Linear]:
+    """Return a module of transformers that computes GELU behind a layer, and that layer; both compute the same."""
+    from transformers import BertConfig, DistilBertConfig
+    from transformers.models.bert.modeling_bert import BertIntermediate
+    from transformers.models.distilbert.modeling_distilbert import FFN
+
+    torch.manual_seed(0)
+    if family == "BERT":
+        module = BertIntermediate(BertConfig(hidden_size=48, intermediate_size=200))
+        return module.eval(), module.dense
+    module = FFN(DistilBertConfig(dim=48, hidden_dim=200)).eval()
+    module.lin2 = torch.nn.Identity()  # the GELU's values are the module's
+    return module, module.lin1
+
+
+@pytest.mark.parametrize("kind", ROUNDING, ids=str)
+@pytest.mark.parametrize("family", ["BERT", "DistilBERT"])
+def test_a_layer_computes_the_gelu_that_follows_it(family, kind):
+    module, layer = _followed(family)
+    layer.weight.data *= torch.logspace(-2, 2, 200)[:, None]
+    module.to(kind)
+    if not linear.reorders(kind):
+        pytest.skip(f"this machine does not multiply {kind} by oneDNN")
+    weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
+    linear.reorder(layer)
+    linear.fuse_activations(module)
+    assert [type(part).__name__ for part in module.modules()].count("GELUActivation") == 0
+    given = torch.randn(3, 100, 48).to(kind)
+    with torch.inference_mode():
+        found = module(given)
+    sums = given.double() @ weight.T + bias
+    most = given.double().abs() @ weight.T.abs() + abs(bias)
+    exact = sums * 0.5 * (1 + torch.erf(sums * 0.5**0.5))
+    assert found.dtype == kind
+    # The slope of GELU is 1.13 at most.
+    assert ((found.double() - exact).abs() <= 1.13 * ROUNDING[kind] * most).all()
+
+
+def test_a_module_of_a_checkpoints_own_keeps_its_activation():
+    """It may do something between the layer and the activation."""
+
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            module, self.dense = _followed("BERT")
+            self.intermediate_act_fn, self.norm = module.intermediate_act_fn, torch.nn.LayerNorm(200)
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return self.intermediate_act_fn(self.norm(self.dense(given)))
+
+    module, given = Own().eval(), torch.randn(7, 48)
+    with torch.inference_mode():
+        plain = module(given)
+        linear.reorder(module.dense)
+        linear.fuse_activations(module)
+        assert torch.allclose(module(given), plain, atol=1e-5)
+
+
+def test_another_activation_stays():
+    module, layer = _followed("BERT")
+    module.intermediate_act_fn = torch.nn.ReLU()
+    linear.reorder(layer)
+    linear.fuse_activations(module)
+    with torch.inference_mode():
+        assert module(torch.randn(50, 48)).min() == 0
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_an_encoder_gives_the_same_vectors_with_and_without(tiny_models, monkeypatch, machine):
     monkeypatch.setattr("platform.machine", lambda: machine)

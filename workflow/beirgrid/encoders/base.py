@@ -188,6 +188,7 @@ class LoadedModel(Generic[EntryT]):
             core = transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
             with torch.inference_mode(), self.autocast():
                 linear.reorder_all(layers, lambda: core(input_ids=torch.tensor([[0, 1, 2]])))
+            linear.fuse_activations(transformer)
 
     def check_length(self) -> None:
         """Refuse a max_length or query_length beyond the model's positions."""

@@ -2,7 +2,8 @@
 
 PyTorch's own layers reorder the weights for each product. One core of an AMD EPYC (AVX-512) computes a layer of
 384 x 1536 at these rates before and after, in 10^9 operations per second: in float32, 43 and 74 for 4 tokens, 96 and
-113 for 2,048 tokens; in bfloat16, 65 and 114, 213 and 226.
+113 for 2,048 tokens; in bfloat16, 65 and 114, 213 and 226. A layer that GELU follows computes it too, on sums that are
+still in the processor's cache. With MiniLM, a batch takes 4 % less time in float32 and 2 % less in bfloat16.
 
 ``torch.compile`` calls the same operations, but PyTorch does not document them. So the lock file pins PyTorch, and a
 test compares their products with float64.
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Rows that the order of the weights is chosen for; it serves other numbers as well.
 _ROWS = 2048
+# A layer and the activation that a module of transformers applies to its outputs.
+_FOLLOWED = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
 
 
 def reorders(dtype: torch.dtype) -> bool:
@@ -65,12 +68,36 @@ def reorder(layer: torch.nn.Linear) -> None:
     if not reorders(layer.weight.dtype):
         return
     weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _ROWS)
-    bias = None if layer.bias is None else layer.bias.detach()
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    layer.forward = _product(layer, "none")  # type: ignore[assignment,method-assign]
+
+
+def _product(layer: torch.nn.Linear, activation: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what computes a reordered layer and an activation of its outputs: "none" or "gelu"."""
+    import torch
+
+    weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
     multiply = torch.ops.mkldnn._linear_pointwise
 
     def forward(inputs: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = multiply(inputs.to(weight.dtype), weight, bias, "none", [], "")
+        result: torch.Tensor = multiply(inputs.to(weight.dtype), weight, bias, activation, [], "none")
         return result
 
-    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
-    layer.forward = forward  # type: ignore[assignment,method-assign]
+    return forward
+
+
+def fuse_activations(model: torch.nn.Module) -> None:
+    """Let reordered layers compute the GELU that follows them, in place of the activations of transformers' modules.
+
+    Modules of a checkpoint's own may do something between the two, so they stay as they are.
+    """
+    import torch
+    from transformers.activations import GELUActivation
+
+    for module in model.modules():
+        for name, activation_name in _FOLLOWED * type(module).__module__.startswith("transformers."):
+            layer, activation = getattr(module, name, None), getattr(module, activation_name, None)
+            is_exact = type(activation) is GELUActivation and activation.act is torch.nn.functional.gelu
+            if is_exact and isinstance(layer, torch.nn.Linear) and layer.weight.is_mkldnn:
+                layer.forward = _product(layer, "gelu")  # type: ignore[assignment,method-assign]
+                setattr(module, activation_name, torch.nn.Identity())
