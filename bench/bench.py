@@ -378,7 +378,7 @@ def grid(data: Path, folder: Path) -> None:
     script = Path(__file__).with_name("grid.py")
     checkpoint, _ = model_folder(folder)
     run([PYTHON, script, "make", data, checkpoint, folder])
-    collections = sorted(folder.glob("titles*"))
+    collections = sorted(folder.glob("sentences*"))
     worked: list[float] = []
 
     def ours() -> float:

@@ -1,7 +1,7 @@
 """The bench's part ``grid``: small collections, and the scripts of beir and pyserini that compute the same systems.
 
 Usage: grid.py make SCIFACT MINILM FOLDER | theirs COLLECTION MINILM RERANKER FOLDER. ``make`` writes collections of
-titles, a configuration of six systems, and a reranker with a random head, which takes as long as a trained one.
+sentences, a configuration of six systems, and a reranker with a random head, which takes as long as a trained one.
 ``theirs`` reads the BM25 runs of pyserini in FOLDER and computes the other systems of one collection.
 """
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 SMALL = os.environ.get("BENCH") == "small"
-COLLECTIONS, QUERIES, DEPTH = (1, 5, 5) if SMALL else (6, 50, 20)
+SIZES: tuple[int, ...] = (860,) if SMALL else (1_000, 3_000, 5_000, 7_000, 9_000, 11_000)
+QUERIES, DEPTH = (5, 5) if SMALL else (50, 20)
 
 
 def make(scifact: Path, minilm: Path, folder: Path) -> None:
@@ -25,14 +27,15 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
     from beirgrid.data import lines
 
     encoding.MODELS["cross-encoder"].save(minilm, folder / "reranker")
-    titles = [json.loads(line)["title"] for line, _ in lines.read(scifact / "corpus.jsonl")]
-    names = [f"titles{number}" for number in range(COLLECTIONS)]
-    for number, name in enumerate(names):
-        write_collection(folder / name, titles[number::COLLECTIONS])
+    texts = [json.loads(line)["text"] for line, _ in lines.read(scifact / "corpus.jsonl")]
+    sentences = [sentence for text in texts for sentence in text.split(". ") if len(sentence.split()) > 6]
+    names = [f"sentences{size}" for size in SIZES]
+    for first, size, name in zip(accumulate(SIZES, initial=0), SIZES, names, strict=False):
+        write_collection(folder / name, sentences[first : first + size])
     systems = {
-        "titles+ce": {"first_stage": "bm25-flat", "reranker": "ce", "depth": DEPTH},
-        "minilm+titles-ce": {"first_stage": "minilm", "reranker": "ce", "depth": DEPTH},
-        "titles-rrf": {"fusion": "rrf", "of": ["bm25-flat", "minilm"]},
+        "sentences+ce": {"first_stage": "bm25-flat", "reranker": "ce", "depth": DEPTH},
+        "minilm+sentences-ce": {"first_stage": "minilm", "reranker": "ce", "depth": DEPTH},
+        "sentences-rrf": {"fusion": "rrf", "of": ["bm25-flat", "minilm"]},
     }
     grid = {
         "corpora": {name: {"source": "local", "path": str(folder / name)} for name in names},
@@ -44,12 +47,12 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
     (folder / "grid.yaml").write_text(yaml.safe_dump(grid))
 
 
-def write_collection(folder: Path, titles: list[str]) -> None:
-    """Write titles as a collection; the beginnings of some are its queries."""
+def write_collection(folder: Path, sentences: list[str]) -> None:
+    """Write sentences as a collection; the beginnings of some are its queries."""
     (folder / "qrels").mkdir(parents=True)
-    step = max(1, len(titles) // QUERIES)
-    queries = {f"q{number}": " ".join(titles[number].split()[:6]) for number in range(0, step * QUERIES, step)}
-    documents = [{"_id": f"d{number}", "title": "", "text": title} for number, title in enumerate(titles)]
+    step = len(sentences) // QUERIES
+    queries = {f"q{number}": " ".join(sentences[number].split()[:6]) for number in range(0, step * QUERIES, step)}
+    documents = [{"_id": f"d{number}", "title": "", "text": sentence} for number, sentence in enumerate(sentences)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in documents))
     rows = [{"_id": query, "text": text} for query, text in queries.items()]
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
