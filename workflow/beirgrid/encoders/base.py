@@ -190,6 +190,19 @@ class LoadedModel(Generic[EntryT]):
                 linear.reorder_all(layers, lambda: core(input_ids=torch.tensor([[0, 1, 2]])))
             linear.fuse_activations(transformer)
 
+    def multiply_in_float32(self, head: Any) -> None:
+        """Let a layer compute in float32 at every precision of the model."""
+        import torch
+
+        multiply = head.forward
+
+        def in_float32(hidden: torch.Tensor) -> torch.Tensor:
+            with torch.autocast(self.runtime.kind, enabled=False):
+                found: torch.Tensor = multiply(hidden.float())
+            return found
+
+        head.forward = in_float32
+
     def check_length(self) -> None:
         """Refuse a max_length or query_length beyond the model's positions."""
         positions = getattr(self.transformer.config, "max_position_embeddings", None)

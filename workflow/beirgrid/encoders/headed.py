@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from . import cutting
 from .base import EntryT, LoadedModel, load_checkpoint
 from .engine import TOKENIZED, Tokens, windows
-
-if TYPE_CHECKING:
-    import torch
 
 # Word pieces of a document at most, where neither the entry nor the model says less.
 LONGEST = 512
@@ -42,18 +39,9 @@ class HeadedModel(LoadedModel[EntryT]):
 
     def keep_apart(self, head: Any) -> None:
         """Keep low precision to the transformer: ``head``, its last layer, multiplies in float32."""
-        import torch
-
         self.store_weights(self.model, head)
-        if self.precision == "float32":
-            return
-        multiply = head.forward
-
-        def in_float32(hidden: torch.Tensor) -> Any:
-            with torch.autocast(self.runtime.kind, enabled=False):
-                return multiply(hidden.float())
-
-        head.forward = in_float32
+        if self.precision != "float32":
+            self.multiply_in_float32(head)
 
     def token_ids(self, texts: list[str], prompt: str = "") -> list[list[int]]:
         """Return the word pieces of each text, the prompt before it, cut to the model's length."""
