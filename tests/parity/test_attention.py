@@ -1,4 +1,4 @@
-"""Attention by products equals a softmax in float64, up to the rounding of bfloat16."""
+"""Attention by products equals a softmax in float64, up to rounding."""
 
 from __future__ import annotations
 
@@ -43,28 +43,26 @@ MASKS = {
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("queries", [1, TOKENS])
 @pytest.mark.parametrize("scaling", [None, 0.5])
-def test_products_attend_as_in_float64(mask, biased, queries, scaling):
+@pytest.mark.parametrize(("kind", "rounding"), [(torch.bfloat16, 0.03), (torch.float32, 1e-5)], ids=str)
+def test_products_attend_as_in_float64(mask, biased, queries, scaling, kind, rounding):
     given = MASKS[mask] if queries == TOKENS or mask != "window" else WINDOW[4:5]
-    query = _normal(TEXTS, HEADS, queries, WIDTH).bfloat16()
-    key, value = (_normal(TEXTS, HEADS, TOKENS, WIDTH).roll(shift, 2).bfloat16() for shift in (0, 1))
-    bias = _normal(1, HEADS, queries, TOKENS).bfloat16() if biased else None
+    query = _normal(TEXTS, HEADS, queries, WIDTH).to(kind)
+    key, value = (_normal(TEXTS, HEADS, TOKENS, WIDTH).roll(shift, 2).to(kind) for shift in (0, 1))
+    bias = _normal(1, HEADS, queries, TOKENS).to(kind) if biased else None
     found = by_products(query, key, value, scaling=scaling, bias=bias, mask=given)
     expected = in_float64(query, key, value, scaling or WIDTH**-0.5, bias, given)
-    assert found.dtype == torch.bfloat16
+    assert found.dtype == kind
     assert found.shape == (TEXTS, HEADS, queries, WIDTH)
-    assert (found.double() - expected).abs().max() < 0.03
+    assert (found.double() - expected).abs().max() < rounding
 
 
-@pytest.mark.parametrize(
-    ("heads", "tokens", "precision"),
-    [(HEADS, LONGEST + 1, torch.bfloat16), (1, 5, torch.bfloat16), (HEADS, 5, torch.float32)],
-)
-def test_other_attention_is_left_to_the_kernel(heads, tokens, precision):
-    """Long texts would take much memory, keys of several heads are multiplied otherwise, and float32 gains nothing."""
-    query, key = (torch.zeros(1, number, tokens, 4, dtype=precision) for number in (HEADS, heads))
+@pytest.mark.parametrize(("heads", "tokens"), [(HEADS, LONGEST + 1), (1, 5)])
+def test_other_attention_is_left_to_the_kernel(heads, tokens):
+    """Long texts would take much memory, and keys of several heads are multiplied otherwise."""
+    query, key = (torch.zeros(1, number, tokens, 4) for number in (HEADS, heads))
     assert not products_are_faster(query, key)
 
 
-def test_short_texts_in_bfloat16_are_multiplied():
-    text = torch.zeros(1, HEADS, LONGEST, 4, dtype=torch.bfloat16)
+def test_short_texts_are_multiplied():
+    text = torch.zeros(1, HEADS, LONGEST, 4)
     assert products_are_faster(text, text)

@@ -1,9 +1,10 @@
-"""Attention with a decoder's single queries in bfloat16 on a CPU: matrix products are faster than PyTorch's kernel.
+"""Attention with a decoder's single queries on a CPU: matrix products are faster than PyTorch's kernel.
 
 The kernel multiplies slowly where queries are few. On two cores of an AMD EPYC (AVX-512), the 12 heads of T5-base
-attend with one query of each of 240 rows to 48 keys in 11.0 ms by the kernel and in 4.5 ms by products.
+attend with one query of each of 240 rows to 48 keys in 9.0 ms by the kernel and in 2.4 ms by products in bfloat16, and
+in 4.1 and 2.3 ms in float32.
 
-Products round the scores to bfloat16 before the softmax, as transformers does without a kernel.
+In bfloat16, products round the scores before the softmax, as transformers does without a kernel.
 """
 
 from __future__ import annotations
@@ -24,10 +25,7 @@ def products_are_faster(query: torch.Tensor, key: torch.Tensor) -> bool:
         query: [texts, heads, queries, width]
         key: [texts, heads, tokens, width]
     """
-    import torch
-
-    suits = query.device.type == "cpu" and query.dtype == torch.bfloat16
-    return suits and query.shape[1] == key.shape[1] and key.shape[2] <= LONGEST
+    return query.device.type == "cpu" and query.shape[1] == key.shape[1] and key.shape[2] <= LONGEST
 
 
 def by_products(
