@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ REPEATS = 1 if SMALL else 3
 THREADS = {"OMP_NUM_THREADS": "1"} if SMALL else {}
 
 
-def run(command: list[str | Path], environment: dict[str, str] | None = None) -> tuple[float, float, str]:
+def run(command: Sequence[object], environment: dict[str, str] | None = None) -> tuple[float, float, str]:
     """Run a command; return seconds, peak memory in MB and standard output."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), **THREADS, **(environment or {})}
     started = time.monotonic()
@@ -47,6 +47,11 @@ def run(command: list[str | Path], environment: dict[str, str] | None = None) ->
     if os.waitstatus_to_exitcode(status) != 0:
         sys.exit(f"failed: {' '.join(map(str, command))}\n{text}")
     return seconds, usage.ru_maxrss / 1024, text
+
+
+def seconds_of(command: Sequence[object]) -> float:
+    """Run a command; return its seconds."""
+    return run(command)[0]
 
 
 class Row(NamedTuple):
@@ -327,11 +332,11 @@ def sparse(folder: Path) -> None:
     run([*java, *index, "-impact", "-pretokenized"])
     search = ["io.anserini.search.SearchCollection", "-index", folder / "theirs", "-topics", folder / "topics.tsv"]
     search += ["-topicReader", "TsvString", "-output", folder / "theirs.trec", "-impact", "-pretokenized"]
-    commands = {
+    commands: dict[str, list[object]] = {
         "ours": [PYTHON, script, "search", folder],
         "theirs": [*java, *search, "-hits", "1000", "-threads", threads],
     }
-    seconds = medians({name: lambda command=command: run(command)[0] for name, command in commands.items()})
+    seconds = medians({name: partial(seconds_of, command) for name, command in commands.items()})
     show(f"sparse search, {size}, top 1000", seconds["ours"], seconds["theirs"], 4, "theirs has rounded weights")
 
 
@@ -421,7 +426,7 @@ def dag(folder: Path) -> None:
     names = [f"set{number}" for number in range(3 if SMALL else 30)]
     # A checkpoint on the hub: Snakemake plans its download and reads nothing of it.
     model = yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["contriever"]
-    systems = {f"dense{i}": {"retriever": f"dense{i}"} for i in range(4)}
+    systems: dict[str, Any] = {f"dense{i}": {"retriever": f"dense{i}"} for i in range(4)}
     systems |= {f"ce{i}": {"first_stage": f"dense{i}", "reranker": "ms-marco-minilm"} for i in range(3)}
     systems |= {f"rrf{i}": {"fusion": "rrf", "of": ["bm25", f"dense{i}"]} for i in range(3)}
     grid = {
@@ -434,7 +439,7 @@ def dag(folder: Path) -> None:
     (folder / "grid.yaml").write_text(yaml.safe_dump(grid))
     command = [PYTHON, "-m", "snakemake", "-n", "--cores", "1", "--directory", folder, "--quiet", "rules"]
     runs = [run([*command, "--configfile", folder / "grid.yaml"]) for _ in range(REPEATS)]
-    jobs = int(re.search(r"^total +(\d+)", runs[0][2], re.MULTILINE)[1])
+    jobs = int(re.findall(r"^total +(\d+)", runs[0][2], re.MULTILINE)[0])
     (folder / "Snakefile").write_text(
         f"N = range({jobs - 2})\n"
         'rule all:\n    input: "out/last"\n'
@@ -458,7 +463,13 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    functions = {"dense": dense, "encode": encode, "bm25": bm25, "sparse": sparse, "search": search}
+    functions: dict[str, Callable[..., None]] = {
+        "dense": dense,
+        "encode": encode,
+        "bm25": bm25,
+        "sparse": sparse,
+        "search": search,
+    }
     functions |= {"generation": generation, "grid": grid, "dag": dag}
     parser.add_argument("what", nargs="*", default=list(functions))
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")

@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -27,11 +28,16 @@ from beirgrid.data import lines
 from beirgrid.encoders import linear, open_encoder, open_scorer
 
 SMALL = os.environ.get("BENCH") == "small"
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-HALF = "float16" if DEVICE == "cuda" else "bfloat16"
+DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
+HALF: Literal["float16", "bfloat16"] = "float16" if DEVICE == "cuda" else "bfloat16"
 # Rows of the matrix products that the peak is measured on, and for how many seconds.
 ROWS, SECONDS = 65_536 if DEVICE == "cuda" else 2048, 0.1 if SMALL else 1.0
-BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+BASE: dict[str, Any] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
 
 
 def save_base(minilm: Path, folder: Path) -> None:
@@ -120,7 +126,7 @@ def peak(shapes: list[tuple[int, int]], precision: str) -> float:
     shapes = list(dict.fromkeys(shapes))
     inputs = {width: torch.randn(ROWS, width, dtype=kind, device=DEVICE) for _, width in shapes}
     operations = sum(2 * ROWS * outputs * width for outputs, width in shapes)
-    layers = [torch.nn.Linear(*reversed(shape), bias=False, device=DEVICE, dtype=kind) for shape in shapes]
+    layers = [torch.nn.Linear(width, outputs, bias=False, device=DEVICE, dtype=kind) for outputs, width in shapes]
 
     def rate() -> float:
         best, end = 0.0, time.monotonic() + SECONDS
@@ -144,7 +150,7 @@ def peak(shapes: list[tuple[int, int]], precision: str) -> float:
 
 def operations(model: torch.nn.Module, lengths: list[int]) -> float:
     """Return the multiplications and additions that a model does for texts of so many tokens."""
-    config = next(
+    config: Any = next(
         module.config for module in model.modules() if hasattr(getattr(module, "config", None), "hidden_size")
     )
     weights = sum(outputs * inputs for outputs, inputs in products(model))
@@ -203,7 +209,8 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
     """Let the contenders take turns, and print what each of our precisions reaches."""
     halves = [HALF] if DEVICE == "cuda" or multiplies_bfloat16("cpu") else []
     contenders: dict[str, Callable[[list[Any]], object]] = {}
-    for precision in ("float32", *halves):
+    precisions: list[Literal["float32", "float16", "bfloat16"]] = ["float32", *halves]
+    for precision in precisions:
         theirs = open_theirs(model, folder, precision)
         contenders[f"theirs {precision}"] = getattr(theirs, model.theirs[1])
         ours, contenders[f"ours {precision}"] = open_ours(model, folder, Compute(DEVICE, precision).start())
@@ -214,24 +221,24 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
         lengths = [min(len(ids), model.entry["max_length"]) for ids in ours.read(texts)]
     work = operations(theirs, lengths)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    peaks = dict.fromkeys(("float32", *halves), 0.0)
+    peaks: dict[str, float] = dict.fromkeys(precisions, 0.0)
     for contender in contenders.values():
         contender(texts[:64])  # warm
     for _ in range(rounds):
         for name, contender in contenders.items():
-            seconds[name].append(timed(lambda contender=contender: contender(texts)))
+            seconds[name].append(timed(partial(contender, texts)))
         peaks = {name: max(best, peak(shapes, name)) for name, best in peaks.items()}
     median = {name: statistics.median(found) for name, found in seconds.items()}
-    for precision, best in peaks.items():
+    for name, best in peaks.items():
         found = {
-            "precision": precision,
+            "precision": name,
             "texts": len(texts),
-            "ours": median[f"ours {precision}"],
+            "ours": median[f"ours {name}"],
             "theirs": median["theirs float32"],
-            "theirs_alike": median[f"theirs {precision}"],
+            "theirs_alike": median[f"theirs {name}"],
             "peak_gflops": best / 1e9,
-            "share_of_peak": work / median[f"ours {precision}"] / best,
-            "their_share_of_peak": work / median[f"theirs {precision}"] / best,
+            "share_of_peak": work / median[f"ours {name}"] / best,
+            "their_share_of_peak": work / median[f"theirs {name}"] / best,
         }
         print(json.dumps(found), flush=True)
 

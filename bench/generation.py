@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 SMALL = os.environ.get("BENCH") == "small"
 BASE = {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12}
@@ -29,8 +30,8 @@ def make(folder: Path) -> None:
     special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -20.0)]
     tokenizer = T5Tokenizer(vocab=[*special, *((f"▁{word}", -5.0) for word in words)], model_max_length=512)
     torch.manual_seed(0)
-    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, **(TINY if SMALL else BASE))
-    T5ForConditionalGeneration(config).save_pretrained(folder / "model")
+    options: dict[str, Any] = {"vocab_size": VOCABULARY, "decoder_start_token_id": 0, **(TINY if SMALL else BASE)}
+    T5ForConditionalGeneration(T5Config(**options)).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     choose = random.Random(0)  # noqa: S311
     lengths = [max(5, round(choose.gauss(WORDS, WORDS / 3))) for _ in range(DOCUMENTS)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
 
     from beirgrid.data import lines
 
-    encoding.MODELS["cross-encoder"].save(minilm, folder / "reranker")
+    encoding.save_with_head(minilm, folder / "reranker", "BertForSequenceClassification", num_labels=1)
     texts = [json.loads(line)["text"] for line, _ in lines.read(scifact / "corpus.jsonl")]
     sentences = [sentence for text in texts for sentence in text.split(". ") if len(sentence.split()) > 6]
     names = [f"sentences{size}" for size in SIZES]
@@ -97,4 +98,5 @@ def read_run(path: Path) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    {"make": make, "theirs": theirs}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    parts: dict[str, Callable[..., None]] = {"make": make, "theirs": theirs}
+    parts[sys.argv[1]](*map(Path, sys.argv[2:]))

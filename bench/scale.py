@@ -163,7 +163,7 @@ def tokens(folder: Path, number: int) -> Records:
     for shard, index in zip(shards, indexes, strict=True):
         made = index.with_suffix(".json")
         call("beirgrid", "index", "late-interaction", "--vectors", shard, "--output", index, "--record", made)
-    files = ("--tokens", *shards, "--indexes", *indexes, "--candidates", "100")
+    files: tuple[str | Path, ...] = ("--tokens", *shards, "--indexes", *indexes, "--candidates", "100")
     retrieve(folder, "late-interaction", {"family": "late-interaction"}, *files)
     return records(results)
 

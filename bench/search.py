@@ -41,7 +41,7 @@ def corpus(folder: Path) -> np.ndarray:
     """Return all vectors in one array."""
     import faiss
 
-    indexes = [faiss.read_index(str(path)) for path in shards(folder)]
+    indexes: list[Any] = [faiss.read_index(str(path)) for path in shards(folder)]
     return np.concatenate(
         [faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d) for index in indexes]
     )
