@@ -49,11 +49,6 @@ def run(command: Sequence[object], environment: dict[str, str] | None = None) ->
     return seconds, usage.ru_maxrss / 1024, text
 
 
-def seconds_of(command: Sequence[object]) -> float:
-    """Run a command; return its seconds."""
-    return run(command)[0]
-
-
 class Row(NamedTuple):
     """One comparison: seconds of both, and the ratio that is aimed at."""
 
@@ -336,7 +331,11 @@ def sparse(folder: Path) -> None:
         "ours": [PYTHON, script, "search", folder],
         "theirs": [*java, *search, "-hits", "1000", "-threads", threads],
     }
-    seconds = medians({name: partial(seconds_of, command) for name, command in commands.items()})
+
+    def searched(name: str) -> float:
+        return run(commands[name])[0]
+
+    seconds = medians({name: partial(searched, name) for name in commands})
     show(f"sparse search, {size}, top 1000", seconds["ours"], seconds["theirs"], 4, "theirs has rounded weights")
 
 
@@ -463,14 +462,8 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    functions: dict[str, Callable[..., None]] = {
-        "dense": dense,
-        "encode": encode,
-        "bm25": bm25,
-        "sparse": sparse,
-        "search": search,
-    }
-    functions |= {"generation": generation, "grid": grid, "dag": dag}
+    parts: list[Callable[..., None]] = [dense, encode, bm25, sparse, search, generation, grid, dag]
+    functions = {part.__name__: part for part in parts}
     parser.add_argument("what", nargs="*", default=list(functions))
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "bench", help="folder for the table")

@@ -207,9 +207,10 @@ def main() -> None:
 
 def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int) -> None:
     """Let the contenders take turns, and print what each of our precisions reaches."""
-    halves = [HALF] if DEVICE == "cuda" or multiplies_bfloat16("cpu") else []
+    precisions: list[Literal["float32", "float16", "bfloat16"]] = ["float32"]
+    if DEVICE == "cuda" or multiplies_bfloat16("cpu"):
+        precisions.append(HALF)
     contenders: dict[str, Callable[[list[Any]], object]] = {}
-    precisions: list[Literal["float32", "float16", "bfloat16"]] = ["float32", *halves]
     for precision in precisions:
         theirs = open_theirs(model, folder, precision)
         contenders[f"theirs {precision}"] = getattr(theirs, model.theirs[1])

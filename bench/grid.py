@@ -11,12 +11,12 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 SMALL = os.environ.get("BENCH") == "small"
-SIZES: tuple[int, ...] = (860,) if SMALL else (1_000, 3_000, 5_000, 7_000, 9_000, 11_000)
+SIZES: tuple[int, ...] = (1_000,) if SMALL else (1_000, 3_000, 5_000, 7_000, 9_000, 11_000)
 QUERIES, DEPTH = (5, 5) if SMALL else (50, 20)
 
 
@@ -31,8 +31,9 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
     texts = [json.loads(line)["text"] for line, _ in lines.read(scifact / "corpus.jsonl")]
     sentences = [sentence for text in texts for sentence in text.split(". ") if len(sentence.split()) > 6]
     names = [f"sentences{size}" for size in SIZES]
-    for first, size, name in zip(accumulate(SIZES, initial=0), SIZES, names, strict=False):
-        write_collection(folder / name, sentences[first : first + size])
+    remaining = iter(sentences)
+    for size, name in zip(SIZES, names, strict=True):
+        write_collection(folder / name, list(islice(remaining, size)))
     systems = {
         "sentences+ce": {"first_stage": "bm25-flat", "reranker": "ce", "depth": DEPTH},
         "minilm+sentences-ce": {"first_stage": "minilm", "reranker": "ce", "depth": DEPTH},

@@ -80,7 +80,7 @@ def test_a_model_that_reads_its_weights_computes_as_before():
 
 
 def _followed(family: str) -> tuple[torch.nn.Module, torch.nn.Linear]:
-    """Return a module of transformers that computes GELU behind a layer, and that layer; both compute the same."""
+    """Return a module of transformers whose output is the GELU of a layer, and that layer."""
     from transformers import BertConfig, DistilBertConfig
     from transformers.models.bert.modeling_bert import BertIntermediate
     from transformers.models.distilbert.modeling_distilbert import FFN
@@ -90,7 +90,7 @@ def _followed(family: str) -> tuple[torch.nn.Module, torch.nn.Linear]:
         module = BertIntermediate(BertConfig(hidden_size=48, intermediate_size=200))
         return module.eval(), module.dense
     module = FFN(DistilBertConfig(dim=48, hidden_dim=200)).eval()
-    module.lin2 = torch.nn.Identity()  # the GELU's values are the module's
+    module.lin2 = torch.nn.Identity()  # so that the module returns the values of GELU
     return module, module.lin1
 
 

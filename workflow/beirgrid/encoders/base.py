@@ -194,14 +194,8 @@ class LoadedModel(Generic[EntryT]):
         """Let a layer compute in float32 at every precision of the model."""
         import torch
 
-        multiply = head.forward
-
-        def in_float32(hidden: torch.Tensor) -> torch.Tensor:
-            with torch.autocast(self.runtime.kind, enabled=False):
-                found: torch.Tensor = multiply(hidden.float())
-            return found
-
-        head.forward = in_float32
+        multiply = torch.autocast(self.runtime.kind, enabled=False)(head.forward)
+        head.forward = lambda hidden: multiply(hidden.float())
 
     def check_length(self) -> None:
         """Refuse a max_length or query_length beyond the model's positions."""

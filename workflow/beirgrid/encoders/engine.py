@@ -3,8 +3,7 @@
 While a window of texts is computed, another thread reads and tokenizes the next one. Within a window, texts are sorted
 by length and packed into batches of at most ``budget`` tokens. On a CPU each core computes batches of its own with one
 thread: no operation waits for other cores, and a batch gives the same numbers on any number of cores. On a GPU one
-batch is sent while another one is computed and copied back. The batches of a window follow those of the window before
-it without a pause.
+batch is sent while another one is computed and copied back. There is no pause between two windows.
 """
 
 from __future__ import annotations
@@ -193,7 +192,7 @@ class Engine:
 
             found: list[Batch[FoundT]] = []
             try:
-                for batch, is_last in _behind(self._submitted(ahead(tokenized, 1), submit, most), self.workers):
+                for batch, is_last in _delayed(self._submitted(ahead(tokenized, 1), submit, most), self.workers):
                     found += _counted(batch.result(), progress)
                     if is_last:
                         yield found
@@ -280,7 +279,7 @@ class Engine:
         return tuple(copy.numpy() for copy in copies)
 
 
-def _behind(items: Iterable[ItemT], count: int) -> Iterator[ItemT]:
+def _delayed(items: Iterable[ItemT], count: int) -> Iterator[ItemT]:
     """Yield items, each after ``count`` later ones have been taken, if there are so many."""
     taken: deque[ItemT] = deque()
     for item in items:
