@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from checkpoints import opened
 from helpers import quick_first
 from test_attention import in_float64
@@ -48,6 +49,24 @@ def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: in
         if pieces[-1] == tokenizer.eos_token_id:
             break
     return tokenizer.decode(pieces, skip_special_tokens=True).strip()
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 16])
+def test_the_cache_holds_what_rows_have_had(room):
+    """A full cache grows; rows are dropped, and come several times."""
+    torch.manual_seed(0)
+    cache = decoding.Preallocated(room)
+    kept = torch.zeros(2, 3, 2, 0, 4)  # keys and values
+    for step in range(9):
+        new = torch.randn(2, kept.shape[1], 2, 1, 4)
+        kept = torch.cat([kept, new], dim=3)
+        for found, expected in zip(cache.update(*new), kept, strict=True):
+            assert torch.equal(found, expected)
+        if step in (0, 4):
+            rows = torch.tensor([2, 0, 0, 1])
+            cache.reorder_cache(rows)
+            kept = kept[:, rows]
+    assert cache.get_seq_length() == 9
 
 
 @pytest.mark.parametrize(("top_k", "limit"), quick_first([(3, 12), (10, 512)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from helpers import python
 from beirgrid.__main__ import main
 from beirgrid.data import collection
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, QueryGenerator, TermWeighter, query_generator
-from beirgrid.encoders.engine import WINDOW
+from beirgrid.encoders.engine import FIRST, WINDOW
 from beirgrid.search import flat
 from beirgrid.stages import encode
 
@@ -56,6 +57,37 @@ def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
     ended = subprocess.run([python(), "-c", script], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("memory is not enough for a batch of") == 1
+
+
+# Prints how many threads a process has that tokenizes many texts.
+TOKENIZING = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from checkpoints import opened
+from beirgrid.encoders import DenseEncoder
+
+encoder = opened(DenseEncoder, Path({folder!r}), {{"similarity": "dot", "max_length": 120}}, "float32", 3000)
+assert len(encoder.tokenized(["ab cd " * 20] * 1000, "document").ids) == 1000
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process")
+def test_a_tokenizer_has_no_threads_on_a_cpu_unless_asked(tiny_models):
+    import beirgrid
+
+    paths = [str(TESTS), str(Path(beirgrid.__file__).parent.parent)]
+    script = TOKENIZING.format(paths=paths, folder=str(tiny_models["dense"]))
+    found = {}
+    for asked in ("", "true"):
+        environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+        environment |= {"TOKENIZERS_PARALLELISM": asked, "RAYON_NUM_THREADS": "3"} if asked else {}
+        ended = subprocess.run(
+            [python(), "-c", script], capture_output=True, text=True, timeout=300, env=environment, check=True
+        )
+        found[asked] = int(ended.stdout)
+    assert found["true"] == found[""] + 3
 
 
 # By kind of checkpoint: class, entry, and what a model gives for texts, as one array.
@@ -229,5 +261,6 @@ def test_the_memory_of_pairs_does_not_grow_with_their_number(tiny_models):
 
     scorer.tokenized = counted
     one = scorer.begin("ab cd")
-    assert len(scorer.score_beginnings([one] * (WINDOW + 5), [one] * (WINDOW + 5))) == WINDOW + 5
-    assert taken == [WINDOW, 5]
+    given = [one] * (FIRST + WINDOW + 5)
+    assert len(scorer.score_beginnings(given, given)) == len(given)
+    assert taken == [FIRST, WINDOW, 5]

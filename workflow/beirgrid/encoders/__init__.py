@@ -17,7 +17,7 @@ from ..search.maxsim import TokenVectors
 from .base import Variety, check_finite
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
-from .engine import WINDOW
+from .engine import FIRST, WINDOW
 from .late_interaction import LateInteractionEncoder
 from .protocol import Encoder, Scorer
 from .query_generator import QueryGenerator
@@ -92,6 +92,7 @@ def open_scorer(folder: Path, entry: CrossEncoder | Seq2SeqReranker, runtime: Ru
 
 
 __all__ = [
+    "FIRST",
     "WINDOW",
     "CrossEncoderScorer",
     "DenseEncoder",

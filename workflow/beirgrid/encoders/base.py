@@ -18,7 +18,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from . import cutting, float16, linear
-from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, windows
+from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
 from .packing import Packing
 from .protocol import Reader
 
@@ -258,7 +258,7 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
         prompt, tokens = self.model.prompts.get(role) or "", Tokens()
         with self.reading:
             self.prepare(role)
-            for part in windows(self.cut(texts, prompt, self.limit(role)), TOKENIZED):
+            for part in parts(self.cut(texts, prompt, self.limit(role)), TOKENIZED):
                 tokens.add(self.preprocess(part, prompt=prompt, task=role))
         return tokens
 

@@ -12,7 +12,7 @@ from ..core.errors import DataError
 from . import cutting
 from .base import PairScorer, load_checkpoint
 from .cutting import Beginning
-from .engine import Tokens, windows
+from .engine import Tokens, parts
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         tokens = Tokens()
         with self.reading, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
-            for part in windows([cutting.pair(*pair) for pair in pairs], PAIRS_TOKENIZED):
+            for part in parts([cutting.pair(*pair) for pair in pairs], PAIRS_TOKENIZED):
                 tokens.add(self.preprocess(part))
         return tokens
 

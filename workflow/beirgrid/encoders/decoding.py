@@ -7,6 +7,7 @@ cross-attention makes of them. This module imports torch and transformers: impor
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -20,7 +21,8 @@ from .attention import by_products, products_are_faster
 from .vocabulary import Head, Likeliest, take_head
 
 NAME = "rows_of_documents"
-# Steps for which the cache has room when it is allocated, and that are added when it is full.
+# Steps for which a GPU's cache has room at first. On a CPU it has room for all steps: room takes no memory before it is
+# used.
 STEPS = 16
 # Steps between two looks at which rows have ended (each makes the processor wait for the GPU), and the share of rows
 # that must have ended for the others to be copied together.
@@ -103,24 +105,27 @@ def _products(
 
 
 class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Keys and values of the word pieces that rows have so far, in tensors with room for more steps."""
+    """Keys and values of the word pieces that rows have so far, in tensors with room for more steps, which double."""
 
     is_sliding = False
     keys: torch.Tensor
     values: torch.Tensor
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, room: int, **options: Any) -> None:
+        """Take for how many steps there is room at first."""
         super().__init__(**options)  # type: ignore[no-untyped-call]
-        self.length = 0
+        self.room, self.length = room, 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocate room for the first steps."""
-        self.keys, self.values = self._room(key_states), self._room(value_states)
+        self.keys, self.values = self._with_room(key_states), self._with_room(value_states)
         self.is_initialized = True
 
-    @staticmethod
-    def _room(states: torch.Tensor) -> torch.Tensor:
-        return states.new_empty(*states.shape[:2], STEPS, states.shape[3])
+    def _with_room(self, states: torch.Tensor) -> torch.Tensor:
+        """Copy the steps so far."""
+        tensor = states.new_empty(*states.shape[:2], self.room, states.shape[3])
+        tensor[:, :, : self.length] = states[:, :, : self.length]
+        return tensor
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -128,13 +133,18 @@ class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """Take in the keys and values of one step, [rows, heads, 1, width]; return those of all steps so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        elif self.length == self.keys.shape[2]:
-            self.keys = torch.cat([self.keys, self._room(self.keys)], dim=2)
-            self.values = torch.cat([self.values, self._room(self.values)], dim=2)
+        elif self.length == self.room:
+            self.room *= 2
+            self.keys, self.values = self._with_room(self.keys), self._with_room(self.values)
         self.keys[:, :, self.length] = key_states[:, :, 0]
         self.values[:, :, self.length] = value_states[:, :, 0]
         self.length += 1
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Go on with rows, int64; one may come several times."""
+        so_far = (part[:, :, : self.length].index_select(0, beam_idx) for part in (self.keys, self.values))
+        self.keys, self.values = map(self._with_room, so_far)
 
     def get_seq_length(self) -> int:
         """Return the steps so far."""
@@ -152,14 +162,15 @@ class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
 class _Rows:
     """What the decoder needs of the rows that go on: at first one for each document, whose copies begin alike."""
 
-    def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int, shared: bool) -> None:
-        """Take encoder states [documents, tokens, width] and their mask, int64 [documents, tokens]."""
+    def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int, steps: int, shared: bool) -> None:
+        """Take encoder states [documents, tokens, width], their mask, int64 [documents, tokens], and the most steps."""
         self.rows = self.places = torch.arange(len(states), device=states.device)  # as the caller numbers them
         self.copies, self.shared = 1, shared
         self.states = states
         self.mask = mask[:, None, None, :].bool() if shared else mask
         self.last = torch.full((len(states), 1), start, device=states.device)
-        self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=Preallocated), DynamicCache())
+        layer: Any = partial(Preallocated, steps if states.device.type == "cpu" else STEPS)
+        self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=layer), DynamicCache())
 
     def copy(self, copies: int) -> None:
         """Go on with copies of each row."""
@@ -252,7 +263,7 @@ class Sampler:
         finite, certain, ended = torch.tensor([[True], [True], [False]], device=states.device).repeat(1, count)
         ends = torch.tensor(self.ends, device=states.device)
         copies = count // len(states)
-        on = _Rows(states, mask, self.start, self.shared)
+        on = _Rows(states, mask, self.start, steps, self.shared)
         for step in range(steps):
             best = head.likeliest(on.advance(self.model), self.top_k)
             if step == 0:  # all rows of a document read the same

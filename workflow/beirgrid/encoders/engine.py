@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -26,8 +27,8 @@ from .memory import KeptMemory
 if TYPE_CHECKING:
     import torch
 
-# Texts (or pairs) that are tokenized and sorted by length together.
-WINDOW = 2048
+# Texts (or pairs) that are tokenized and sorted by length together. The first ones are fewer: computing starts early.
+WINDOW, FIRST = 2048, 256
 # Texts tokenized at a time: a tokenizer keeps what it cuts off, some 70 bytes a token.
 TOKENIZED = 256
 # What PyTorch and oneDNN say on a CPU where memory is not enough.
@@ -53,10 +54,15 @@ def token_batches(lengths: Sequence[int] | np.ndarray, budget: int, most: int = 
         start = stop
 
 
-def windows(items: Sequence[ItemT], size: int = WINDOW) -> Iterator[list[ItemT]]:
+def parts(items: Sequence[ItemT], size: int) -> Iterator[list[ItemT]]:
     """Yield the items in order, ``size`` at a time."""
     for start in range(0, len(items), size):
         yield list(items[start : start + size])
+
+
+def windows(items: Sequence[ItemT]) -> Iterator[list[ItemT]]:
+    """Yield the items in order, ``FIRST`` of them and then ``WINDOW`` at a time."""
+    return chain(parts(items[:FIRST], FIRST), parts(items[FIRST:], WINDOW))
 
 
 @dataclass

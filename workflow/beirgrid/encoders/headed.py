@@ -9,7 +9,7 @@ import numpy as np
 
 from . import cutting
 from .base import EntryT, LoadedModel, load_checkpoint
-from .engine import TOKENIZED, Tokens, windows
+from .engine import TOKENIZED, Tokens, parts
 
 # Word pieces of a document at most, where neither the entry nor the model says less.
 LONGEST = 512
@@ -56,5 +56,5 @@ class HeadedModel(LoadedModel[EntryT]):
     def tokenized(self, texts: list[str], prompt: str = "") -> Tokens:
         """Return what the model reads of texts, each after the prompt."""
         with self.reading:
-            parts = [self.token_ids(part, prompt) for part in windows(texts, TOKENIZED)]
-        return Tokens({"input_ids": [np.array(ids, np.int32) for part in parts for ids in part]})
+            read = [ids for part in parts(texts, TOKENIZED) for ids in self.token_ids(part, prompt)]
+        return Tokens({"input_ids": [np.array(ids, np.int32) for ids in read]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from typing import Any
 
 # Options of glibc's mallopt.
@@ -24,6 +25,8 @@ class KeptMemory:
         self._reserve = mmap.mmap(-1, _RESERVE)
         # All threads share one arena, because glibc keeps nothing in the others.
         self._set({_MMAP_THRESHOLD: 2**30, _TRIM_THRESHOLD: 2**31 - 1, _ARENAS: 1})
+        # Threads of a tokenizer would wait for each other there: on four cores, four take longer than one.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def give_back(self) -> None:
         """Give back what is kept, and keep nothing from now on."""

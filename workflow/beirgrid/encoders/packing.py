@@ -225,7 +225,7 @@ def attend(
         kind = torch.get_autocast_dtype(device)
     alike = query.shape[3] == value.shape[3]
     if device == "cpu" and kind != torch.float64 and alike and not query.requires_grad:
-        return _by_tiles(query, key, value, layout, scaling, sliding_window, causal).to(kind), None
+        return _by_tiles(query, key, value, kind, layout, scaling, sliding_window, causal), None
     query, key, value = query.to(kind), key.to(kind), value.to(kind)
     compute = _by_kernel if _has_kernel(query, value) else _by_length
     return compute(query, key, value, layout, scaling, sliding_window, causal), None
@@ -244,21 +244,24 @@ def _by_tiles(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
+    kind: torch.dtype,
     layout: Layout,
     scaling: float | None,
     window: int | None,
     causal: bool,
 ) -> torch.Tensor:
-    """Attend by the kernel for CPUs, in float32 at every precision."""
+    """Attend by the kernel for CPUs: in bfloat16 where both this and the processor can, in float32 otherwise."""
     import torch
 
-    tokens = [part[0].transpose(0, 1).float().contiguous() for part in (query, key, value)]
-    found = torch.empty_like(tokens[0])
-    scaling = query.shape[3] ** -0.5 if scaling is None else scaling
+    tiles, width = compiled_tiles(), query.shape[3]
+    multiplied = kind if kind == torch.bfloat16 and tiles.HAS_PAIRS and width % 2 == 0 else torch.float32
+    tokens = [part[0].transpose(0, 1).to(multiplied).contiguous() for part in (query, key, value)]
+    arrays = ((part if multiplied == torch.float32 else part.view(torch.int16)).numpy() for part in tokens)
+    found = torch.empty(tokens[0].shape)
+    scaling = width**-0.5 if scaling is None else scaling
     reach = len(found) if window is None else window - 1
-    arrays = (part.numpy() for part in tokens)
-    compiled_tiles().attend(*arrays, layout.starts.numpy(), scaling, reach, 0 if causal else reach, found.numpy())
-    return found[None]
+    tiles.attend(*arrays, layout.starts.numpy(), scaling, reach, 0 if causal else reach, found.numpy())
+    return found.to(kind)[None]
 
 
 def _has_kernel(query: torch.Tensor, value: torch.Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection
 from ..data.entries import EncodingModel
-from ..encoders import WINDOW, Encoder, Variety, check_finite, open_encoder
+from ..encoders import FIRST, WINDOW, Encoder, Variety, check_finite, open_encoder
 from ..search.maxsim import TokenVectors
 
 
@@ -58,7 +59,11 @@ def encode(
         with files.atomic(output, directory=FAMILIES[model.family].folder) as temporary:
             opened = open_encoder(checkpoint, model, runtime)
             separator = model.separator if isinstance(model, DenseModel) else " "
-            blocks = _encoded(opened, collection.read_blocks(corpus, start, stop, WINDOW), separator, progress)
+            early = min(start + FIRST, stop)
+            documents = chain(
+                collection.read_blocks(corpus, start, early, FIRST), collection.read_blocks(corpus, early, stop, WINDOW)
+            )
+            blocks = _encoded(opened, documents, separator, progress)
             write = partial(
                 search.store(model.family).write_vectors,
                 temporary,
