@@ -105,7 +105,7 @@ def _products(
 
 
 class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Keys and values of the word pieces that rows have so far, in tensors with room for more steps, which double."""
+    """Keys and values of the word pieces that rows have so far, in tensors with room for more. A full one doubles."""
 
     is_sliding = False
     keys: torch.Tensor

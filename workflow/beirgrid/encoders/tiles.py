@@ -21,13 +21,15 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 _FEATURES = binding.get_host_cpu_features()
-# Whether the processor multiplies and adds pairs of bfloat16.
-HAS_PAIRS = bool(_FEATURES.get("avx512f") and _FEATURES.get("avx512bf16"))
+# Whether the processor multiplies and adds pairs of bfloat16, and numba is not told to compile for another processor.
+HAS_PAIRS = bool(
+    _FEATURES.get("avx512f") and _FEATURES.get("avx512bf16") and not (config.CPU_NAME or config.CPU_FEATURES)
+)
 # A product keeps ROWS x LANES sums in registers: in 16 of 32 with AVX-512, in 8 of 16 with AVX2.
 ROWS, LANES = 4, 64 if _FEATURES.get("avx512f") else 16
 _VECTOR = 16  # words that are computed by one instruction with AVX-512
@@ -132,7 +134,8 @@ def _exponentials(scores: np.ndarray, tokens: int, factor: float, largest: np.nd
     """Replace scores by 2^(factor · (score - the largest of the lane)), and add those up.
 
     Args:
-        scores: float32 [at least tokens + 3, LANES]; a number that is not finite makes its lane's sum NaN.
+        scores: float32 [at least tokens + 3, LANES]; a number that is not finite makes its lane's sum NaN. Three rows
+            after the last one are overwritten.
         tokens: how many scores a lane has.
         factor: of the scores, positive.
         largest: float32 [LANES], room for the largest scores.
@@ -166,7 +169,7 @@ def _pair_weights(weights: np.ndarray, tokens: int, pairs: np.ndarray) -> None:
     """Round the weights of each two tokens to bfloat16, as a word; a last token alone is paired with 0.
 
     Args:
-        weights: float32 [at least tokens + 1, LANES], at least 0.
+        weights: float32 [at least tokens + 1, LANES], at least 0; the row after the last one is overwritten.
         tokens: how many weights a lane has.
         pairs: words [at least tokens / 2, LANES].
     """
