@@ -27,7 +27,8 @@ from .memory import KeptMemory
 if TYPE_CHECKING:
     import torch
 
-# Texts (or pairs) that are tokenized and sorted by length together. The first ones are fewer: computing starts early.
+# Texts (or pairs) that are tokenized and sorted by length together. The first window is smaller, so that computing
+# starts early.
 WINDOW, FIRST = 2048, 256
 # Texts tokenized at a time: a tokenizer keeps what it cuts off, some 70 bytes a token.
 TOKENIZED = 256

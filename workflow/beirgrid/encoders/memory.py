@@ -25,7 +25,7 @@ class KeptMemory:
         self._reserve = mmap.mmap(-1, _RESERVE)
         # All threads share one arena, because glibc keeps nothing in the others.
         self._set({_MMAP_THRESHOLD: 2**30, _TRIM_THRESHOLD: 2**31 - 1, _ARENAS: 1})
-        # Threads of a tokenizer would wait for each other there: on four cores, four take longer than one.
+        # A tokenizer's threads would wait for each other there. On four cores, four threads take longer than one.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def give_back(self) -> None:

@@ -250,7 +250,7 @@ def _by_tiles(
     window: int | None,
     causal: bool,
 ) -> torch.Tensor:
-    """Attend by the kernel for CPUs: in bfloat16 where both this and the processor can, in float32 otherwise."""
+    """Attend by the kernel for CPUs: in bfloat16 if asked and the processor multiplies it, otherwise in float32."""
     import torch
 
     tiles, width = compiled_tiles(), query.shape[3]

@@ -9,7 +9,8 @@ text, then the softmax, then the sums of the values. The matrix products keep ``
 registers. numba's compiler does not do that, so ``_product`` is written in LLVM's language.
 
 A word of 32 bits holds one float32, or a pair of bfloat16 where the processor multiplies and adds pairs. Scores,
-softmax and sums are float32 in both cases. What multiplies bfloat16 values is rounded to bfloat16, as on a GPU.
+softmax and sums are float32 in both cases. The weights of the softmax are rounded to bfloat16 before they multiply
+values in bfloat16, as on a GPU.
 
 numba compiles the functions when this module is imported, or loads them from its cache.
 """
