@@ -50,7 +50,7 @@ test-all: test test-slow test-page ## run the quick tests, the slow tests and th
 
 test-full: .venv/ready-dev ## run what takes longer than CI has: ten thousand examples for each property, large collections
 	HYPOTHESIS_PROFILE=full $(RUN) pytest $(WORKERS) --timeout 0 tests/property
-	$(RUN) pytest $(WORKERS) --timeout 0 -m full --ignore tests/slurm
+	$(RUN) pytest --timeout 0 -m full --ignore tests/slurm
 
 test-page: .venv/ready-dev ## open a report in Chromium and use it (Debian: apt install chromium; CHROMIUM=...)
 	CHROMIUM="$(CHROMIUM)" $(RUN) pytest -rs -m "not full" tests/browser

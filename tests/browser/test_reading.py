@@ -429,12 +429,19 @@ def test_everything_is_on_the_printed_paper(show, size, tmp_path):
 
 @pytest.mark.full  # it measures time
 def test_large_grids_open_within_a_second(show):
-    """Of the processor's time, with 40 systems, 30 datasets and 8 metrics: other work does not count."""
+    """Of the processor's time, with 40 systems, 30 datasets and 8 metrics: other work does not count.
+
+    The shortest of three times counts, because work beside it makes a processor slower.
+    """
     page = show(pages.grid(40, 30, ALL_METRICS))
-    fresh = page.context.new_page()
-    measure = page.context.new_cdp_session(fresh)
-    measure.send("Performance.enable", {"timeDomain": "threadTicks"})
-    fresh.goto(page.url)
-    fresh.wait_for_selector("html[data-ready]")
-    found = {metric["name"]: metric["value"] for metric in measure.send("Performance.getMetrics")["metrics"]}
-    assert 0.05 < found["TaskDuration"] < 1
+    seconds = []
+    for _ in range(3):
+        fresh = page.context.new_page()
+        measure = page.context.new_cdp_session(fresh)
+        measure.send("Performance.enable", {"timeDomain": "threadTicks"})
+        fresh.goto(page.url)
+        fresh.wait_for_selector("html[data-ready]")
+        found = {metric["name"]: metric["value"] for metric in measure.send("Performance.getMetrics")["metrics"]}
+        seconds.append(found["TaskDuration"])
+        fresh.close()
+    assert 0.05 < min(seconds) < 1
