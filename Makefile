@@ -48,6 +48,7 @@ test-slow: .venv/ready-dev ## run the tests that `make test` leaves out because 
 
 test-all: test test-slow test-page ## run the quick tests, the slow tests and the tests of the page
 
+# The longest tests run one after the other, because one of them measures time.
 test-full: .venv/ready-dev ## run what takes longer than CI has: ten thousand examples for each property, large collections
 	HYPOTHESIS_PROFILE=full $(RUN) pytest $(WORKERS) --timeout 0 tests/property
 	$(RUN) pytest --timeout 0 -m full --ignore tests/slurm

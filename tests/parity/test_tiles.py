@@ -43,10 +43,9 @@ def attended(
     kind: torch.dtype = torch.float32,
 ) -> np.ndarray:
     """Return what the compiled function computes of float32 or of bfloat16."""
-    given = [torch.from_numpy(part).to(kind) for part in (query, key, value)]
-    arrays = [(part.view(torch.int16) if kind == torch.bfloat16 else part).numpy() for part in given]
+    words = [torch.from_numpy(part).to(kind).view(torch.uint32).numpy() for part in (query, key, value)]
     found = np.full(query.shape, 7, np.float32)
-    tiles.attend(*arrays, starts, scaling, *reach, found)
+    tiles.attend(*words, starts, scaling, *reach, found)
     return found
 
 
@@ -168,9 +167,9 @@ sys.path[:0] = [{str(ROOT / "workflow")!r}]
 import numpy as np
 from beirgrid.encoders import tiles
 assert not tiles.HAS_PAIRS and (tiles.LANES == 16 or {without != "avx512f"})
-*given, expected = np.load("given.npz").values()
+*given, starts, expected = np.load("given.npz").values()
 found = np.empty_like(expected)
-tiles.attend(*given, 0.2, 10**9, 10**9, found)
+tiles.attend(*(part.view(np.uint32) for part in given), starts, 0.2, 10**9, 10**9, found)
 np.testing.assert_allclose(found, expected, atol=2e-6)
 """
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}

@@ -48,13 +48,18 @@ np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
-def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
+def _run(script: str, folder: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own that can import the tests and the package."""
     import beirgrid
 
     paths = [str(TESTS), str(Path(beirgrid.__file__).parent.parent)]
-    script = LITTLE_MEMORY.format(paths=paths, folder=str(tiny_models["dense"]))
-    ended = subprocess.run([python(), "-c", script], capture_output=True, text=True, timeout=300)
+    command = [python(), "-c", script.format(paths=paths, folder=str(folder))]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
+    ended = _run(LITTLE_MEMORY, tiny_models["dense"])
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("memory is not enough for a batch of") == 1
 
@@ -75,17 +80,12 @@ print(len(os.listdir("/proc/self/task")))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process")
 def test_a_tokenizer_has_no_threads_on_a_cpu_unless_asked(tiny_models):
-    import beirgrid
-
-    paths = [str(TESTS), str(Path(beirgrid.__file__).parent.parent)]
-    script = TOKENIZING.format(paths=paths, folder=str(tiny_models["dense"]))
     found = {}
     for asked in ("", "true"):
         environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
         environment |= {"TOKENIZERS_PARALLELISM": asked, "RAYON_NUM_THREADS": "3"} if asked else {}
-        ended = subprocess.run(
-            [python(), "-c", script], capture_output=True, text=True, timeout=300, env=environment, check=True
-        )
+        ended = _run(TOKENIZING, tiny_models["dense"], environment)
+        assert ended.returncode == 0, ended.stderr
         found[asked] = int(ended.stdout)
     assert found["true"] == found[""] + 3
 

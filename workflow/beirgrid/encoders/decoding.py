@@ -122,7 +122,7 @@ class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.is_initialized = True
 
     def _with_room(self, states: torch.Tensor) -> torch.Tensor:
-        """Copy the steps so far."""
+        """Copy the steps so far to a tensor with room for more."""
         tensor = states.new_empty(*states.shape[:2], self.room, states.shape[3])
         tensor[:, :, : self.length] = states[:, :, : self.length]
         return tensor

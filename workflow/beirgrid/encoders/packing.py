@@ -256,11 +256,11 @@ def _by_tiles(
     tiles, width = compiled_tiles(), query.shape[3]
     multiplied = kind if kind == torch.bfloat16 and tiles.HAS_PAIRS and width % 2 == 0 else torch.float32
     tokens = [part[0].transpose(0, 1).to(multiplied).contiguous() for part in (query, key, value)]
-    arrays = ((part if multiplied == torch.float32 else part.view(torch.int16)).numpy() for part in tokens)
+    words = (part.view(torch.uint32).numpy() for part in tokens)
     found = torch.empty(tokens[0].shape)
     scaling = width**-0.5 if scaling is None else scaling
     reach = len(found) if window is None else window - 1
-    tiles.attend(*arrays, layout.starts.numpy(), scaling, reach, 0 if causal else reach, found.numpy())
+    tiles.attend(*words, layout.starts.numpy(), scaling, reach, 0 if causal else reach, found.numpy())
     return found.to(kind)[None]
 
 

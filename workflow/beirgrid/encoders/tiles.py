@@ -40,7 +40,7 @@ _LOG2_E = 1.4426950408889634
 _P1, _P2, _P3, _P4, _P5 = map(np.float32, (0.693147, 0.24022242, 0.055507336, 0.009671513, 0.0013264727))
 _ZERO, _HALF, _ONE, _LEAST_POWER, _NEVER = map(np.float32, (0, 0.5, 1, -127, -np.inf))
 _BIAS, _MANTISSA = np.int32(127), np.int32(23)  # of float32: the exponent's bias, and the bits behind the exponent
-# bfloat16 is the high half of a float32: half of its last place, its place in the word, and the half itself.
+# bfloat16 is the high half of a float32: half of its last place, which rounds, the bits below it, and both halves.
 _ROUND, _PLACE, _HIGH, _LOW = map(np.uint32, (0x8000, 16, 0xFFFF0000, 0xFFFF))
 _WORDS = "u4[:, :, ::1]"  # the type of words [tokens, heads, words]
 _compiled = partial(njit, cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -183,6 +183,14 @@ def _pair_weights(weights: np.ndarray, tokens: int, pairs: np.ndarray) -> None:
 
 
 @_compiled(f"void({_WORDS}, i8, i8, i8, u4[:, ::1])")  # type: ignore[untyped-decorator]
+def _copy(words: np.ndarray, first: int, tokens: int, head: int, copied: np.ndarray) -> None:
+    """Copy a head's words of a text, [tokens, heads, words], to where its tokens follow each other."""
+    for token in range(tokens):
+        for at in range(words.shape[2]):
+            copied[token, at] = words[first + token, head, at]
+
+
+@_compiled(f"void({_WORDS}, i8, i8, i8, u4[:, ::1])")  # type: ignore[untyped-decorator]
 def _pair_values(value: np.ndarray, first: int, tokens: int, head: int, pairs: np.ndarray) -> None:
     """Pair the values of each two tokens of a text; a last token alone is paired with 0.
 
@@ -217,6 +225,7 @@ def _mask(scores: np.ndarray, low: int, high: int, query: int, before: int, afte
             scores[token - low, lane] = scores[token - low, lane] if seen else _NEVER
 
 
+@_compiled(f"void({_WORDS}, {_WORDS}, {_WORDS}, i4[::1], f8, i8, i8, f4[:, :, ::1])")  # type: ignore[untyped-decorator]
 def attend(
     query: np.ndarray,
     key: np.ndarray,
@@ -230,33 +239,19 @@ def attend(
     """Compute softmax(query · key · scaling) · value within each text.
 
     Args:
-        query: float32 [tokens, heads, width]. Or bfloat16 as int16 where ``HAS_PAIRS``; then the width is even.
-        key, value: as the query, [tokens, heads of keys, width]. Neighbouring heads of queries share one, equally many
+        query: words [tokens, heads, words]. They are float32 if there are as many as the heads are wide. If there are
+            half as many, they are pairs of bfloat16, which need ``HAS_PAIRS``.
+        key, value: as the query, [tokens, heads of keys, words]. Neighbouring heads of queries share one, equally many
             each.
         starts: int32 [texts + 1], where the tokens of each text start, and how many there are.
         scaling: of the scores, positive.
         before, after: tokens before and after itself that a token attends to.
         found: float32 [tokens, heads, width], to which the result is written.
     """
-    words = (part.view(np.uint32) for part in (query, key, value))
-    _attend(query.dtype == np.int16, *words, starts, scaling, before, after, found)
-
-
-@_compiled(f"void(b1, {_WORDS}, {_WORDS}, {_WORDS}, i4[::1], f8, i8, i8, f4[:, :, ::1])")  # type: ignore[untyped-decorator]
-def _attend(
-    pairs: bool,
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    starts: np.ndarray,
-    scaling: float,
-    before: int,
-    after: int,
-    found: np.ndarray,
-) -> None:
-    """Attend with words: see ``attend``."""
     heads, width = found.shape[1:]
-    words, shared, together = query.shape[2], heads // key.shape[1], 2 if pairs else 1
+    words, shared = query.shape[2], heads // key.shape[1]
+    together = width // words
+    pairs = together == 2
     most = np.diff(starts).max() + ROWS  # products compute whole tiles
     keys, values = np.zeros((most, words), np.uint32), np.zeros((most, width), np.uint32)
     scores, weights = np.zeros((most, LANES), np.float32), np.zeros((most // 2 + 1, LANES), np.uint32)
@@ -267,15 +262,11 @@ def _attend(
     for text in range(len(starts) - 1):
         first, tokens = starts[text], starts[text + 1] - starts[text]
         for head in range(heads):
-            for token in range(tokens):
-                for at in range(words):
-                    keys[token, at] = key[first + token, head // shared, at]
+            _copy(key, first, tokens, head // shared, keys)
             if pairs:
                 _pair_values(value, first, tokens, head // shared, values)
             else:
-                for token in range(tokens):
-                    for at in range(width):
-                        values[token, at] = value[first + token, head // shared, at]
+                _copy(value, first, tokens, head // shared, values)
             for start in range(0, tokens, LANES):
                 lanes = min(LANES, tokens - start)
                 low, high = max(start - before, 0) // 2 * 2, min(start + lanes + after, tokens)
