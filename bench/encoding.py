@@ -148,14 +148,21 @@ def peak(shapes: list[tuple[int, int]], precision: str) -> float:
     return best
 
 
-def operations(model: torch.nn.Module, lengths: list[int]) -> float:
-    """Return the multiplications and additions that a model does for texts of so many tokens."""
+def operations(model: torch.nn.Module, lengths: list[int], *, is_narrow: bool = False) -> float:
+    """Return the multiplications and additions that a model does for texts of so many tokens.
+
+    A narrow last layer computes keys and values of all tokens, and the rest for the first token of each text alone.
+    """
     config: Any = next(
         module.config for module in model.modules() if hasattr(getattr(module, "config", None), "hidden_size")
     )
     weights = sum(outputs * inputs for outputs, inputs in products(model))
-    attention = 4 * config.num_hidden_layers * config.hidden_size
-    return float(sum(2 * weights * length + attention * length**2 for length in lengths))
+    layers, hidden = config.num_hidden_layers, config.hidden_size
+    total = float(sum(2 * weights * length + 4 * layers * hidden * length**2 for length in lengths))
+    if not is_narrow:
+        return total
+    once = 2 * (weights / layers - 2 * hidden**2)
+    return total - float(sum((once + 4 * hidden * length) * (length - 1) for length in lengths))
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -220,7 +227,8 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
         lengths = [len(ids) for ids in ours.model.tokenizer(texts, truncation=True, max_length=512)["input_ids"]]
     else:
         lengths = [min(len(ids), model.entry["max_length"]) for ids in ours.read(texts)]
-    work = operations(theirs, lengths)
+    their_work = operations(theirs, lengths)
+    work = operations(theirs, lengths, is_narrow=ours.packing.narrow)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     peaks: dict[str, float] = dict.fromkeys(precisions, 0.0)
     for contender in contenders.values():
@@ -239,7 +247,7 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
             "theirs_alike": median[f"theirs {name}"],
             "peak_gflops": best / 1e9,
             "share_of_peak": work / median[f"ours {name}"] / best,
-            "their_share_of_peak": work / median[f"theirs {name}"] / best,
+            "their_share_of_peak": their_work / median[f"theirs {name}"] / best,
         }
         print(json.dumps(found), flush=True)
 

@@ -104,6 +104,8 @@ def test_what_cannot_be_packed_is_padded_and_the_record_says_so(tiny_models):
     for kind, expected in (("dense", "packed"), ("modernbert", "packed"), ("gtr", "padded")):
         encoder = opened(DenseEncoder, tiny_models[kind], {"similarity": "cosine"}, "float32", ONE_BATCH)
         assert encoder.facts()["batches"] == expected
+    spec = {"similarity": "dot", "pooling": "pooler"}
+    assert opened(DenseEncoder, tiny_models["dpr-question"], spec, "float32").facts()["batches"] == "packed"
     scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {}, "float32", ONE_BATCH)
     assert scorer.facts()["batches"] == "packed"
     weigher = opened(TermWeighter, tiny_models["term-weights"], {}, "float32", ONE_BATCH)
@@ -176,6 +178,8 @@ FAMILIES = {
     "stanford": (_late, {}),
     "cross-encoder": (_pairs, {}),
     "electra": (_pairs, {}),
+    "distilbert": (_dense, {"similarity": "dot", "pooling": "cls"}),
+    "dpr-context": (_dense, {"similarity": "dot", "pooling": "pooler"}),
     "seq2seq": (_prompts, {"max_length": 100}),
     "term-weights": (_terms, {}),
 }

@@ -17,7 +17,7 @@ from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from . import cutting, float16, linear
+from . import cutting, float16, last_layer, linear
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
 from .packing import Packing
 from .protocol import Reader
@@ -158,13 +158,19 @@ class LoadedModel(Generic[EntryT]):
         with self.autocast("bfloat16"):
             return float16.chosen(finite, results, forward(inputs))
 
-    def set_precision(self) -> None:
-        """Keep low precision to the transformer: nothing is averaged, projected or normalised in it."""
+    def set_precision(self, output: str = "") -> None:
+        """Keep low precision to the transformer: nothing is averaged, projected or normalised in it.
+
+        Args:
+            output: the feature of the model that has one row for each text, where the family reads no other one.
+        """
         import torch
 
         transformer = self.transformer
         self.fit_precision(transformer, self.model.tokenizer)
-        self.packing = Packing(transformer.base_model)
+        self.packing = Packing(transformer)
+        if output and not self.trainable:
+            last_layer.narrow(self.packing, lambda inputs: self.model(inputs)[output])
         self.store_weights(transformer, transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:

@@ -47,7 +47,7 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
             raise DataError(f"{folder} has {self.model.num_labels} labels; a reranker gives one score per pair")
         # bfloat16 has some 60 values between two powers of two: logits in it would tie.
         self.model.set_keep_in_fp32_modules(_last_layers(self.model))
-        self.set_precision()
+        self.set_precision("scores")
         self.check_length()
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:

@@ -61,7 +61,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         self.wrappers = self._wrappers(folder)
-        self.set_precision()
+        self.set_precision("sentence_embedding")
         self.check_length()
         # DPR's configuration has projection_dim 0 where there is no projection.
         self.dimension: int = self.model.get_embedding_dimension() or self.model[0].auto_model.config.hidden_size

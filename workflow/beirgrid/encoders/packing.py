@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "packed"
 # How far a packed model may be from the padded one, relative to the largest number.
-TOLERANCE = 1e-4
+_TOLERANCE = 1e-4
 
 
 class Layout(NamedTuple):
@@ -64,6 +64,7 @@ class _Thread(threading.local):
 
     planned: Layout | None = None  # the layout of the batch that is computed next
     layout: Layout | None = None  # that of the packed batch that is computed now
+    narrow: bool = False  # whether its last layer computes the first token of each text alone
 
 
 _thread = _Thread()
@@ -79,16 +80,34 @@ def planned(attention_mask: torch.Tensor | None, device: Any) -> Iterator[None]:
         _thread.planned = None
 
 
+def firsts() -> torch.Tensor | None:
+    """Return where the first tokens of this thread's texts are, int32 [texts], or None: all tokens are computed."""
+    return _thread.layout.starts[:-1] if _thread.layout and _thread.narrow else None
+
+
+def sample(transformer: Any) -> dict[str, torch.Tensor]:
+    """Return the inputs of three short texts."""
+    import torch
+
+    device = next(transformer.parameters()).device
+    mask = (torch.arange(9, device=device) < torch.tensor([9, 5, 5], device=device)[:, None]).long()
+    low = transformer.config.vocab_size // 2
+    ids = (low + torch.arange(27, device=device).reshape(3, 9)) % transformer.config.vocab_size
+    return {"input_ids": ids, "attention_mask": mask}
+
+
 class Packing:
-    """Around a transformer's forward pass: computes without padding where the model can.
+    """Around the forward pass of the transformer under a model's heads: computes without padding where it can.
 
     Attributes:
         active: whether the next batches have no padding; a query's expansion has tokens that no other token attends to.
+        narrow: whether the last layer computes the first token of each text alone (``last_layer``).
     """
 
-    def __init__(self, transformer: Any) -> None:
-        self.transformer = transformer
+    def __init__(self, model: Any) -> None:
+        self.transformer = transformer = _innermost(model)
         self.active = True
+        self.narrow = False
         if not _may_pack(transformer):
             return
         _register()
@@ -109,22 +128,18 @@ class Packing:
         """Whether three short texts give the same numbers packed and padded: relative position biases do not."""
         import torch
 
-        device = next(self.transformer.parameters()).device
-        lengths = torch.tensor([9, 5, 5], device=device)
-        mask = (torch.arange(9, device=device) < lengths[:, None]).long()
-        low = self.transformer.config.vocab_size // 2
-        ids = (low + torch.arange(27, device=device).reshape(3, 9)) % self.transformer.config.vocab_size
+        inputs = sample(self.transformer)
         with torch.inference_mode():
-            packed = self._forward(input_ids=ids, attention_mask=mask)[0]
-            plain = self.plain(input_ids=ids, attention_mask=mask)[0]
-        apart = ((packed - plain) * mask[:, :, None]).abs().max()
-        return bool(apart <= TOLERANCE * plain.abs().max())
+            packed, plain = self._forward(**inputs)[0], self.plain(**inputs)[0]
+        kept = inputs["attention_mask"][:, :, None]
+        return equal(packed * kept, plain * kept)
 
     def _forward(
         self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, **inputs: Any
     ) -> Any:
         """Compute as the model does: [texts, longest] to [texts, longest, hidden], zero where padding is.
 
+        If the last layer is narrow, only the first token of each text is not zero.
         A model in training computes with padding: packed attention has no dropout.
         """
         given = input_ids is not None and attention_mask is not None and attention_mask.ndim == 2
@@ -138,21 +153,34 @@ class Packing:
             name: value.flatten()[layout.places][None]
             for name, value in _present(input_ids=input_ids, token_type_ids=inputs.get("token_type_ids")).items()
         }
-        _thread.layout = layout
+        _thread.layout, _thread.narrow = layout, self.narrow and min(layout.lengths) > 0
         try:
             output = self.plain(position_ids=layout.positions[None] + self.offset, **inputs)
+            places = layout.places if (first := firsts()) is None else layout.places[first]
         finally:
             _thread.layout = None
         tokens = output.last_hidden_state[0]
-        hidden = tokens.new_zeros(attention_mask.numel(), tokens.shape[1]).index_copy_(0, layout.places, tokens)
+        hidden = tokens.new_zeros(attention_mask.numel(), tokens.shape[1]).index_copy_(0, places, tokens)
         output.last_hidden_state = hidden.view(*attention_mask.shape, -1)
         if getattr(self.transformer, "pooler", None) is not None:  # it reads the first token of each text
             output.pooler_output = self.transformer.pooler(output.last_hidden_state)
         return output
 
 
+def equal(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether numbers of a model are the same, up to rounding."""
+    return bool((found - expected).abs().max() <= _TOLERANCE * expected.abs().max())
+
+
 def _present(**inputs: Any) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if value is not None}
+
+
+def _innermost(model: Any) -> Any:
+    """Return the transformer under all heads: that of DPR is a model under a model."""
+    while (inner := getattr(model, "base_model", model)) is not model:
+        model = inner
+    return model
 
 
 def _may_pack(transformer: Any) -> bool:
@@ -206,6 +234,7 @@ def attend(
     Args:
         module: the attention layer; ``is_causal`` is its own unless given.
         query, key, value: [1, heads, tokens, width], those of all texts one after another. Heads of keys may be fewer.
+            There may be a single query of each text, its first token's, if neither window nor causality hides a token.
         attention_mask: that of a padded batch; packed ones have none.
         scaling: 1 / √width unless given.
         sliding_window: a token attends to so many tokens before it, itself included, and after it unless causal.
@@ -223,7 +252,7 @@ def attend(
     kind, device = query.dtype, query.device.type
     if torch.is_autocast_enabled(device):  # rotations of positions may have left float32
         kind = torch.get_autocast_dtype(device)
-    alike = query.shape[3] == value.shape[3]
+    alike = query.shape[2:] == value.shape[2:]
     if device == "cpu" and kind != torch.float64 and alike and not query.requires_grad:
         return _by_tiles(query, key, value, kind, layout, scaling, sliding_window, causal), None
     query, key, value = query.to(kind), key.to(kind), value.to(kind)
@@ -282,18 +311,19 @@ def _by_kernel(
     causal: bool,
 ) -> torch.Tensor:
     """Attend by PyTorch's kernel for packed sequences (FlashAttention)."""
+    import torch
     from torch.nn.attention.varlen import varlen_attn
 
     reach = -1 if window is None else window - 1
-    longest = max(layout.lengths)
+    longest, is_single = max(layout.lengths), query.shape[2] < key.shape[2]
     query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
     found = varlen_attn(
         query,
         key,
         value,
+        torch.arange(len(layout.starts), dtype=torch.int32, device=query.device) if is_single else layout.starts,
         layout.starts,
-        layout.starts,
-        longest,
+        1 if is_single else longest,
         longest,
         scale=scaling,
         window_size=(reach, 0 if causal else reach),
@@ -316,12 +346,14 @@ def _by_length(
     from torch.nn.functional import scaled_dot_product_attention
 
     found = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
-    start = 0
+    is_single = query.shape[2] < key.shape[2]
+    start = first = 0
     for length, texts in groupby(layout.lengths):
-        stop = start + length * len(list(texts))
+        count = len(list(texts))
+        stop, last = start + count * length, first + count * (1 if is_single else length)
         queries, keys, values = (
-            part[0, :, start:stop].view(part.shape[1], -1, length, part.shape[3]).transpose(0, 1)
-            for part in (query, key, value)
+            part[0, :, one:other].view(part.shape[1], count, -1, part.shape[3]).transpose(0, 1)
+            for part, one, other in ((query, first, last), (key, start, stop), (value, start, stop))
         )
         mask = _within(window, length, causal, query.device) if window is not None and window < length else None
         output = scaled_dot_product_attention(
@@ -333,8 +365,8 @@ def _by_length(
             scale=scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        found[start:stop] = output.transpose(1, 2).flatten(0, 1)
-        start = stop
+        found[first:last] = output.transpose(1, 2).flatten(0, 1)
+        start, first = stop, last
     return found[None]
 
 
