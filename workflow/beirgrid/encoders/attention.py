@@ -51,15 +51,18 @@ def by_products(
     """
     import torch
 
-    query = query * (query.shape[3] ** -0.5 if scaling is None else scaling)
+    scaling = query.shape[3] ** -0.5 if scaling is None else scaling
+    if scaling != 1:
+        query = query * scaling
     if query.shape[2] == 1:  # oneDNN multiplies a vector faster from this side
         scores = torch.matmul(key, query.transpose(2, 3)).transpose(2, 3)
     else:
         scores = torch.matmul(query, key.transpose(2, 3))
-    if bias is not None:
-        scores = scores.float() + bias
     if mask is not None and mask.dtype == torch.bool:
-        scores = scores.where(mask, torch.finfo(scores.dtype).min)
-    elif mask is not None:
+        mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, torch.finfo(scores.dtype).min)
+    if bias is not None:
+        scores = scores.float()
+        mask = bias if mask is None else bias + mask  # both are smaller than the scores
+    if mask is not None:
         scores = scores + mask
     return torch.matmul(scores.softmax(dim=-1).to(value.dtype), value)
