@@ -58,11 +58,11 @@ def by_products(
         scores = torch.matmul(key, query.transpose(2, 3)).transpose(2, 3)
     else:
         scores = torch.matmul(query, key.transpose(2, 3))
+    added = mask
     if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, torch.finfo(scores.dtype).min)
-    if bias is not None:
-        scores = scores.float()
-        mask = bias if mask is None else bias + mask  # both are smaller than the scores
-    if mask is not None:
-        scores = scores + mask
+        added = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, torch.finfo(scores.dtype).min)
+    if bias is not None:  # it is summed with the mask first, because both have fewer numbers than the scores
+        scores, added = scores.float(), bias if added is None else bias + added
+    if added is not None:
+        scores = scores + added
     return torch.matmul(scores.softmax(dim=-1).to(value.dtype), value)
