@@ -863,8 +863,9 @@ def test_an_own_document_that_is_judged_is_never_dropped(run, tmp_path, changes,
     assert names(out) == ["corpus.json", "corpus.parquet"]
 
 
-def test_an_own_document_judged_not_relevant_is_dropped_where_the_entry_says_so(run, tmp_path):
-    folder, out = lay(tmp_path / "folder", {**OTHERS, "qrels/test.tsv": "7\t7\t0\n7\t8\t1\n"}), tmp_path / "out"
+@pytest.mark.parametrize("grade", [0, -1])
+def test_an_own_document_judged_not_relevant_is_dropped_where_the_entry_says_so(run, tmp_path, grade):
+    folder, out = lay(tmp_path / "folder", {**OTHERS, "qrels/test.tsv": f"7\t7\t{grade}\n7\t8\t1\n"}), tmp_path / "out"
     run(*corpus_command(folder, out))
     assert run(*dataset_command(folder, out, out / "corpus.parquet", queries_are_documents=True)).status == 0
     assert not_ranked(out) == {"7": {"7"}}
