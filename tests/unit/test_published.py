@@ -52,23 +52,34 @@ def test_the_tracked_values_can_be_read_and_have_sources(root):
     assert len(set(cells)) == len(cells)
 
 
-def test_each_published_value_is_of_a_registered_system_and_dataset(root):
-    """A value of a misspelt or unknown system would stand in the file and be compared with nothing."""
+def test_each_published_value_is_of_a_known_system_and_a_registered_dataset(root):
+    """A value of a misspelt or unknown system would stand in the file and be compared with nothing.
+
+    A model that is not registered has its name on the hub.
+    """
     registered = {name: yaml.safe_load((root / f"config/{name}.yaml").read_text()) for name in ("datasets", "systems")}
     values = _tracked(root)
-    assert {value.system for value in values} <= set(registered["systems"]["systems"])
+    on_the_hub = {value.system for value in values if "/" in value.system}
+    assert len(on_the_hub) > 200
+    assert {value.system for value in values} - on_the_hub <= set(registered["systems"]["systems"])
+    checkpoints = {entry.get("checkpoint") for entry in registered["systems"]["models"].values()}
+    assert not on_the_hub & checkpoints, "a registered model has the name of its system"
     assert {value.dataset for value in values} <= set(registered["datasets"]["datasets"])
     assert {parse_metric(value.metric).name for value in values} <= set(NAMES)
 
 
 def test_values_of_another_protocol_are_marked(root):
-    """What is known to differ: runs on ArguAna that kept the query's own document, BGE's prefix in the Lucene form."""
+    """What is known to differ: runs on ArguAna that kept the query's own document, BGE's prefix in the Lucene form and
+    in mteb, and what mteb read of long texts.
+    """
     other = {(v.system, v.dataset, v.metric, v.value) for v in _tracked(root) if v.protocol}
     kept = {("bm25", 0.315), ("doct5query", 0.349), ("bm25+ce", 0.311), ("deepct", 0.309)}
-    bge = {row for row in other if row[0] == "bge-base-en-v1.5"}
-    assert other - bge == {(system, "arguana", "ndcg@10", value) for system, value in kept}
+    bge, qwen = ({row for row in other if row[0] == name} for name in ("bge-base-en-v1.5", "qwen3-embedding"))
+    assert {row[1] for row in qwen} == {"arguana", "scidocs", "trec-covid", "webis-touche2020"}
+    assert other - bge - qwen == {(system, "arguana", "ndcg@10", value) for system, value in kept}
     assert {(dataset, value) for _, dataset, metric, value in bge if metric == "ndcg@10"} == {
         ("arguana", 0.6375),
+        ("arguana", 0.63752),
         ("quora", 0.8876),
     }
 
@@ -85,7 +96,44 @@ def test_values_that_are_judged_agree_with_each_other(root):
     for first, *others in shared:
         for other in others:
             tolerance = max(tolerances[value.tolerance_class] for value in (first, other))
-            assert abs(first.value - other.value) <= min(tolerance, 0.0015), (first, other)
+            most = 0.0041 if first[:2] == ("bge-base-en-v1.5", "scifact") else 0.0015
+            assert abs(first.value - other.value) <= min(tolerance, most), (first, other)
+
+
+def test_the_largest_file_of_published_values_is_small(root):
+    assert max(path.stat().st_size for path in (root / "config" / "published").glob("*.csv")) < 1_000_000
+
+
+def test_values_that_were_copied_from_model_cards_are_marked(root):
+    """mteb's results keep them in folders without a commit; a commit is a value that somebody measured."""
+    values = [value for value in _tracked(root) if value.source.startswith("embeddings-benchmark/results")]
+    cards = [value for value in values if value.tolerance_class == "card"]
+    assert len(cards) > 1000
+    assert all(value.note == "copied from the model card" and not value.revision for value in cards)
+    assert all(value.revision for value in values if value.tolerance_class != "card")
+
+
+MINILM = {"sentence-transformers/all-MiniLM-L6-v2": "8b3219a92973c328a8e22fadcfa821b5dc75636a"}
+
+
+@pytest.mark.parametrize(
+    ("measured", "checkpoints", "same"),
+    [
+        ({}, MINILM, None),
+        ({"revision": "8b3219a92973"}, MINILM, True),
+        ({"revision": "8b3219a92973c328a8e22fadcfa821b5dc75636a"}, MINILM, True),
+        ({"revision": "1110a243fdf4"}, MINILM, False),
+        ({"revision": "8b3219a92973"}, {}, None),
+        ({"revision": "8b3219a92973"}, dict.fromkeys(MINILM, ""), None),
+        ({"revision": "1"}, MINILM, None),
+        ({"checkpoint": "sentence-transformers/all-MiniLM-L6-v2"}, MINILM, None),
+        ({"checkpoint": "sentence-transformers/all-MiniLM-L6-v2", "revision": "1110a243fdf4"}, MINILM, False),
+        ({"checkpoint": "nreimers/MiniLM-L6-H384-uncased"}, MINILM, False),
+    ],
+)
+def test_a_commit_is_compared_as_far_as_both_sides_name_one(measured, checkpoints, same):
+    value = published.Published("a", "x", "ndcg@10", 0.5, "checkpoint", "mteb", "")._replace(**measured)
+    assert published.same_commit(value, checkpoints) is same
 
 
 def test_the_papers_holes_are_those_of_the_corpus(root):
@@ -118,9 +166,19 @@ def test_broken_published_files_are_named(tmp_path, line, message):
         list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
 
 
+def test_files_may_say_what_was_measured(tmp_path):
+    header = ",".join(published.COLUMNS)
+    (tmp_path / "p.csv").write_text(f"{header},checkpoint,mteb\ns,d,ndcg@10,0.1,paper,x,,,org/model,2.6.7\n")
+    (value,) = published.read([tmp_path / "p.csv"], {"paper": 0.02})
+    assert (value.checkpoint, value.revision, value.mteb) == ("org/model", "", "2.6.7")
+    (tmp_path / "p.csv").write_text(f"{header},mteb,checkpoint\n")
+    with pytest.raises(ConfigError, match=r"p\.csv: the columns should be .*, and after these any of checkpoint"):
+        list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
+
+
 def test_a_tolerance_with_a_misspelt_class_is_refused(root):
     files = sorted((root / "config/published").glob("*.csv"))
-    known = {"lucene": 0.1, "checkpoint": 0.1, "own": 0.1, "paper": 0.1}
+    known = {"lucene": 0.1, "checkpoint": 0.1, "card": 0.1, "own": 0.1, "paper": 0.1}
     published.check(files, {**known, "mine": 0.1})
     with pytest.raises(ConfigError, match=r"^tolerances\.lucne: no .* class; did you mean 'lucene'"):
         published.check(files, {**known, "lucne": 0.1})
@@ -175,6 +233,26 @@ def test_a_value_of_another_protocol_is_shown_with_its_reason_and_not_judged():
         assert row["protocol"] == "keeps the query's own document"
         assert pd.isna(row["tolerance"])
     assert verdicts.loc[("a", "x"), "difference"] == pytest.approx(0.1)
+
+
+def test_a_value_of_another_commit_is_no_plain_deviation(tmp_path):
+    """Two commits are two models: far values say so, and near ones are still reproduced."""
+    scores = _scores().assign(checkpoints="org/model@" + "a" * 40)
+    measured = {"revision": "b" * 12, "mteb": "2.6.7", "dataset_revision": "c" * 12}
+    values = [
+        published.Published("a", "x", "ndcg@10", value, "paper", source, "", **measured)
+        for source, value in (("far", 0.9), ("near", 0.51))
+    ]
+    same = values[0]._replace(system="b", revision="a" * 12)
+    verdicts = aggregate.judge(scores, [*values, same], {"paper": 0.02}).dropna(subset="published")
+    assert list(verdicts["verdict"]) == ["another commit", "reproduced", "deviates"]
+    other = f"measured on another commit: {'b' * 12}"
+    assert list(verdicts["commit"]) == [other, other, "measured on the same commit"]
+    assert set(verdicts["mteb"]) == {"2.6.7"}
+    write_answers(_answers(scores, verdicts=verdicts), tmp_path)
+    page = " ".join(report.render(_grid("ab", x={}, y={}), read_answers(tmp_path)).split())
+    assert "1 not reproduced, but measured on another commit" in page
+    assert f"far. {other}" in page
 
 
 def test_a_mean_says_what_it_is_over():
@@ -322,6 +400,22 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
         ("dense", "y"): "bfloat16",
         ("dense", "both"): "bfloat16, float32",
     }
+
+
+def test_checkpoints_of_a_cell_have_the_commit_that_was_fetched():
+    """What the hub gave, or what the entry says of a package; nothing for a folder."""
+
+    def fetched(settings: dict[str, str], **facts: str) -> dict[str, Any]:
+        return {"stage": "fetch", "settings": settings, "facts": facts}
+
+    records = [
+        fetched({"checkpoint": "o/hub", "revision": "resolve"}, commit="a1"),
+        fetched({"checkpoint": "o/package", "revision": "b2", "package": "p"}),
+        fetched({"checkpoint": "o/folder", "revision": "c3", "path": "/models/x"}),
+        fetched({"source": "local"}),
+        {"stage": "encode", "settings": {}, "facts": {}},
+    ]
+    assert cells.checkpoints(records) == {"o/hub": "a1", "o/package": "b2", "o/folder": ""}
 
 
 def test_tables_name_what_was_not_computed_in_float32(tmp_path):

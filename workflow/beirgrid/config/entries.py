@@ -75,6 +75,9 @@ from .values import (
     Size,
 )
 
+# Class of published values → the largest difference that counts as reproduced, unless the configuration says otherwise.
+TOLERANCES = {"lucene": 0.0005, "checkpoint": 0.005, "card": 0.01, "own": 0.001, "paper": 0.02}
+
 
 class GridSettings(Entry):
     """What to run: every system on every dataset."""
@@ -145,7 +148,7 @@ class Settings(Entry):
     )
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     tolerances: dict[str, NotNegative] = Field(
-        {"lucene": 0.0005, "checkpoint": 0.005, "own": 0.001, "paper": 0.02},
+        TOLERANCES,
         description="Class of published values → the largest difference that counts as reproduced.",
     )
 

@@ -51,8 +51,8 @@ STAGE_VERSIONS = {
     "rerank": 1,
     "fuse": 2,
     "evaluate": 2,
-    "aggregate": 6,
-    "report": 7,
+    "aggregate": 7,
+    "report": 8,
     "analyse": 3,
 }
 

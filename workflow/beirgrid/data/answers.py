@@ -25,6 +25,7 @@ _SCORES = {
     "high": _NUMBER,
     "queries": _COUNT,
     "precision": _TEXT,
+    "checkpoints": _TEXT,
     "status": _TEXT,
     "detail": _TEXT,
 }
@@ -45,14 +46,19 @@ _VERDICTS = {
     **_CELL,
     "queries": _COUNT,
     "precision": _TEXT,
+    "checkpoints": _TEXT,
     "status": _TEXT,
     "published": _NUMBER,
     "difference": _NUMBER,
+    "class": _TEXT,
     "tolerance": _NUMBER,
     "verdict": _TEXT,
     "source": _TEXT,
     "note": _TEXT,
     "protocol": _TEXT,
+    "commit": _TEXT,
+    "mteb": _TEXT,
+    "dataset_revision": _TEXT,
     "recorded": _TRUTH,
 }
 _COSTS = {
@@ -174,6 +180,7 @@ class Answers(NamedTuple):
         seeds: mean and standard deviation over the seeds of each system with seeds, per dataset and metric, and of the
             mean of several datasets: ``mean_of`` names these, and ``dataset`` is empty.
         verdicts: each score beside each reference value; ``recorded`` says that the value is this project's own.
+            ``commit`` tells whether the value was measured on the checkpoint of the score.
         costs: what each step behind each cell took.
         significance: each system against the baseline, per dataset and metric.
         pairs: all pairs of systems, per dataset and metric.

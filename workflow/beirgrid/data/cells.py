@@ -52,6 +52,11 @@ class Found(NamedTuple):
         """The precisions in which models read the texts of the cell; BM25 has none."""
         return precisions(step.record for step in self.steps)
 
+    @property
+    def checkpoints(self) -> dict[str, str]:
+        """The commits of the checkpoints behind the cell, by their names on the hub; empty where none is known."""
+        return checkpoints(step.record for step in self.steps)
+
 
 Cells = dict[tuple[str, str], Found]
 
@@ -60,6 +65,20 @@ def precisions(records: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the precisions in which models read texts, from the records of the steps behind a cell."""
     facts = (record["facts"] for record in records if record["stage"] in READING_STAGES)
     return {of_step["precision"] for of_step in facts if "precision" in of_step}
+
+
+def checkpoints(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the commits of fetched checkpoints by their names on the hub, from the records behind a cell.
+
+    A checkpoint from a folder has no known commit.
+    """
+    fetched = [record for record in records if record["stage"] == "fetch" and "checkpoint" in record["settings"]]
+    return {
+        str(record["settings"]["checkpoint"]): ""
+        if "path" in record["settings"]
+        else str(record["facts"].get("commit") or record["settings"].get("revision", ""))
+        for record in fetched
+    }
 
 
 def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, running: bool = False) -> Cells:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers
-from ..data.published import OTHER_PROTOCOL
+from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..data.summary import GridSummary
 from ..data.tables import FLAW, shown_scores
 from . import texts
@@ -18,7 +18,18 @@ from . import texts
 # Shades of the heat: a column's worst value has none, its best value has this one.
 SHADES = 8
 # From the least to the most telling: a cell with several references has the verdict that comes last.
-VERDICTS = ("", NOT_SUPPLIED, PENDING, FAILED, "no reference", OTHER_PROTOCOL, "reproduced", "close", "deviates")
+VERDICTS = (
+    "",
+    NOT_SUPPLIED,
+    PENDING,
+    FAILED,
+    "no reference",
+    OTHER_PROTOCOL,
+    OTHER_COMMIT,
+    "reproduced",
+    "close",
+    "deviates",
+)
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
 # Corrected p values of at most this are significant.
 SIGNIFICANT = 0.05

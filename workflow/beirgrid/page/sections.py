@@ -229,7 +229,7 @@ def verdicts(answers: Answers) -> list[Verdict]:
             "" if row.protocol or math.isnan(row.tolerance) else f"{row.tolerance:g}",
             row.verdict,
             bool(row.recorded),
-            row.source + (f" ({row.note})" if row.note else "") + (f". {row.protocol}" if row.protocol else ""),
+            ". ".join(filter(None, [row.source + (f" ({row.note})" if row.note else ""), row.protocol, row.commit])),
         )
         for row in texts.rows(judged)
     ]

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..analysis.comparisons import compare_grid
 from ..analysis.reproducibility import over_seeds
+from ..config.entries import TOLERANCES
 from ..core import files, provenance
 from ..data import cells as grid_cells
 from ..data import published as references
@@ -71,13 +72,14 @@ def answer(grid: GridSummary, cells: Cells, published: Iterable[Path], kept: Pat
     Raises:
         ConfigError: a file of published values cannot be read.
     """
-    values = list(references.read(published, dict(grid.tolerances)))
+    tolerances = {**TOLERANCES, **grid.tolerances}  # the grid may be older than a class of published values
+    values = list(references.read(published, tolerances))
     found = compare_grid(grid, cells, kept)
     scores = collect_scores(grid, cells, found.intervals)
     return Answers(
         scores=scores,
         seeds=collect_seeds(grid, scores, found.across),
-        verdicts=judge(scores, values, grid.tolerances),
+        verdicts=judge(scores, values, tolerances),
         costs=collect_costs(grid_cells.steps_of(cells)),
         significance=found.significance,
         pairs=found.pairs,
@@ -90,7 +92,8 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
     """Return the mean of every metric of every cell, one row each; means of datasets and over seeds included.
 
     Only a cell that is done has a value; a mean of datasets has one where all its parts are done. The column
-    ``precision`` lists the precisions of the models behind a cell; it is empty where no model is.
+    ``precision`` lists the precisions of the models behind a cell, ``checkpoints`` their checkpoints on the hub with
+    their commits; both are empty where no model is.
     """
     rows: list[dict[str, Any]] = []
     for system in (*grid.systems, *grid.members):
@@ -98,12 +101,15 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
             parts = {name: cells.get((system, name)) for name in entry.mean_of or (dataset,)}
             status, detail = grid_cells.combined(parts)
             row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
-            found = [(part.scores, part.precisions) for part in parts.values() if part and part.scores]
+            found = [part for part in parts.values() if part]
+            means = [part.scores for part in found if part.scores]
             if status == DONE:
-                row["precision"] = ", ".join(sorted(set[str]().union(*(precisions for _, precisions in found))))
-                row["queries"] = sum(scores.queries for scores, _ in found)
+                row["precision"] = ", ".join(sorted({name for part in found for name in part.precisions}))
+                commits = sorted({item for part in found for item in part.checkpoints.items()})
+                row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
+                row["queries"] = sum(scores.queries for scores in means)
             for metric in grid.metrics:
-                value = sum(scores.means[metric] for scores, _ in found) / len(found) if status == DONE else None
+                value = sum(scores.means[metric] for scores in means) / len(means) if status == DONE else None
                 rows.append({**row, "metric": metric, "value": value})
     table = pd.DataFrame(rows, columns=[name for name in SCORE_COLUMNS if name not in ("low", "high")])
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
@@ -145,13 +151,14 @@ def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str
     """Return each score beside each published value of its cell, with the verdict.
 
     A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
-    value is its status; beside a value of another protocol stands ``other protocol``.
+    value is its status; beside a value of another protocol stands ``other protocol``. A score that deviates from a
+    value of another commit has the verdict ``another commit``.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     for reference in values:
         known.setdefault((reference.system, reference.dataset, reference.metric), []).append(reference)
     rows: list[dict[str, Any]] = []
-    columns = ["system", "dataset", "metric", "value", "queries", "precision", "status"]
+    columns = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
     for values_of_cell in scores[columns].itertuples(index=False, name=None):
         cell = dict(zip(columns, values_of_cell, strict=True))
         unjudged = "no reference" if cell["status"] == DONE else cell["status"]
@@ -164,23 +171,36 @@ def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str
 
 def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[str, float]) -> dict[str, Any]:
     """Return the columns of the verdict on a score beside a published value."""
+    commits = dict(text.split("@") for text in cell["checkpoints"].split(", ") if text)
+    same = references.same_commit(reference, commits)
     tolerance = None if reference.protocol else tolerances[reference.tolerance_class]
     if cell["status"] != DONE:
         verdict = cell["status"]
     elif tolerance is None:
         verdict = references.OTHER_PROTOCOL
     else:
-        verdict = references.grade(cell["value"], reference.value, tolerance)
+        verdict = references.grade(cell["value"], reference.value, tolerance, same_commit=same)
     return {
         "published": reference.value,
         "difference": cell["value"] - reference.value,
+        "class": reference.tolerance_class,
         "tolerance": tolerance,
         "verdict": verdict,
         "source": reference.source,
         "note": reference.note,
         "protocol": reference.protocol,
+        "commit": _commit(reference, same),
+        "mteb": reference.mteb,
+        "dataset_revision": reference.dataset_revision,
         "recorded": reference.recorded,
     }
+
+
+def _commit(reference: Published, same: bool | None) -> str:
+    """Return what a reader should know of the commit on which a published value was measured."""
+    if same is None:
+        return ""
+    return "measured on the same commit" if same else f"measured on another commit: {reference.measured_on}"
 
 
 def collect_costs(steps: Iterable[Step]) -> pd.DataFrame:

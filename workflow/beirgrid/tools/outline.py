@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..data import tables
 from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
-from ..data.published import OTHER_PROTOCOL
+from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..data.summary import GridSummary
 from .text import aligned
 
@@ -66,6 +66,8 @@ def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
     for recorded, what in ((False, "published values"), (True, "values recorded by this project")):
         found = verdict_counts(verdicts, recorded=recorded)
         counts = [f"{found[name]} {name}" for name in ("reproduced", "close", "deviates") if name in found]
+        if OTHER_COMMIT in found:
+            counts.append(f"{found[OTHER_COMMIT]} not reproduced, but measured on another commit")
         if OTHER_PROTOCOL in found:
             counts.append(f"{found[OTHER_PROTOCOL]} not judged, because they follow another protocol")
         if counts or not recorded:
