@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
-# A system whose expansion others published.
+from helpers import rules
+
+# A system whose expansion others published, which tests register.
 PUBLISHED = {
     "retriever": "bm25",
     "expansion": {"source": "huggingface", "id": "a/queries", "revision": "0" * 40, "files": ["{corpus}.jsonl"]},
 }
-CORPUS_JOBS = {
-    "fetch_corpus": {"corpus": "scifact"},
-    "index_lexical": {"fields": "flat", "expansion": "", "corpus": "scifact"},
-    "encode_dense": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
-    "encode_sparse": {"model": "sparta", "corpus": "scifact", "shard": "0"},
-    "encode_late_interaction": {"model": "colbert", "corpus": "scifact", "shard": "0"},
-    "expand": {"model": "doct5query", "corpus": "scifact", "shard": "0"},
-    "index_dense": {"model": "tas-b", "corpus": "scifact", "shard": "0"},
-    "index_approximate": {"model": "tas-b", "corpus": "scifact", "variant": "int8", "shard": "0"},
-    "index_sparse": {"model": "sparta", "corpus": "scifact", "shard": "0"},
-    "index_late_interaction": {"model": "colbert", "corpus": "scifact", "shard": "0"},
-    "retrieve_lexical": {"system": "bm25", "dataset": "scifact"},
-    "retrieve_dense": {"system": "tas-b", "dataset": "scifact"},
-    "retrieve_sparse": {"system": "sparta", "dataset": "scifact"},
+# A value of each wildcard, and of those that another value suits in the jobs of a rule.
+_VALUES = {
+    "corpus": "scifact",
+    "dataset": "scifact",
+    "expansion": "",
+    "fields": "flat",
+    "first": "bm25",
+    "model": "tas-b",
+    "reranker": "ms-marco-minilm",
+    "shard": "0",
+    "system": "bm25",
+    "variant": "int8",
+}
+_OTHERS = {
+    "encode_sparse": {"model": "sparta"},
+    "encode_late_interaction": {"model": "colbert"},
+    "expand": {"model": "doct5query"},
+    "index_sparse": {"model": "sparta"},
+    "index_late_interaction": {"model": "colbert"},
+    "retrieve_dense": {"system": "tas-b"},
+    "retrieve_sparse": {"system": "sparta"},
+    "retrieve_late_interaction": {"system": "colbertv2"},
+    "fetch_expansion": {"system": "published"},
+    "score": {"dataset": "demo"},
+    "rerank": {"system": "bm25+ce"},
+    "fuse": {"system": "bm25+minilm"},
+    "train": {"model": "demo-reranker"},
     "generate": {"model": "genq@scifact"},
+    "mine": {"model": "gpl@scifact"},
+    "label": {"model": "gpl@scifact"},
     "adapt": {"model": "genq@scifact"},
 }
 JOBS = {
-    **CORPUS_JOBS,
-    "fetch_dataset": {"dataset": "scifact"},
-    "fetch_expansion": {"system": "published", "corpus": "scifact"},  # PUBLISHED, which tests register
-    "fetch_model": {"model": "tas-b"},
-    "fetch_run": {"system": "bm25", "dataset": "scifact"},
-    "retrieve_late_interaction": {"system": "colbertv2", "dataset": "scifact"},
-    "score": {"reranker": "ms-marco-minilm", "dataset": "demo", "first": "bm25"},
-    "rerank": {"system": "bm25+ce", "dataset": "scifact"},
-    "fuse": {"system": "bm25+minilm", "dataset": "scifact"},
-    "evaluate": {"system": "bm25", "dataset": "scifact"},
-    "train": {"model": "demo-reranker"},
-    "mine": {"model": "gpl@scifact"},
-    "label": {"model": "gpl@scifact"},
-    "aggregate": {},
-    "report": {},
-    "analyses": {},
+    name: {wildcard: (_VALUES | _OTHERS.get(name, {}))[wildcard] for wildcard in rule.wildcard_names}
+    for name, rule in rules().items()
 }
+# Rules whose work grows with the corpus. colbertv2 scores as many candidates in any corpus; the others rerank, or read
+# the queries of a dataset.
+CORPUS_JOBS = {
+    rule: job
+    for rule, job in JOBS.items()
+    if rule.startswith(("encode_", "index_", "retrieve_")) and rule != "retrieve_late_interaction"
+} | {rule: JOBS[rule] for rule in ("fetch_corpus", "expand", "generate", "adapt")}

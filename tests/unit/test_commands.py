@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beirgrid.__main__ import _COMMANDS, main
+from beirgrid.__main__ import COMMANDS, main
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.data import collection, pairs, runs
@@ -30,7 +30,7 @@ def test_help_shows_a_default_as_the_option_takes_it(capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [words for words, (function, _) in _COMMANDS.items() if re.match("stages|exchange", function)]
+    "words", [words for words, (function, _) in COMMANDS.items() if re.match("stages|exchange", function)]
 )
 def test_each_command_has_help_for_each_option(words, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -71,7 +71,7 @@ def test_the_overview_imports_no_stage():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("[]")
-    assert all(words.split()[0] in done.stdout for words in _COMMANDS)
+    assert all(words.split()[0] in done.stdout for words in COMMANDS)
 
 
 # Modules that take a second and more together, of those that are installed. Each of these stages does without most.
@@ -108,7 +108,7 @@ def test_rules_give_commands_only_options_that_they_have(root, capsys):
     ]
     found = 0
     for command in commands:
-        for words in _COMMANDS:
+        for words in COMMANDS:
             if f"beirgrid}} {words} --" in command.replace("}}", "}"):
                 with pytest.raises(SystemExit):
                     main([*words.split(), "--help"])

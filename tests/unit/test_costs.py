@@ -12,11 +12,11 @@ from helpers import rules, tracked_configuration
 from jobs import JOBS, PUBLISHED
 
 from beirgrid import config
+from beirgrid.core.stages import MODEL_RULES
 from beirgrid.graph import costs
 from beirgrid.graph.costs import RATES, Need
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.needs import LEAST_MINUTES, MEMORY_MARGIN, SNAKEMAKE_MB, TIME_MARGIN, Needs
-from beirgrid.graph.nodes import MODEL_RULES
 
 # Planned memory, as a multiple of the recorded one of a rule's largest recorded job. Java counts its whole heap.
 LEAST, MOST = 0.9, 6.0

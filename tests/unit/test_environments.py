@@ -159,9 +159,9 @@ def _provided(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_each_environment_has_what_its_stages_import(root):
-    from beirgrid.__main__ import _COMMANDS
+    from beirgrid.__main__ import COMMANDS
 
-    modules = {words.partition(" ")[0]: function.partition(":")[0] for words, (function, _) in _COMMANDS.items()}
+    modules = {words.partition(" ")[0]: function.partition(":")[0] for words, (function, _) in COMMANDS.items()}
     jobs = _jobs()
     environments = {environment for environment, _ in jobs}
     assert environments == {"lexical", "neural", "evaluate"}

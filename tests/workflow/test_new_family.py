@@ -28,7 +28,7 @@ class BinaryModel(ModelEntry):
 
 '''
 ROW = """        Family(
-            "binary", "retriever", ".bits", ".binary", "binary:BinaryEncoder", "binary", index_threads=4, costs="dense"
+            "binary", "retriever", ".npy", ".faiss", "binary:BinaryEncoder", "binary", like="dense"
         ),
 """
 # Two files of their own. A bit is whether a dimension of the dense vector is above 0; Hamming distance decides.
@@ -150,7 +150,7 @@ def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models
     model += ["--device", "cpu", "--precision", "float32", "--corpus", "corpus.parquet"]
     local = json.dumps({"source": "local", "path": str(data)})
     outputs = [
-        ["--output", name, "--record", "record.json"] for name in ("corpus.parquet", "0.bits", "0.binary", "s.run.gz")
+        ["--output", name, "--record", "record.json"] for name in ("corpus.parquet", "0.npy", "0.faiss", "s.run.gz")
     ]
     fetched = ["--queries", "queries.parquet", "--qrels", "qrels.tsv", "--record", "dataset.json"]
     dataset = ["--entry", json.dumps({"corpus": "c"}), "--corpus-entry", local, "--corpus", "corpus.parquet"]
@@ -158,8 +158,8 @@ def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models
         ["fetch", "corpus", "--name", "c", "--entry", local, *outputs[0]],
         ["fetch", "dataset", "--name", "d", *dataset, *fetched],
         ["encode", *model, "--shard-size", "100", "--last", *outputs[1]],
-        ["index", "binary", "--vectors", "0.bits", *outputs[2]],
-        ["retrieve", "binary", "--system", "s", *model, "--indexes", "0.binary", "--queries", "queries.parquet"],
+        ["index", "binary", "--vectors", "0.npy", *outputs[2]],
+        ["retrieve", "binary", "--system", "s", *model, "--indexes", "0.faiss", "--queries", "queries.parquet"],
     ]
     commands[-1] += outputs[3]
     subprocess.run(
@@ -182,13 +182,13 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     dry = _run(checkout, tmp_path, "snakemake", "-n", "-p", "--cores", "1")
     assert dry.returncode == 0, dry.stdout
     counts = {rule: int(jobs) for rule, jobs in re.findall(r"^(\w+) +(\d+)$", dry.stdout, re.MULTILINE)}
-    assert {rule: counts[rule] for rule in counts if "binary" in rule} == {
-        "encode_binary": 1,
-        "index_binary": 1,
-        "retrieve_binary": 1,
+    assert {rule: counts[rule] for rule in counts if rule.endswith(("_dense", "_binary"))} == {
+        "encode_dense": 1,
+        "index_dense": 1,
+        "retrieve_dense": 1,
     }
     assert counts["total"] == 2 + 2 + 3 + 2 + 1 + 1 + 1 + 3 + 3  # fetched, binary, BM25, reranked, fused, evaluated
-    assert "results/embeddings/coded/demo/0.bits" in dry.stdout
+    assert "results/embeddings/coded/demo/0.npy" in dry.stdout
     (command,) = re.findall(r" -m beirgrid .* retrieve (\S+) --system coded ", dry.stdout)
     assert command == "binary"
     arguments = [path.read_text() for path in (tmp_path / ".snakemake/beirgrid").glob("*.args")]
@@ -196,8 +196,8 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     assert [json.loads(text) for text in read] == [{"family": "binary", "bits": 128}]
     plan = _run(checkout, tmp_path, "beirgrid", "plan", "--format", "json")
     rules = json.loads(plan.stdout)["rules"]
-    assert rules["encode_binary"]["mem_mb"] > 1000
-    assert rules["encode_binary"]["gpu_hours"] > 0 == rules["index_binary"]["gpu_hours"]
+    assert rules["encode_dense"]["mem_mb"] > 1000
+    assert rules["encode_dense"]["gpu_hours"] > 0 == rules["index_dense"]["gpu_hours"]
     wrong = {"models": {"minilm": {"bits": 8}}, "grid": GRID["grid"]}
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(GRID | wrong))
     refused = _run(checkout, tmp_path, "beirgrid", "plan").stdout

@@ -11,7 +11,7 @@ import yaml
 from helpers import ROOT, rules, snakemake
 from small import SYSTEMS, run
 
-from beirgrid.graph.nodes import MODEL_RULES
+from beirgrid.core.stages import MODEL_RULES
 
 
 @pytest.mark.parametrize(

@@ -21,49 +21,13 @@ import select
 import signal
 from typing import Any
 
-from .core import environment, provenance
+from .core import environment, provenance, stages
 from .core.cli import CALL, WORD, add_options, read_files
 from .core.errors import BeirgridError
-from .core.families import RETRIEVERS
 from .core.version import __version__
 
-# Words of a command: the function that it runs, and what it does. A module is imported when its command runs.
-_COMMANDS = {
-    "fetch corpus": ("stages.fetch:fetch_corpus", "fetch the documents of a corpus"),
-    "fetch dataset": ("stages.fetch:fetch_dataset", "fetch the judged queries and the qrels of a dataset"),
-    "fetch expansion": ("stages.fetch:fetch_expansion", "fetch queries that others published for documents"),
-    "fetch model": ("stages.fetch:fetch_model", "fetch the checkpoint of a model"),
-    "fetch run": ("stages.fetch:fetch_run", "fetch a run that other software made"),
-    "train": ("stages.train:train", "train a cross-encoder on pairs from a corpus"),
-    "generate": ("stages.generate:generate", "write training queries for the documents of a corpus"),
-    "mine": ("stages.mine:mine", "find hard negatives for training queries"),
-    "label": ("stages.label:label", "score training queries with a cross-encoder teacher"),
-    "adapt": ("stages.adapt:adapt", "adapt a dense model to a corpus"),
-    "encode": ("stages.encode:encode", "encode one shard of a corpus to vectors"),
-    "expand": ("stages.expand:expand", "expand the documents of one shard of a corpus for BM25"),
-    "index lexical": ("stages.index:index_lexical", "index a corpus for BM25"),
-    **{
-        f"index {family}": ("stages.index:index_vectors", f"index one shard of the vectors of a {family} model")
-        for family in RETRIEVERS
-    },
-    "index approximate": ("stages.index:index_approximate", "build a smaller or faster index from an exact one"),
-    "retrieve lexical": ("stages.retrieve:retrieve_lexical", "search a corpus with BM25"),
-    **{
-        f"retrieve {family}": ("stages.retrieve:retrieve_vectors", f"search a corpus exactly with a {family} model")
-        for family in RETRIEVERS
-    },
-    # In place of the commands above: the searches of these families have options.
-    "retrieve dense": ("stages.retrieve:retrieve_dense", "search a corpus with a dense model"),
-    "retrieve late-interaction": (
-        "stages.retrieve:retrieve_late_interaction",
-        "score documents by MaxSim with a late-interaction model",
-    ),
-    "score": ("stages.score:score", "score (query, document) pairs with a reranker, each once"),
-    "rerank": ("stages.rerank:rerank", "reorder the top of a run by stored pair scores"),
-    "fuse": ("stages.fuse:fuse", "fuse several runs into one"),
-    "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
-    "aggregate": ("stages.aggregate:aggregate", "make the tables of a grid, with verdicts"),
-    "page": ("stages.report:page", "write the report of a grid whose cells are all finished"),
+# Commands that are no stages: the words of a command, the function that it runs, and what it does.
+_TOOLS = {
     "report": ("tools.refresh:report", "make the tables and the report of a grid from its finished cells"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
@@ -71,11 +35,12 @@ _COMMANDS = {
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
     "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
-    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
     "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
 }
+# A module is imported when its command runs.
+COMMANDS = {words: (stage.function, stage.help) for words, stage in stages.COMMANDS.items()} | _TOOLS
 # Words with commands under them, and what these have in common.
 _GROUPS = {
     "fetch": "fetch a corpus, dataset, checkpoint, run or published expansion, and check it",
@@ -114,7 +79,7 @@ def _parser() -> _Parser:
     for word, purpose in _GROUPS.items():
         group = commands.add_parser(word, help=purpose, description=_sentence(purpose))
         groups[word] = group.add_subparsers(dest=WORD, required=True, metavar="kind")
-    for words, (function, purpose) in _COMMANDS.items():
+    for words, (function, purpose) in COMMANDS.items():
         word, _, kind = words.partition(" ")
         place = groups[word] if kind else commands
         place.add_parser(kind or word, help=purpose, description=_sentence(purpose)).function = function
@@ -156,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    first_words = {words.partition(" ")[0] for words in _COMMANDS}
+    first_words = {words.partition(" ")[0] for words in COMMANDS}
     command = next((word for word in arguments if word in first_words), "")
     print(f"{f'beirgrid {command}'.strip()}: error: {message}", file=sys.stderr)
     return status

@@ -15,7 +15,7 @@ rule analyses:
         ),
         record=grid.own(paths.ANALYSES_RECORD),
     params:
-        **settings("analyses", "analyse", grid=lambda w: in_file(summary_json())),
+        **settings("analyses", grid=lambda w: in_file(summary_json())),
         summary=lambda w, output: in_file(summary_json()).removeprefix("@"),
         folder=lambda w, output: Path(output.record).parent,
     log:

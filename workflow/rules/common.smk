@@ -4,7 +4,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 from functools import cache
 
 from beirgrid import config as configuration
-from beirgrid.core.families import RETRIEVERS
+from beirgrid.core.families import RETRIEVERS, alike
 from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError
 from beirgrid.data import published

@@ -14,7 +14,6 @@ for step in SHARD_STEPS:
         params:
             **settings.neural(
                 step.rule,
-                stage=step.stage,
                 entry=lambda w: in_file(entries.model(w.model)),
                 size=grid.config.encode.shard,
                 last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",

@@ -9,7 +9,6 @@ rule fetch_corpus:
     params:
         **settings.fetch(
             "fetch_corpus",
-            stage="fetch",
             entry=lambda w: in_file(entries.corpus(w.corpus)),
             files=lambda w: reruns.state(inputs.local_files(w.corpus, "corpus.jsonl")),
         ),
@@ -85,7 +84,6 @@ rule fetch_expansion:
     threads: 1
     resources:
         **needs("fetch_expansion"),
-        network=1,
     shell:
         "{params.beirgrid} fetch expansion --name {wildcards.system:q} --entry {params.entry:q}"
         " --corpus {input.corpus:q} --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"
@@ -102,7 +100,6 @@ rule fetch_model:
     params:
         **settings(
             "fetch_model",
-            stage="fetch",
             entry=lambda w: in_file(entries.checkpoint(w.model)),
             files=lambda w: reruns.state(inputs.model_files(w.model)),
         ),

@@ -10,7 +10,6 @@ rule index_lexical:
     params:
         **settings(
             "index_lexical",
-            stage="index",
             expansions=lambda w: in_file(*inputs.expansions(w.expansion, w.corpus)),
             language=lambda w: entries.language(w.corpus),
         ),
@@ -45,7 +44,6 @@ rule index_approximate:
     params:
         **settings(
             "index_approximate",
-            stage="index",
             variant=lambda w: entries.variant(w.model, w.variant),
         ),
     log:
@@ -66,7 +64,7 @@ rule index_approximate:
 
 
 # One rule per family: they differ in what a shard of vectors is, and in its index.
-for family in RETRIEVERS.values():
+for family in (row for row in RETRIEVERS.values() if not row.like):
 
     rule:
         message:
@@ -77,17 +75,17 @@ for family in RETRIEVERS.values():
             index=(directory if family.index_folder else str)(paths.INDEXES + family.index),
             record=paths.SHARD_RECORD,
         params:
-            **settings(f"index_{family.rule}", stage="index"),
-            family=lambda w, output, family=family: family.name,
+            **settings(f"index_{family.rule}"),
+            family=lambda w, output: grid.model(w.model).family,
         log:
             "logs/index/{model}/{corpus}/{shard}.log",
         benchmark:
             "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
         wildcard_constraints:
-            model=grid.models_of_family(family.name),
+            model=grid.models_of_family(*alike(family.name)),
         conda:
             NEURAL
-        threads: family.index_threads
+        threads: 8 if family.folder else 1
         resources:
             **needs(f"index_{family.rule}"),
         name:

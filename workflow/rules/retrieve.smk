@@ -10,7 +10,6 @@ rule retrieve_lexical:
     params:
         **settings(
             "retrieve_lexical",
-            stage="retrieve",
             fields=lambda w: grid.system(w.system).fields_,
             language=lambda w: entries.language(grid.corpus(w.dataset)),
             bm25=lambda w: entries.bm25(w.system),
@@ -38,7 +37,7 @@ rule retrieve_lexical:
 
 
 # One rule per family: only the command's word and what a job needs differ.
-for family in RETRIEVERS.values():
+for family in (row for row in RETRIEVERS.values() if not row.like):
 
     rule:
         message:
@@ -55,18 +54,17 @@ for family in RETRIEVERS.values():
         params:
             **settings.neural(
                 f"retrieve_{family.rule}",
-                stage="retrieve",
                 entry=lambda w: in_file(entries.query_model(w.system, w.dataset)),
                 search=lambda w: in_file(*entries.search(w.system, w.dataset)),
                 depth=DEPTH,
             ),
-            family=lambda w, output, family=family: family.name,
+            family=lambda w, output: grid.system(w.system).kind,
         log:
             "logs/retrieve/{system}/{dataset}.log",
         benchmark:
             "results/benchmarks/retrieve/{system}/{dataset}.tsv"
         wildcard_constraints:
-            system=grid.systems_of(family.name),
+            system=grid.systems_of(*alike(family.name)),
         conda:
             NEURAL
         threads: 8

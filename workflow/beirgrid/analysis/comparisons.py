@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..core import files, provenance
+from ..core import files
+from ..core.stages import VERSIONS
 from ..data.answers import SIGNIFICANCE_COLUMNS, from_csv, to_csv, typed
 from ..data.cells import Cells
 from ..data.summary import GridSummary
@@ -143,7 +144,7 @@ class _Kept:
 
 def _digest(datasets: Iterable[Dataset], *options: Any) -> str:
     """Return a digest of scores and of how they are compared."""
-    found = hashlib.sha256(json.dumps([provenance.STAGE_VERSIONS["aggregate"], *options]).encode())
+    found = hashlib.sha256(json.dumps([VERSIONS["aggregate"], *options]).encode())
     for dataset in datasets:
         found.update(json.dumps([dataset.name, dataset.systems, dataset.metrics, dataset.parts]).encode())
         found.update(np.ascontiguousarray(dataset.scores).tobytes())

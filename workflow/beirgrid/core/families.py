@@ -1,7 +1,7 @@
 """Model families: one row per family says how its models are stored, indexed and used.
 
 Another family needs its entry class (``config.models``), its encoder (``encoders``), its search (``search``), and a row
-here, which names the encoder and the search.
+here, which names the encoder and the search. ``docs/extending.md`` shows how to add one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class Family:
         search: module in ``search`` that stores, indexes and searches its vectors (``search.Store``).
         folder: whether a shard of vectors is a folder. The search reads such a shard too, so it is kept.
         index_folder: whether the index of a shard is a folder.
-        index_threads: threads of a job that indexes a shard.
-        costs: family whose work and costs its jobs have. Without it, ``units`` and ``costs.csv`` have its own.
+        like: family with the same suffixes, whose rules and costs its jobs have. Without it, the family has its own.
     """
 
     name: str
@@ -35,13 +34,12 @@ class Family:
     search: str = ""
     folder: bool = False
     index_folder: bool = False
-    index_threads: int = 1
-    costs: str = ""
+    like: str = ""
 
     @property
     def rule(self) -> str:
-        """The family's name as a part of rule names."""
-        return self.name.replace("-", "_")
+        """The last part of the names of its rules (``encode_dense``)."""
+        return (self.like or self.name).replace("-", "_")
 
 
 FAMILIES = {
@@ -57,7 +55,6 @@ FAMILIES = {
             "late_interaction:LateInteractionEncoder",
             "maxsim",
             folder=True,
-            index_threads=8,
         ),
         Family("cross-encoder", "reranker"),
         Family("seq2seq-reranker", "reranker"),
@@ -68,11 +65,9 @@ FAMILIES = {
 RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role == "retriever"}
 
 
-def costed(rule: str) -> str:
-    """Return the rule whose costs a rule has: that of another family, if its family says so."""
-    stage, _, name = rule.partition("_")
-    others = [FAMILIES[family.costs].rule for family in RETRIEVERS.values() if family.rule == name and family.costs]
-    return f"{stage}_{others[0]}" if others else rule
+def alike(name: str) -> tuple[str, ...]:
+    """Return the names of the families whose rules are those of a family, its own among them."""
+    return tuple(family.name for family in FAMILIES.values() if name in (family.name, family.like))
 
 
 def named(role: str) -> list[str]:

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from . import files
+from . import files, stages
 from .errors import ConfigError, DataError
 from .version import __version__
 
@@ -31,55 +31,11 @@ _SETTINGS: ContextVar[str | None] = ContextVar("settings", default=None)
 # Files of at most this many bytes are compared by SHA-256, larger files by size alone.
 HASHED = 2**24
 
-# The version of each stage's output. It stands in the params of the stage's rule: Snakemake recomputes the stage when
-# the version is raised, as it must be with a change of code that changes the output.
-STAGE_VERSIONS = {
-    "fetch": 1,
-    "fetch_dataset": 2,
-    "fetch_run": 1,
-    "fetch_expansion": 1,
-    "train": 2,
-    "generate": 4,
-    "mine": 4,
-    "label": 4,
-    "adapt": 2,
-    "encode": 5,
-    "expand": 4,
-    "index": 1,
-    "retrieve": 6,
-    "score": 5,
-    "rerank": 1,
-    "fuse": 2,
-    "evaluate": 2,
-    "aggregate": 7,
-    "report": 8,
-    "analyse": 3,
-}
-
-_PACKAGES = {
-    "fetch": ("ir_datasets", "datasets", "pyarrow", "torch", "safetensors"),
-    "fetch_dataset": ("ir_datasets", "datasets", "pyarrow"),
-    "fetch_run": ("pyarrow",),
-    "fetch_expansion": ("huggingface_hub", "pyarrow"),
-    "train": ("torch", "transformers", "sentence-transformers"),
-    "generate": ("torch", "transformers"),
-    "mine": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
-    "label": ("torch", "transformers", "sentence-transformers"),
-    "adapt": ("torch", "transformers", "sentence-transformers"),
-    "encode": ("torch", "transformers", "sentence-transformers"),
-    "expand": ("torch", "transformers", "sentencepiece"),
-    "index": ("faiss-cpu", "pyserini"),
-    "retrieve": ("faiss-cpu", "pyserini", "torch", "sentence-transformers"),
-    "score": ("torch", "transformers", "sentence-transformers"),
-    "evaluate": ("pytrec-eval-terrier",),
-    "analyse": ("pytrec-eval-terrier", "networkx", "matplotlib"),
-}
-
 
 @cache
 def _installed(stage: str) -> dict[str, str]:
     versions = {"beirgrid": __version__, "python": platform.python_version()}
-    for package in _PACKAGES.get(stage, ()):
+    for package in stages.PACKAGES[stage]:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -135,7 +91,7 @@ def record(
         path,
         {
             "stage": stage,
-            "stage_version": STAGE_VERSIONS[stage],
+            "stage_version": stages.VERSIONS[stage],
             "command": command,
             "settings": settings,
             "settings_key": _SETTINGS.get(),
@@ -276,7 +232,7 @@ def state_folder(stage: str, output: Path, inputs: dict[str, Any]) -> Path:
     Its name follows from the stage's version and from ``inputs``, all that decides the artifact. Folders of other
     computations of the artifact are deleted.
     """
-    folder = output.parent / f".{output.name}-state-{digest({'version': STAGE_VERSIONS[stage], **inputs})}"
+    folder = output.parent / f".{output.name}-state-{digest({'version': stages.VERSIONS[stage], **inputs})}"
     for other in output.parent.glob(f".{output.name}-state-*"):
         if other != folder:
             shutil.rmtree(other)

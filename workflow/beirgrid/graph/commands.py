@@ -14,7 +14,7 @@ from typing import Any
 
 from ..config import CHECKOUT
 from ..core import files, provenance
-from ..core.provenance import STAGE_VERSIONS
+from ..core.stages import STAGES
 from .grid import Grid
 
 # Files of arguments, in the working directory, beside what Snakemake keeps there.
@@ -47,30 +47,29 @@ class Commands:
         self.python = sys.executable if own_python else "python"
         self.values: dict[str, dict[str, Any]] = {}
 
-    def __call__(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
+    def __call__(self, rule: str, **values: Any) -> dict[str, Any]:
         """Return the params of a rule, as Snakemake's directive takes them.
 
         Args:
             rule: name of the rule.
-            stage: the stage that it runs, if that is called otherwise.
             values: what its output depends on beside its inputs: constants, or functions of the wildcards.
         """
-        values = {"version": STAGE_VERSIONS[stage or rule], **values}
+        values = {"version": STAGES[rule].version, **values}
         self.values[rule] = values
         return {**values, "beirgrid": lambda wildcards, output: self.start(rule, wildcards)}
 
-    def neural(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
+    def neural(self, rule: str, **values: Any) -> dict[str, Any]:
         """Return the params of a rule that runs a model: its precision, if not its own that of all, and its device."""
         config = self.grid.config
         options = ["--device", config.device, "--batch-tokens", config.encode.batch_tokens.model_dump_json()]
-        params = self(rule, stage, **{"precision": config.encode.precision, **values})
+        params = self(rule, **{"precision": config.encode.precision, **values})
         return params | {"compute": lambda wildcards, output: options}
 
-    def fetch(self, rule: str, stage: str = "", **values: Any) -> dict[str, Any]:
+    def fetch(self, rule: str, **values: Any) -> dict[str, Any]:
         """Return the params of a rule that fetches a collection: the mirror that it may take files from."""
         mirror = self.grid.config.mirror
         options = ["--mirror", mirror] if mirror else []
-        return self(rule, stage, **values) | {"mirror": lambda wildcards, output: options}
+        return self(rule, **values) | {"mirror": lambda wildcards, output: options}
 
     def start(self, rule: str, wildcards: Any) -> str:
         """Return how a job starts: this checkout's package, and no modules from the working directory."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError
+from ..core.stages import STAGES
 
 TABLE = Path(__file__).with_name("costs.csv")
 CALIBRATION = "results/calibration.json"
@@ -60,8 +61,11 @@ class Need:
 
 @cache
 def table() -> dict[str, list[Row]]:
-    """Return the rows of ``costs.csv`` by rule."""
+    """Return the rows of ``costs.csv``, and those of stages with a cost of their own, by rule."""
     rows: dict[str, list[Row]] = {}
+    for stage in STAGES.values():
+        if stage.cost:
+            rows[stage.rule] = [Row(stage.rule, *cost, "job", "its row") for cost in stage.cost._asdict().items()]
     with TABLE.open(encoding="utf-8", newline="") as stream:
         for rule, resource, amount, unit, origin in list(csv.reader(stream))[1:]:
             rows.setdefault(rule, []).append(Row(rule, resource, float(amount), unit, origin))

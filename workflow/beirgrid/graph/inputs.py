@@ -24,7 +24,7 @@ from ..config.entries import (
     WithQueries,
 )
 from ..core import paths
-from ..core.families import FAMILIES, RETRIEVERS, named
+from ..core.families import FAMILIES, RETRIEVERS, alike, named
 from ..data import checkpoints
 from .grid import Grid
 
@@ -258,10 +258,11 @@ SHARD_STEPS = (
             "Encoding",
             paths.EMBEDDINGS + family.embeddings,
             paths.EMBEDDINGS_RECORD,
-            (family.name,),
+            alike(family.name),
             family.folder,
         )
         for family in RETRIEVERS.values()
+        if not family.like
     ),
     ShardStep("expand", "expand", "Expanding", paths.EXPANSIONS, paths.EXPANSIONS_RECORD, tuple(named("expander"))),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.entries import NodeLimits
-from ..core.families import costed
+from ..core.stages import DOWNLOADS, STAGES
 from . import costs
 from .costs import CALIBRATION, RATES, Need
 from .grid import Grid
@@ -21,8 +21,6 @@ from .units import Units
 SNAKEMAKE_MB = 600
 # Memory of Python and of Java outside its heap, in a job that runs Lucene.
 OUTSIDE_HEAP_MB = 400
-# Rules whose jobs download. Profiles limit how many run at the same time.
-DOWNLOADS = {"fetch_corpus", "fetch_dataset", "fetch_model"}
 # What a job asks for, as a multiple of the estimate; minutes that every job gets in addition.
 MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 
@@ -75,8 +73,8 @@ class Needs:
         """Return what a job is expected to take."""
         keep = self.config.encode.keep
         runs_model = self.nodes.runs_model(rule, wildcards)
-        rule = costed(rule)
-        return costs.need(rule, self.units.of(rule, **wildcards), self.rates, runs_model, keep)
+        units = {} if STAGES[rule].cost else self.units.of(rule, **wildcards)
+        return costs.need(rule, units, self.rates, runs_model, keep)
 
     def mem_mb(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
         """Return the memory to ask for, in MB: doubled at each further attempt, never more than a node has."""

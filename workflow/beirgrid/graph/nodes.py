@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..config.entries import Gpl
-from ..core.families import RETRIEVERS
+from ..core.stages import MODEL_RULES, STAGES
 from .grid import Grid
 
 Wildcards = Mapping[str, str]
 
-_ENCODE = {f"encode_{family.rule}" for family in RETRIEVERS.values()}
-_INDEX = {f"index_{family.rule}" for family in RETRIEVERS.values()}
-_RETRIEVE = {f"retrieve_{family.rule}" for family in RETRIEVERS.values()}
-# Rules whose jobs run a model; those of generate run one if a generator writes the queries.
-MODEL_RULES = {*_ENCODE, *_RETRIEVE, "expand", "score", "train", "generate", "mine", "label", "adapt"}
 # At most so many of the stages that share a cluster job run one after another (four encoded, then indexed).
 STAGES_IN_TURN = 8
 
@@ -61,11 +56,12 @@ class Nodes:
         """
         if not self.grid.config.small_corpus or self.kind(rule, wildcards) == "gpu":
             return None
-        if rule in _ENCODE | _INDEX:
+        group = STAGES[rule].group
+        if group == "shard":
             if self.grid.config.device != "cpu" or not self.grid.is_small(wildcards["corpus"]):
                 return None
             return f"encode-{self._rounds(wildcards['model'])}"
-        if rule in _RETRIEVE | {"retrieve_lexical", "fetch_run", "rerank", "fuse", "evaluate"}:
+        if group == "cell":
             return self._cell_group(rule, wildcards["system"], wildcards["dataset"])
         return None
 

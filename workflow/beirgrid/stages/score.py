@@ -22,6 +22,7 @@ from ..core import files, provenance
 from ..core.compute import Compute
 from ..core.progress import Progress
 from ..core.provenance import Artifact
+from ..core.stages import VERSIONS
 from ..data import collection, runs
 from ..data.entries import ScoringModel
 from ..data.pairs import Manifest, Pair, read_parts, write_part
@@ -100,7 +101,7 @@ def _fingerprint(settings: dict[str, Any], checkpoint: Path, corpus: Path, queri
     """Return a name for all that a score depends on: model, its files, precision, texts."""
     model = sorted(files.sha256(path) for path in checkpoint.rglob("*") if path.is_file())
     texts = [files.sha256(corpus), files.sha256(queries)]
-    key = json.dumps([provenance.STAGE_VERSIONS["score"], settings, model, texts], sort_keys=True)
+    key = json.dumps([VERSIONS["score"], settings, model, texts], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 

@@ -25,19 +25,22 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core.stages import COMMANDS
+
 # The variable that names the folder of the servers. Set to nothing, it lets each job start Python itself.
 FOLDER = "BEIRGRID_FORKS"
-# What jobs import, by the kind of their server.
-_STAGES = ["fetch", "index", "retrieve", "rerank", "fuse", "evaluate"]
+# Stages with one job for a whole grid: their libraries would be imported for this job alone.
+_OF_GRIDS = {"aggregate", "page", "analyse"}
+# What jobs import, by the kind of their server, beside the modules of their stages.
 LIBRARIES = {
-    "light": ["pandas", "pyarrow.compute", "pyarrow.parquet", *(f"beirgrid.stages.{stage}" for stage in _STAGES)],
-    "models": ["beirgrid.stages.encode", "beirgrid.stages.retrieve", "beirgrid.stages.score", "faiss", "numba"],
+    "light": ["pandas", "pyarrow.compute", "pyarrow.parquet"],
+    "models": ["faiss", "numba", "sentence_transformers", "transformers.models.bert.modeling_bert"],
 }
-LIBRARIES["models"] += ["sentence_transformers", "transformers.models.bert.modeling_bert"]
+for _stage in COMMANDS.values():
+    if _stage.command not in _OF_GRIDS:
+        LIBRARIES["models" if _stage.model else "light"].append(f"beirgrid.{_stage.function.partition(':')[0]}")
 # Libraries read these when they are imported, so each number of threads has a server of its own.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
-# Commands that run a model, as ``retrieve`` does for every family but BM25.
-_MODELS = {"encode", "expand", "generate", "label", "score", "train", "adapt", "mine"}
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _OWNER = "owner"
@@ -89,8 +92,8 @@ def run() -> None:
 
 def _kind(words: list[str]) -> str:
     """Return the kind of the server that forks a command, given its words: ``--settings DIGEST encode …``."""
-    command, *family = words[2:4]
-    return "models" if command in _MODELS or (command == "retrieve" and family != ["lexical"]) else "light"
+    stage = COMMANDS.get(words[2]) or COMMANDS.get(" ".join(words[2:4]))
+    return "models" if stage and stage.model else "light"
 
 
 def connect(path: Path, server: list[str]) -> socket.socket | None:
