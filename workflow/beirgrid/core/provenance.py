@@ -20,8 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from . import files, stages
+from . import files, lineage, stages
 from .errors import ConfigError, DataError
+from .lineage import Origin
 from .version import __version__
 
 # Words of the running command, and the digest of the settings that it was started with (``--settings``).
@@ -63,6 +64,7 @@ def record(
     settings: dict[str, Any],
     outputs: Collection[str | Path] = (),
     results: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Time the block and, if the block succeeds, write the record of its artifacts.
 
@@ -75,6 +77,7 @@ def record(
         settings: what the artifacts depend on beside their inputs.
         outputs: the artifacts, files or folders. The block may still add to a list.
         results: documents that other stages read, by their keys in the record. The block may still add to a dict.
+        origin: the inputs, and what is known of the artifacts (``lineage.check``).
 
     Raises:
         ConfigError: the record and an artifact, or two artifacts, have the same path.
@@ -95,6 +98,7 @@ def record(
             "command": command,
             "settings": settings,
             "settings_key": _SETTINGS.get(),
+            **(origin.as_json(Path(path).parent) if origin else {}),
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},
             "facts": facts,
             "seconds": round(seconds, 3),
@@ -178,16 +182,12 @@ def artifact(path: str | Path) -> Path:
     Raises:
         DataError: a file of the artifact is missing, or has another size or hash; or the record is damaged.
     """
-    from . import records
-
     path = Path(path)
-    for place in _records(path):
-        if place.is_file():
+    for place in lineage.places_of_record(path):
+        if place.is_file() and place != path:
             with files.reading(place):
                 found = files.read_json(place)
-            outputs = found.get("outputs", {}) if isinstance(found, dict) else {}
-            records.check_outputs(outputs, place)
-            expected = {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
+            expected = lineage.outputs_of(found, path, place)
             for name, facts in expected.items():
                 _compare(place.parent / name, facts, place)
             if expected:
@@ -205,15 +205,6 @@ def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
 
 # The type of a command's option that names an artifact.
 Artifact = Annotated[Path, artifact]
-
-
-def _records(path: Path) -> list[Path]:
-    """Return where the record of an artifact may stand (paths.py)."""
-    if not path.name:  # the working directory
-        return []
-    stem = path.name.removesuffix(".run.gz").removesuffix(".per-query.parquet")
-    stem = stem if stem != path.name else path.stem
-    return [path.with_name(f"{name}.json") for name in (stem, "dataset", "model", "tables", "report")]
 
 
 def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:

@@ -42,6 +42,26 @@ class _Facts(_Strict):
     pairs_per_second: float | None = None
 
 
+class _Input(_Strict):
+    path: str
+    bytes: int = 0
+    sha256: str = ""
+
+
+class _Fact(_Strict):
+    value: Any
+    path: str = ""
+
+
+class _Rows(_Fact):
+    value: Annotated[list[int], Field(min_length=3, max_length=3)]
+
+
+class _Lineage(_Strict):
+    __pydantic_extra__: dict[str, _Fact]
+    documents: _Rows | None = None
+
+
 _Outputs = dict[Annotated[str, Field(min_length=1)], _File]
 
 
@@ -54,13 +74,15 @@ class _Record(_Strict):
     seconds: Annotated[float, Field(ge=0)]
     peak_memory_mb: float
     outputs: _Outputs = {}
+    inputs: dict[str, list[_Input]] = {}
+    lineage: _Lineage = _Lineage()
     command: str = ""
     packages: dict[str, Any] = {}
     cpus: int = 0
     finished: Annotated[str, AfterValidator(_check_moment)] = ""
 
 
-_RECORD, _OUTPUTS = TypeAdapter(_Record), TypeAdapter(_Outputs)
+_RECORD, _OUTPUTS, _LINEAGE = TypeAdapter(_Record), TypeAdapter(_Outputs), TypeAdapter(_Lineage)
 
 
 def check_record(content: Any, path: str | Path) -> None:
@@ -71,6 +93,11 @@ def check_record(content: Any, path: str | Path) -> None:
 def check_outputs(content: Any, path: str | Path) -> None:
     """Raise DataError if the outputs of a record are no files with their bytes."""
     _check(_OUTPUTS, content, path)
+
+
+def check_lineage(content: Any, path: str | Path) -> None:
+    """Raise DataError if the lineage of a record is no facts with their values."""
+    _check(_LINEAGE, content, path)
 
 
 def _check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
@@ -168,9 +168,17 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
     Args:
         corpus: corpus.parquet.
         found: int64 rows per query; those below 0 are none.
+
+    Raises:
+        DataError: the corpus has fewer rows than the searches found.
     """
     rows = np.unique(np.concatenate(list(found)))
     rows = rows[rows >= 0]
+    if len(rows) and rows[-1] >= (total := count(corpus)):
+        raise DataError(
+            f"{corpus} has {total:,} documents, but the search found document {rows[-1] + 1:,}: "
+            "name the indexes of this corpus"
+        )
     names = [pa.array([], pa.string())]
     for first, ids in id_groups(corpus):
         low, high = np.searchsorted(rows, (first, first + len(ids)))
@@ -205,6 +213,12 @@ def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
                 table = file.read_row_group(group).filter(mask)
                 for batch in table.select(CORPUS_SCHEMA.names).to_batches(PICKED):
                     yield from (Document(*row.values()) for row in batch.to_pylist())
+
+
+def refuse_unknown(place: str | Path, kind: str, asked: Iterable[str], known: Container[str]) -> None:
+    """Raise DataError if a corpus or a file of queries lacks an id that another file names."""
+    if (unknown := next((name for name in asked if name not in known), None)) is not None:
+        raise DataError(f"{place} has no {kind} {quoted(unknown)}, which another input of the command names")
 
 
 def read_queries(path: str | Path) -> dict[str, str]:

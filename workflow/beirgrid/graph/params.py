@@ -165,6 +165,8 @@ class Params:
     def search(self, system: str, dataset: str) -> list[str]:
         """Return the indexes that a neural retriever searches, and the options that its search has beside them."""
         entry, indexes = self.grid.system(system), self.inputs.indexes(system, dataset)
+        if self.grid.query_model(system) != self.grid.retriever(system):
+            indexes = [*indexes, "--two-towers"]
         if isinstance(entry, DenseRetriever) and entry.variant:
             searched = ["--index", _json(entry.index.model_dump(mode="json")), *_dimensions(entry)]
             return [*indexes, *searched, "--exact", *self.inputs.vectors(system, dataset)]

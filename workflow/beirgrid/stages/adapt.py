@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from ..config.models import DenseModel, Prompts
 from ..config.training import PRETRAINING
 from ..config.values import Count, Entry, Length, NotNegative, Positive, Precision, Seed, Size
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.provenance import Artifact
@@ -91,7 +91,9 @@ def adapt(
     """
     from transformers import set_seed
 
-    with provenance.record("adapt", record, recipe.given(), [output]) as facts, compute.start() as runtime:
+    origin = lineage.check({"base": base, "examples": examples})
+    recorded = provenance.record("adapt", record, recipe.given(), [output], origin=origin)
+    with recorded as facts, compute.start() as runtime:
         precision = runtime.resolve_training(recipe.precision)
         state = _state_folder(recipe, base, examples, output, precision)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
@@ -110,8 +112,8 @@ def _state_folder(recipe: AdaptRecipe, base: Path, examples: Path, output: Path,
     inputs = {
         "recipe": recipe.given(),
         "precision": precision,
-        "base": checkpoints.verify(output.parent.name, base),
-        "examples": files.sha256(examples),
+        "base": lineage.hashes(base),
+        "examples": lineage.hashes(examples)[examples.name],
     }
     return provenance.state_folder("adapt", output, inputs)
 

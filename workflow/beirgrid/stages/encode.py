@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from .. import search
 from ..config.models import DenseModel
-from ..core import files, pipeline, provenance
+from ..core import files, lineage, pipeline, provenance
 from ..core.compute import Compute
 from ..core.families import FAMILIES
 from ..core.progress import Progress
@@ -54,7 +54,11 @@ def encode(
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.given(), "shard": shard, "shard_size": shard_size}
-    with provenance.record("encode", record, settings, [output]) as facts, compute.start() as runtime:
+    made: dict[str, Any] = {"documents": [start, stop, collection.count(corpus)]}
+    if isinstance(model, DenseModel):
+        made["similarity"] = model.similarity
+    origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
+    with provenance.record("encode", record, settings, [output], origin=origin) as facts, compute.start() as runtime:
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         with files.atomic(output, directory=FAMILIES[model.family].folder) as temporary:
             opened = open_encoder(checkpoint, model, runtime)

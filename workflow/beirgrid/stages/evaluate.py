@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..config.metrics import STANDARD, parse_metric
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.errors import DataError
 from ..core.provenance import Artifact
 from ..data import qrels as judgements
@@ -54,7 +54,8 @@ def evaluate(
         parse_metric(name)
     results: dict[str, Any] = {}
     outputs = [per_query] if per_query else []
-    recorded = provenance.record("evaluate", output, {"metrics": list(metrics)}, outputs, results) if output else None
+    settings, origin = {"metrics": list(metrics)}, lineage.check({"run": run, "qrels": qrels})
+    recorded = provenance.record("evaluate", output, settings, outputs, results, origin) if output else None
     with recorded or nullcontext({}) as facts:
         grades, found = judgements.read(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:

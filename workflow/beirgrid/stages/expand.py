@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from .. import encoders
 from ..config.models import QueryGenerator, TermWeightsModel
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.progress import Progress
 from ..core.provenance import Artifact
@@ -60,7 +60,10 @@ def expand(
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.given(), "shard": shard, "shard_size": shard_size}
-    with provenance.record("expand", record, settings, [output]) as facts, compute.start() as runtime:
+    origin = lineage.check(
+        {"checkpoint": checkpoint, "corpus": corpus}, made={"documents": [start, stop, collection.count(corpus)]}
+    )
+    with provenance.record("expand", record, settings, [output], origin=origin) as facts, compute.start() as runtime:
         if isinstance(model, QueryGenerator):
             columns, about_model = _queries(checkpoint, model, runtime)
         else:
@@ -98,8 +101,8 @@ def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, co
     inputs = {
         "settings": settings,
         "precision": precision,
-        "checkpoint": sorted(files.sha256(path) for path in checkpoint.rglob("*") if path.is_file()),
-        "corpus": files.sha256(corpus),
+        "checkpoint": sorted(lineage.hashes(checkpoint).values()),
+        "corpus": lineage.hashes(corpus)[corpus.name],
     }
     return provenance.state_folder("expand", output, inputs)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..config.expansions import HubExpansion, LocalExpansion, Published
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.errors import DataError
+from ..core.lineage import Fact
 from ..core.provenance import Artifact
 from ..data import checkpoints, collection, corpora, external, judged, predictions, runs, saved
 from ..data.checkpoints import CheckpointEntry
@@ -46,11 +47,17 @@ def fetch_corpus(
         DataError: the corpus cannot be read, is empty, has duplicate ids, or has another number of documents than its
             entry says.
     """
-    with provenance.record("fetch", record, entry.given(), [output]) as facts:
+    origin = lineage.check({}, made={"source": _source(entry)})
+    with provenance.record("fetch", record, entry.given(), [output], origin=origin) as facts:
         with files.atomic(output) as temporary:
             facts.update(corpora.write(name, entry, open_source(entry, mirror), temporary))
         facts["bytes"] = files.size(output)
         facts["sha256"] = files.sha256(output)
+
+
+def _source(entry: Corpus) -> dict[str, Any]:
+    """Return the keys of a corpus's entry that say where its documents come from."""
+    return entry.given("source", "id", "revision", "path")
 
 
 def fetch_dataset(
@@ -80,7 +87,8 @@ def fetch_dataset(
         DataError: queries, qrels and corpus do not fit each other, or the dataset's entry.
     """
     settings = {**entry.given(), "source": corpus_entry.given()}
-    with provenance.record("fetch_dataset", record, settings, [queries, qrels]) as facts:
+    origin = lineage.check({"corpus": corpus}, asked={"source": _source(corpus_entry)})
+    with provenance.record("fetch_dataset", record, settings, [queries, qrels], origin=origin) as facts:
         found = judged.read(name, entry, corpus_entry, open_source(corpus_entry, mirror), corpus)
         # Both files are whole before either gets its name, so that queries never stand beside older qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
@@ -88,7 +96,9 @@ def fetch_dataset(
             _write_qrels(found, new_qrels)
         for warning in found.warnings:
             print(f"warning: {warning}", file=sys.stderr)
-        facts.update(found.facts, sha256={path.name: files.sha256(path) for path in (queries, qrels)})
+        hashes = {path.name: files.sha256(path) for path in (queries, qrels)}
+        facts.update(found.facts, sha256=hashes)
+        origin.facts["queries"] = Fact(hashes[queries.name], queries)
 
 
 def _write_queries(found: judged.Judged, path: Path) -> None:
@@ -127,7 +137,9 @@ def fetch_expansion(
     Raises:
         DataError: the files cannot be fetched or read, or do not fit the corpus.
     """
-    with provenance.record("fetch_expansion", record, entry.given(), [output]) as facts:
+    documents = collection.count(corpus)
+    origin = lineage.check({"corpus": corpus}, made={"documents": [0, documents, documents]})
+    with provenance.record("fetch_expansion", record, entry.given(), [output], origin=origin) as facts:
         with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
             folder.mkdir()
             buckets.mkdir()
@@ -198,7 +210,8 @@ def fetch_run(
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
     settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
-    with provenance.record("fetch_run", record, settings, [output]) as facts:
+    origin = lineage.check({"queries": queries, "corpus": corpus})
+    with provenance.record("fetch_run", record, settings, [output], origin=origin) as facts:
         texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
         found = external.read(run, texts, excluded, corpus, depth, allow)
         runs.write(output, found.run, system)

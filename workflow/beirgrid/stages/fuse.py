@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from ..config.systems import weight_problems
 from ..config.values import Norm
-from ..core import provenance
+from ..core import lineage, provenance
 from ..core.errors import DataError
 from ..core.provenance import Artifact
 from ..data import fusion
@@ -53,7 +53,8 @@ def fuse(
     settings: dict[str, Any] = {"method": method, "k": k}
     if method == "wsum":
         settings = {"method": method, "norm": norm, "weights": list(weights or [1 / len(runs)] * len(runs))}
-    with provenance.record("fuse", record, settings, [output]) as facts:
+    origin = lineage.check({"runs": runs})
+    with provenance.record("fuse", record, settings, [output], origin=origin) as facts:
         parts = [read(path) for path in runs]
         fused = fusion.fuse(parts, method, depth, k=k, norm=norm, weights=weights)
         write(output, fused, system)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ..config import models
 from ..config.values import Count, Derive, Entry, Seed, Size
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
@@ -72,7 +72,9 @@ def generate(
     Raises:
         DataError: an input is damaged, or no document gives a query.
     """
-    with provenance.record("generate", record, recipe.given(), [output]) as facts, compute.start() as runtime:
+    origin = lineage.check({"corpus": corpus, "generator": generator})
+    recorded = provenance.record("generate", record, recipe.given(), [output], origin=origin)
+    with recorded as facts, compute.start() as runtime:
         rows = training.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_for_each(len(rows))
         writer = _generator(generator, recipe, runtime, per_document) if generator else _deriver(recipe, per_document)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from .. import search
 from ..config.indexes import AnyIndex
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.cli import WORD
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact
@@ -51,7 +51,9 @@ def index_lexical(
         BeirgridError: Java or Lucene fails.
     """
     settings = {"fields": fields, "language": language}
-    with provenance.record("index", record, settings, [output]) as facts:
+    made = {**settings, "expanded": bool(expansions)}
+    origin = lineage.check({"corpus": corpus, "expansions": expansions}, made=made)
+    with provenance.record("index", record, settings, [output], origin=origin) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             whole = collection.read_documents(corpus)
@@ -90,7 +92,8 @@ def index_vectors(
         DataError: the vectors are damaged.
     """
     row, settings = FAMILIES[family], dict[str, str]()
-    with provenance.record("index", record, settings, [output]) as facts:
+    origin = lineage.check({"vectors": vectors}, made={"index": None, "dimensions": None})
+    with provenance.record("index", record, settings, [output], origin=origin) as facts:
         with files.atomic(output, directory=row.index_folder) as temporary:
             described, counts = search.store(family).index_vectors(vectors, temporary)
         settings.update(described)
@@ -121,7 +124,9 @@ def index_approximate(
         DataError: the exact index is damaged, or its vectors do not fit the kind of index.
     """
     settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product"}
-    with provenance.record("index", record, settings, [output]) as facts, flat.opened(exact) as stored:
+    made = {"index": index.built(), "dimensions": dimensions}
+    origin = lineage.check({"exact": exact}, asked={"similarity": similarity}, made=made)
+    with provenance.record("index", record, settings, [output], origin=origin) as facts, flat.opened(exact) as stored:
         vectors = approximate.truncate(stored, dimensions, similarity)
         started = time.monotonic()
         with files.atomic(output) as temporary:

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from ..config.models import CrossEncoder
 from ..config.values import Count, Entry, Seed, Size
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.compute import Compute
+from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection, training
@@ -57,12 +58,19 @@ def label(
     Raises:
         DataError: an input is damaged, or a score is not finite.
     """
-    with provenance.record("label", record, recipe.given(), [output]) as facts, compute.start() as runtime:
+    origin = lineage.check({"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives})
+    recorded = provenance.record("label", record, recipe.given(), [output], origin=origin)
+    with recorded as facts, compute.start() as runtime:
         scorer = open_scorer(teacher, recipe.teacher, runtime)
         with files.reading(queries):
             asked = pq.ParquetFile(queries)
         with files.reading(negatives):
             mined = pq.ParquetFile(negatives)
+        if asked.metadata.num_rows != mined.metadata.num_rows:
+            raise DataError(
+                f"{negatives} has {mined.metadata.num_rows:,} rows, but {queries} has {asked.metadata.num_rows:,} "
+                "queries: name the negatives that were mined for these queries"
+            )
         per_query = math.ceil(recipe.steps * recipe.batch / asked.metadata.num_rows)
         progress = Progress("label", None, "pairs")
         choose = random.Random(recipe.seed)
@@ -87,6 +95,7 @@ def _margins(
     queries, positives = asked["query"].to_pylist(), asked["positive"].to_pylist()
     ids = {document for found in negatives for document in found}
     documents = {document.id: document for document in collection.pick_documents(corpus, ids)}
+    collection.refuse_unknown(corpus, "document", sorted(ids), documents)
     rows = np.repeat(np.arange(len(queries)), [len(found) for found in negatives])
     texts = [documents[document].joined for found in negatives for document in found]
     repeated = [queries[row] for row in rows]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ..config.models import DenseModel
 from ..config.values import LIST, Entry, Language, Size
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.provenance import Artifact
@@ -74,7 +74,15 @@ def mine(
             "--indexes do not match: give one checkpoint for each model, and the same number of indexes"
         )
     settings = {**recipe.given(), "bm25": index is not None, "dense": [model.given() for model in recipe.dense]}
-    with provenance.record("mine", record, settings, [output]) as facts:
+    asked = {"fields": "flat", "language": recipe.language, "expanded": False}
+    origin = lineage.check({"corpus": corpus, "training_queries": queries, "lucene": index}, asked=asked)
+    shards = len(indexes) // max(models, 1)
+    of_models = [indexes[first : first + shards] for first in range(0, len(indexes), max(shards, 1))]
+    for model, checkpoint, of_model in zip(recipe.dense, checkpoints, of_models, strict=True):
+        asked = {"similarity": model.similarity, "index": None}
+        lineage.check({"checkpoint": checkpoint, "corpus": corpus, "indexes": of_model}, asked=asked)
+    origin.inputs |= {"checkpoints": list(checkpoints), "indexes": list(indexes)}
+    with provenance.record("mine", record, settings, [output], origin=origin) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])
         texts, answers = table["query"].to_pylist(), table["document"].to_pylist()
@@ -83,10 +91,8 @@ def mine(
             answered.setdefault(text, set()).add(document)
         retrievers = [_bm25(index, recipe, threads)] if index else []
         if recipe.dense:
-            shards = len(indexes) // models
             with compute.start() as runtime:
-                for number, (model, checkpoint) in enumerate(zip(recipe.dense, checkpoints, strict=True)):
-                    of_model = indexes[number * shards : (number + 1) * shards]
+                for model, checkpoint, of_model in zip(recipe.dense, checkpoints, of_models, strict=True):
                     found = _dense(model, checkpoint, of_model, corpus, texts, recipe.negative_depth, runtime)
                     retrievers.append(found)
         mined = 0

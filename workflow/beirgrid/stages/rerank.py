@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from ..core import provenance
+from ..core import lineage, provenance
 from ..core.provenance import Artifact
 from ..data import pairs, runs
 
@@ -32,7 +32,8 @@ def rerank(
     Raises:
         DataError: an input is damaged, or a document has no score.
     """
-    with provenance.record("rerank", record, {"depth": depth}, [output]) as facts:
+    origin = lineage.check({"first_stage": first_stage, "scores": scores})
+    with provenance.record("rerank", record, {"depth": depth}, [output], origin=origin) as facts:
         manifest = pairs.read_manifest(scores)
         first = runs.read(first_stage)
         top = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..config.indexes import AnyIndex, Flat
 from ..config.models import DenseModel, LateInteractionModel, ModelEntry
-from ..core import provenance
+from ..core import lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import DataError
 from ..core.progress import Progress
@@ -23,6 +23,7 @@ from ..search import Found, approximate, engine, flat, lucene, maxsim
 
 System = Annotated[str, "name of the system, the tag of the run"]
 Checkpoint = Annotated[Artifact, "folder of the model's checkpoint"]
+TwoTowers = Annotated[bool, "queries have a model of their own: the checkpoint is not that of the documents"]
 Corpus = Annotated[Artifact, "corpus.parquet, for the document ids"]
 Queries = Annotated[Artifact, "queries.parquet"]
 Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row order"]
@@ -70,7 +71,8 @@ def retrieve_lexical(
         BeirgridError: Java or Lucene fails.
     """
     settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
-    with provenance.record("retrieve", record, settings, [output]) as facts:
+    origin = lineage.check({"lucene": index, "queries": queries}, asked={"fields": fields, "language": language})
+    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
         texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
         started = time.monotonic()
         hits = lucene.search(
@@ -95,6 +97,7 @@ def retrieve_vectors(
     system: System,
     model: EncodingModel,
     checkpoint: Checkpoint,
+    two_towers: TwoTowers = False,
     corpus: Corpus,
     indexes: Indexes,
     queries: Queries,
@@ -109,6 +112,7 @@ def retrieve_vectors(
         system: name of the system, the tag of the run.
         model: registry entry of the model that encodes the queries.
         checkpoint: folder of the model's checkpoint.
+        two_towers: whether the checkpoint encodes queries alone, so that the documents have another.
         corpus: corpus.parquet, for the document ids.
         indexes: indexes of the shards, in row order (``index_vectors``).
         queries: queries.parquet.
@@ -125,7 +129,9 @@ def retrieve_vectors(
     def search(vectors: Any, depth: int) -> Found:
         return engine(model.family).find(indexes, vectors, depth, compute)
 
-    with provenance.record("retrieve", record, settings, [output]) as facts:
+    inputs = _inputs(checkpoint, two_towers, corpus, queries) | {"indexes": indexes}
+    origin = lineage.check(inputs)
+    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
 
 
@@ -134,6 +140,7 @@ def retrieve_dense(
     system: System,
     model: Annotated[DenseModel, from_json(DenseModel), _ENTRY],
     checkpoint: Checkpoint,
+    two_towers: TwoTowers = False,
     corpus: Corpus,
     indexes: Indexes,
     index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes if not flat, JSON"] = None,
@@ -151,6 +158,7 @@ def retrieve_dense(
         system: name of the system, the tag of the run.
         model: registry entry of the model that encodes the queries.
         checkpoint: folder of the model's checkpoint.
+        two_towers: whether the checkpoint encodes queries alone, so that the documents have another.
         corpus: corpus.parquet, for the document ids.
         indexes: indexes of the shards, in row order (``index_vectors`` or ``index_approximate``).
         index: kind of the indexes and how they are searched; flat unless given.
@@ -179,7 +187,10 @@ def retrieve_dense(
         found.append(rows)
         return scores, rows
 
-    with provenance.record("retrieve", record, settings, [output]) as facts:
+    inputs = _inputs(checkpoint, two_towers, corpus, queries) | {"indexes": indexes, "exact_indexes": exact}
+    built = index.built() if index else None
+    origin = lineage.check(inputs, {"similarity": model.similarity, "index": built, "dimensions": dimensions})
+    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
         if exact:
             _, best = flat.find(exact, asked[0], found[0].shape[1], compute)
@@ -191,6 +202,7 @@ def retrieve_late_interaction(
     system: System,
     model: Annotated[LateInteractionModel, from_json(LateInteractionModel), _ENTRY],
     checkpoint: Checkpoint,
+    two_towers: TwoTowers = False,
     corpus: Corpus,
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
     indexes: Annotated[tuple[Artifact, ...], "index of each shard, to find candidates in"] = (),
@@ -209,6 +221,7 @@ def retrieve_late_interaction(
         system: name of the system, the tag of the run.
         model: registry entry of the model that encodes the queries.
         checkpoint: folder of the model's checkpoint.
+        two_towers: whether the checkpoint encodes queries alone, so that the documents have another.
         corpus: corpus.parquet, for the document ids.
         tokens: token vectors of the shards, in row order.
         indexes: index of each shard (``index_vectors``); an exhaustive search reads none.
@@ -225,7 +238,8 @@ def retrieve_late_interaction(
     if candidates is not None and len(indexes) != len(tokens):
         raise DataError(f"--indexes names {len(indexes)} indexes, --tokens {len(tokens)} shards: give one for each")
     settings = {**model.given(), **({"candidates": candidates} if candidates else {"exhaustive": True}), "depth": depth}
-    with provenance.record("retrieve", record, settings, [output]) as facts:
+    origin = lineage.check(_inputs(checkpoint, two_towers, corpus, queries) | {"tokens": tokens, "indexes": indexes})
+    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
 
         def search(vectors: maxsim.TokenVectors, depth: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
             steps = len(vectors.counts) * len(tokens)
@@ -237,6 +251,11 @@ def retrieve_late_interaction(
             return scores, rows
 
         facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
+
+
+def _inputs(checkpoint: Path, two_towers: bool, corpus: Path, queries: Path) -> dict[str, Path | Sequence[Path]]:
+    """Return the inputs that all searches with a model have. A query tower is not the model of the documents."""
+    return {"query_tower" if two_towers else "checkpoint": checkpoint, "corpus": corpus, "queries": queries}
 
 
 def _retrieve(

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..core import files, provenance
+from ..core import lineage, provenance
 from ..core.compute import Compute
 from ..core.progress import Progress
 from ..core.provenance import Artifact
@@ -60,6 +60,7 @@ def score(
     Raises:
         DataError: an input is damaged, the checkpoint is not what the entry says, or a score is not finite.
     """
+    origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run})
     with compute.start() as runtime:
         opened = cache(partial(open_scorer, checkpoint, model, runtime))
         precision = runtime.resolve(model.precision)
@@ -70,7 +71,7 @@ def score(
         store.mkdir(parents=True, exist_ok=True)
         parts: list[Path] = []
         results: dict[str, Any] = {}
-        with provenance.record("score", record, settings, parts, results) as facts:
+        with provenance.record("score", record, settings, parts, results, origin) as facts:
             ranked = runs.read(run)
             top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
             seen = set(store.glob("*.parquet"))
@@ -79,7 +80,9 @@ def score(
             about_model: dict[str, str] = {"device": runtime.kind, "precision": precision}
             if missing:
                 new = [pair for pair in dict.fromkeys(top) if pair in missing]
-                scorer, texts = opened(), collection.read_queries(queries)
+                texts = collection.read_queries(queries)
+                collection.refuse_unknown(queries, "query", (query for query, _ in new), texts)
+                scorer = opened()
                 for part in _new_parts(store, seen, _parts(new, str(run)), progress):
                     write_part(store, part, _score(scorer, part, corpus, texts, progress))
                 about_model = scorer.facts()
@@ -99,8 +102,8 @@ def score(
 
 def _fingerprint(settings: dict[str, Any], checkpoint: Path, corpus: Path, queries: Path) -> str:
     """Return a name for all that a score depends on: model, its files, precision, texts."""
-    model = sorted(files.sha256(path) for path in checkpoint.rglob("*") if path.is_file())
-    texts = [files.sha256(corpus), files.sha256(queries)]
+    model = sorted(lineage.hashes(checkpoint).values())
+    texts = [*lineage.hashes(corpus).values(), *lineage.hashes(queries).values()]
     key = json.dumps([VERSIONS["score"], settings, model, texts], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
@@ -131,6 +134,7 @@ def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, st
     counted = any(beginning.shorter for beginning in asked.values())
     documents = collection.pick_documents(corpus, {document for _, document in part})
     read = {document.id: scorer.begin(document.joined, counted=counted) for document in documents}
+    collection.refuse_unknown(corpus, "document", (document for _, document in part), read)
     pairs = [asked[query] for query, _ in part], [read[document] for _, document in part]
     scores = scorer.score_beginnings(*pairs, progress=progress)
     check_finite(scores, [f"query {query!r} with document {document!r}" for query, document in part], scorer.precision)

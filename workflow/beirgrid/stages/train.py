@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from ..config.models import DenseModel
 from ..config.training import CrossEncoderTraining
 from ..config.values import Language, Length
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.provenance import Artifact
@@ -85,7 +85,10 @@ def train(
     Raises:
         DataError: an input is damaged, or there is nothing to train on.
     """
-    with provenance.record("train", record, _settings(recipe), [output]) as facts, compute.start() as runtime:
+    asked = {"fields": "flat", "language": recipe.language, "expanded": False}
+    inputs = {"base": base, "teacher": teacher, "corpus": corpus, "lucene": index, "queries": queries, "qrels": qrels}
+    recorded = provenance.record("train", record, _settings(recipe), [output], origin=lineage.check(inputs, asked))
+    with recorded as facts, compute.start() as runtime:
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
         positives = _judged(queries, qrels, documents) + _derived(documents, recipe)
         if not positives:
@@ -119,10 +122,11 @@ def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, colle
     """Return the relevant pairs of the training dataset, if there is one."""
     if queries is None or qrels is None:
         return []
-    texts = collection.read_queries(queries)
+    texts, judged = collection.read_queries(queries), judgements.read(qrels)
+    collection.refuse_unknown(queries, "query", judged, texts)
     return [
         Positive(texts[query], document, documents[document].joined)
-        for query, grades in judgements.read(qrels).items()
+        for query, grades in judged.items()
         for document, grade in grades.items()
         if grade > 0 and document in documents
     ]

@@ -1,0 +1,492 @@
+"""Artifacts that do not belong together: each input of each stage, swapped for one of another corpus, model or run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import made_once, write_collection
+from safetensors.torch import load_file, save_file
+
+from beirgrid.__main__ import main
+from beirgrid.core import lineage
+from beirgrid.core.errors import DataError
+
+DENSE = {"family": "dense", "similarity": "cosine"}
+MODELS = {
+    "dense": DENSE,
+    "other": DENSE,
+    "splade": {"family": "sparse"},
+    "late-interaction": {"family": "late-interaction", "max_length": 60, "query_length": 16},
+    "cross-encoder": {"family": "cross-encoder", "max_length": 64},
+    "query-generator": {"family": "query-generator", "queries_per_document": 1},
+}
+SUFFIXES = {"dense": ".npy", "other": ".npy", "splade": ".npz", "late-interaction": ".tokens"}
+INDEXES = {"dense": ".faiss", "other": ".faiss", "splade": ".impact", "late-interaction": ".faiss"}
+# Two corpora of as many documents with the same ids, searched in shards, and datasets over each.
+CORPORA, SHARDS, SIZE = ("one", "two"), range(3), 8
+DATASETS = {"one": "one", "again": "one", "two": "two"}
+INT8 = {"kind": "int8"}
+GENERATED = {"documents": 20, "queries_per_document": 2, "derive": ["sentences"], "seed": 1}
+MINED = {"negative_depth": 4, "dense": [DENSE]}
+LABELLED = {"steps": 4, "batch": 4, "seed": 1, "teacher": MODELS["cross-encoder"]}
+TRAINED = {
+    **{"base": "dense", "corpus": "one", "dataset": "one", "queries": 4, "hard_negatives": 1, "random_negatives": 1},
+    **{"negative_depth": 4, "epochs": 1, "batch": 4, "learning_rate": 1e-4, "seed": 1},
+}
+
+
+def _entry(**keys: object) -> str:
+    return json.dumps(keys)
+
+
+def _local(corpus: str) -> str:
+    return _entry(source="local", path=str(Path("data", corpus).absolute()))
+
+
+def _shards(model: str, corpus: str, suffix: str, folder: str = "indexes") -> list[str]:
+    return [f"results/{folder}/{model}/{corpus}/{shard}{suffix}" for shard in SHARDS]
+
+
+def _checkpoint(model: str) -> str:
+    return f"results/models/{model}/checkpoint"
+
+
+def _corpus(corpus: str) -> str:
+    return f"results/corpora/{corpus}/corpus.parquet"
+
+
+def _queries(dataset: str) -> str:
+    return f"results/datasets/{dataset}/queries.parquet"
+
+
+def _run(system: str, dataset: str) -> str:
+    return f"results/runs/{system}/{dataset}.run.gz"
+
+
+def _index(name: str, corpus: str) -> str:
+    return f"results/indexes/bm25-{name}/{corpus}/lucene"
+
+
+def _made(path: str) -> list[str]:
+    """Return the options that name an output and the record beside it."""
+    stem = path.removesuffix(".run.gz") if path.endswith(".run.gz") else str(Path(path).with_suffix(""))
+    return ["--output", path, "--record", f"{stem}.json"]
+
+
+CPU = ["--device", "cpu", "--precision", "float32"]
+
+
+def _fetched(corpus: str) -> dict[str, list[str]]:
+    folder = f"results/corpora/{corpus}"
+    commands = {
+        f"fetch corpus {corpus}": [
+            *("fetch", "corpus", "--name", corpus, "--entry", _local(corpus)),
+            *("--output", _corpus(corpus), "--record", f"{folder}/corpus.json"),
+        ]
+    }
+    for dataset in [name for name, of in DATASETS.items() if of == corpus]:
+        folder = f"results/datasets/{dataset}"
+        commands[f"fetch dataset {dataset}"] = [
+            *("fetch", "dataset", "--name", dataset, "--corpus-entry", _local(corpus), "--corpus", _corpus(corpus)),
+            *("--entry", _entry(corpus=corpus, split="dev" if dataset == "again" else "test")),
+            *("--queries", f"{folder}/queries.parquet", "--qrels", f"{folder}/qrels.tsv"),
+            *("--record", f"{folder}/dataset.json"),
+        ]
+    return commands
+
+
+def _vectors(model: str, corpus: str) -> dict[str, list[str]]:
+    commands = {}
+    family = MODELS[model]["family"]
+    for shard in SHARDS:
+        vectors = _shards(model, corpus, SUFFIXES[model], "embeddings")[shard]
+        commands[f"encode {model} {corpus} {shard}"] = [
+            *("encode", "--model", json.dumps(MODELS[model]), "--checkpoint", _checkpoint(model)),
+            *("--corpus", _corpus(corpus), "--shard", str(shard), "--shard-size", str(SIZE), *CPU, *_made(vectors)),
+        ]
+        commands[f"index {model} {corpus} {shard}"] = [
+            *("index", str(family), "--vectors", vectors, *_made(_shards(model, corpus, INDEXES[model])[shard])),
+        ]
+        if family == "dense":
+            commands[f"approximate {model} {corpus} {shard}"] = [
+                *("index", "approximate", "--exact", _shards(model, corpus, ".faiss")[shard], "--index"),
+                *(
+                    json.dumps(INT8),
+                    "--similarity",
+                    "cosine",
+                    *_made(_shards(model, corpus + "/int8", ".faiss")[shard]),
+                ),
+            ]
+    return commands
+
+
+def _searches(dataset: str) -> dict[str, list[str]]:
+    corpus = DATASETS[dataset]
+    asked = ["--queries", _queries(dataset), "--depth", "20"]
+
+    def neural(system: str, model: str, *options: str) -> list[str]:
+        words = ["retrieve", str(MODELS[model]["family"]), "--system", system, "--model", json.dumps(MODELS[model])]
+        words += ["--checkpoint", _checkpoint(model), "--corpus", _corpus(corpus), *options]
+        return [*words, *asked, *CPU, *_made(_run(system, dataset))]
+
+    exact = _shards("dense", corpus, ".faiss")
+    tokens = _shards("late-interaction", corpus, ".tokens", "embeddings")
+    nearest = ["--candidates", "4", "--indexes", *_shards("late-interaction", corpus, ".faiss")]
+    return {
+        f"bm25 {dataset}": [
+            *("retrieve", "lexical", "--system", "bm25", "--index", _index("flat", corpus), "--fields", "flat"),
+            *(*asked, *_made(_run("bm25", dataset))),
+        ],
+        f"dense {dataset}": neural("dense", "dense", "--indexes", *exact),
+        f"splade {dataset}": neural("splade", "splade", "--indexes", *_shards("splade", corpus, ".impact")),
+        f"late {dataset}": neural("late", "late-interaction", "--tokens", *tokens, *nearest),
+        f"int8 {dataset}": neural(
+            *("int8", "dense", "--indexes", *_shards("dense", f"{corpus}/int8", ".faiss")),
+            *("--index", json.dumps(INT8), "--exact", *exact),
+        ),
+        f"score {dataset}": [
+            *("score", "--model", json.dumps(MODELS["cross-encoder"]), "--checkpoint", _checkpoint("cross-encoder")),
+            *("--corpus", _corpus(corpus), "--queries", _queries(dataset), "--run", _run("bm25", dataset), *CPU),
+            *(
+                "--depth",
+                "5",
+                "--pairs",
+                f"results/pairs/ce/{dataset}",
+                "--record",
+                f"results/pairs/ce/{dataset}/bm25.json",
+            ),
+        ],
+        f"rerank {dataset}": [
+            *("rerank", "--system", "reranked", "--first-stage", _run("bm25", dataset), "--depth", "5"),
+            *("--scores", f"results/pairs/ce/{dataset}/bm25.json", *_made(_run("reranked", dataset))),
+        ],
+        f"fuse {dataset}": [
+            *("fuse", "--system", "fused", "--runs", _run("bm25", dataset), _run("dense", dataset), "--method", "rrf"),
+            *_made(_run("fused", dataset)),
+        ],
+        f"evaluate {dataset}": [
+            *("evaluate", "--run", _run("bm25", dataset), "--qrels", f"results/datasets/{dataset}/qrels.tsv"),
+            *("--metrics", "ndcg@10", "--output", f"results/metrics/bm25/{dataset}.json"),
+        ],
+        f"fetch run {dataset}": [
+            *("fetch", "run", "--system", "theirs", "--run", f"data/{dataset}.run", "--queries", _queries(dataset)),
+            *("--corpus", _corpus(corpus), *_made(_run("theirs", dataset))),
+        ],
+    }
+
+
+def _trained(corpus: str) -> dict[str, list[str]]:
+    folder = f"results/training/gpl@{corpus}"
+    dataset = {"--queries": _queries(corpus), "--qrels": f"results/datasets/{corpus}/qrels.tsv"}
+    return {
+        f"generate {corpus}": [
+            *("generate", "--recipe", json.dumps(GENERATED), "--corpus", _corpus(corpus), *CPU),
+            *_made(f"{folder}/queries.parquet"),
+        ],
+        f"mine {corpus}": [
+            *("mine", "--recipe", json.dumps(MINED), "--queries", f"{folder}/queries.parquet", "--corpus"),
+            *(_corpus(corpus), "--index", _index("flat", corpus), "--checkpoints", _checkpoint("dense"), *CPU),
+            *("--indexes", *_shards("dense", corpus, ".faiss"), *_made(f"{folder}/negatives.parquet")),
+        ],
+        f"label {corpus}": [
+            *("label", "--recipe", json.dumps(LABELLED), "--teacher", _checkpoint("cross-encoder"), "--corpus"),
+            *(_corpus(corpus), "--queries", f"{folder}/queries.parquet", "--negatives", f"{folder}/negatives.parquet"),
+            *(*CPU, *_made(f"{folder}/margins.parquet")),
+        ],
+        f"train {corpus}": [
+            *("train", "--recipe", json.dumps(TRAINED), "--base", _checkpoint("dense"), "--corpus", _corpus(corpus)),
+            *("--index", _index("flat", corpus), *(word for pair in dataset.items() for word in pair), *CPU),
+            *("--output", _checkpoint(f"trained@{corpus}"), "--record", f"results/models/trained@{corpus}/model.json"),
+        ],
+    }
+
+
+def _lexical(corpus: str) -> dict[str, list[str]]:
+    expansions = _shards("query-generator", corpus, ".parquet", "expansions")
+
+    def index(name: str, *options: str) -> list[str]:
+        output = _index(name, corpus)
+        return ["index", "lexical", "--corpus", _corpus(corpus), *options, *_made(output)]
+
+    commands = {
+        f"expand {corpus} {shard}": [
+            *("expand", "--model", json.dumps(MODELS["query-generator"]), "--checkpoint"),
+            *(_checkpoint("query-generator"), "--corpus", _corpus(corpus), "--shard", str(shard), "--shard-size"),
+            *(str(SIZE), *CPU, *_made(expansions[shard])),
+        ]
+        for shard in SHARDS
+    }
+    return commands | {
+        f"index flat {corpus}": index("flat", "--fields", "flat"),
+        f"index german {corpus}": index("german", "--fields", "flat", "--language", "de"),
+        f"index multifield {corpus}": index("multifield", "--fields", "multifield"),
+        f"index expanded {corpus}": index("flat@query-generator", "--expansions", *expansions, "--fields", "flat"),
+    }
+
+
+def _commands() -> dict[str, list[str]]:
+    commands: dict[str, list[str]] = {}
+    for corpus in CORPORA:
+        commands |= _fetched(corpus)
+    for model in MODELS:
+        commands[f"fetch model {model}"] = [
+            *("fetch", "model", "--name", model, "--entry", _entry(path=str(Path("models", model).absolute()))),
+            *("--output", _checkpoint(model), "--record", f"results/models/{model}/model.json"),
+        ]
+    for corpus in CORPORA:
+        commands |= _lexical(corpus)
+        for model in SUFFIXES:
+            commands |= _vectors(model, corpus)
+    for dataset in DATASETS:
+        commands |= _searches(dataset)
+    for corpus in CORPORA:
+        commands |= _trained(corpus)
+    return commands
+
+
+def _sources(tiny_models: dict[str, Path]) -> None:
+    """Write the collections, the runs of other software, and the checkpoints."""
+    words = ["amber", "basalt", "cedar", "delta", "ember", "fjord", "granite", "harbor"]
+    for seed, corpus in enumerate(CORPORA):
+        choose = random.Random(seed)
+        documents = [
+            {"_id": f"d{i}", "title": "", "text": ". ".join(" ".join(choose.choices(words, k=4)) for _ in range(3))}
+            for i in range(SIZE * len(SHARDS) - 2)
+        ]
+        queries = [{"_id": f"q{i}", "text": " ".join(choose.choices(words, k=3))} for i in range(6)]
+        qrels = [(f"q{i}", f"d{i}", 1) for i in range(6)]
+        write_collection(Path("data", corpus), documents, queries, {"test": qrels, "dev": qrels[:4]})
+    for dataset in DATASETS:
+        lines = [f"q{i} Q0 d{i} 1 1.0 theirs\n" for i in range(4 if dataset == "again" else 6)]
+        Path(f"data/{dataset}.run").write_text("".join(lines))
+    for model in MODELS:
+        shutil.copytree(tiny_models["dense" if model == "other" else model], Path("models", model))
+    weights = Path("models/other/model.safetensors")
+    save_file({name: tensor * 1.5 for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Path:
+    """A folder in which every command has run for both corpora. Tests must not change it."""
+
+    def make(folder: Path) -> None:
+        with contextlib.chdir(folder):
+            _sources(tiny_models)
+            for name, words in _commands().items():
+                assert main(words) == 0, name
+
+    return made_once(tmp_path_factory, "lineage", make)
+
+
+ONE, TWO, DENSE_ONE = _corpus("one"), _corpus("two"), _shards("dense", "one", ".faiss")
+TRAINING = "results/training/gpl@{}/{}.parquet"
+LATE = _shards("late-interaction", "one", ".tokens", "embeddings")
+# Commands, what each is given in the place of what, and what the message names besides: another artifact, or a fact.
+SWAPS = [
+    ("fetch dataset one", ONE, TWO, "source"),
+    ("fetch run one", ONE, TWO, _queries("one")),
+    ("fetch run one", _queries("one"), _queries("two"), ONE),
+    ("index expanded one", ONE, TWO, "expansions/query-generator/one/0.parquet"),
+    *(
+        ("index expanded one", path, path.replace("/one/", "/two/"), ONE)
+        for path in _shards("query-generator", "one", ".parquet", "expansions")
+    ),
+    ("approximate dense one 0", "cosine", "dot", "similarity"),
+    ("bm25 one", _index("flat", "one"), _index("flat", "two"), _queries("one")),
+    ("bm25 one", _index("flat", "one"), _index("multifield", "one"), "fields"),
+    ("bm25 one", _index("flat", "one"), _index("german", "one"), "language"),
+    ("bm25 one", _queries("one"), _queries("two"), _index("flat", "one")),
+    *(
+        (f"{system} one", given, swapped, named)
+        for system, model in (("dense", "dense"), ("splade", "splade"), ("late", "late-interaction"))
+        for given, swapped, named in (
+            (ONE, TWO, _queries("one")),
+            (_queries("one"), _queries("two"), ONE),
+            (_shards(model, "one", INDEXES[model])[1], _shards(model, "two", INDEXES[model])[1], ONE),
+        )
+    ),
+    ("dense one", _checkpoint("dense"), _checkpoint("other"), DENSE_ONE[0]),
+    ("dense one", DENSE_ONE[2], _shards("other", "one", ".faiss")[2], _checkpoint("dense")),
+    ("dense one", DENSE_ONE[0], _shards("dense", "one/int8", ".faiss")[0], "index"),
+    ("late one", LATE[1], LATE[1].replace("/one/", "/two/"), ONE),
+    ("int8 one", _shards("dense", "one/int8", ".faiss")[0], DENSE_ONE[0], "index"),
+    ("int8 one", DENSE_ONE[1], _shards("other", "one", ".faiss")[1], _checkpoint("dense")),
+    ("int8 one", json.dumps(INT8), '{"kind": "hnsw"}', "hnsw"),
+    ("score one", ONE, TWO, _queries("one")),
+    ("score one", _queries("one"), _queries("two"), ONE),
+    ("score one", _queries("one"), _queries("again"), _run("bm25", "one")),
+    ("score one", _run("bm25", "one"), _run("bm25", "two"), ONE),
+    ("rerank one", _run("bm25", "one"), _run("bm25", "two"), "results/pairs/ce/one/bm25.json"),
+    ("rerank one", "results/pairs/ce/one/bm25.json", "results/pairs/ce/again/bm25.json", _run("bm25", "one")),
+    ("fuse one", _run("dense", "one"), _run("dense", "two"), _run("bm25", "one")),
+    ("fuse one", _run("dense", "one"), _run("dense", "again"), _run("bm25", "one")),
+    ("evaluate one", _run("bm25", "one"), _run("bm25", "two"), "results/datasets/one/qrels.tsv"),
+    ("evaluate one", "results/datasets/one/qrels.tsv", "results/datasets/two/qrels.tsv", _run("bm25", "one")),
+    ("evaluate again", _run("bm25", "again"), _run("bm25", "one"), "results/datasets/again/qrels.tsv"),
+    ("mine one", ONE, TWO, TRAINING.format("one", "queries")),
+    ("mine one", TRAINING.format("one", "queries"), TRAINING.format("two", "queries"), ONE),
+    ("mine one", _index("flat", "one"), _index("flat", "two"), ONE),
+    ("mine one", _index("flat", "one"), _index("flat@query-generator", "one"), "expanded"),
+    ("mine one", _checkpoint("dense"), _checkpoint("other"), DENSE_ONE[0]),
+    ("mine one", DENSE_ONE[1], _shards("dense", "two", ".faiss")[1], ONE),
+    ("label one", ONE, TWO, TRAINING.format("one", "queries")),
+    ("label one", TRAINING.format("one", "queries"), TRAINING.format("two", "queries"), ONE),
+    ("label one", TRAINING.format("one", "negatives"), TRAINING.format("two", "negatives"), ONE),
+    ("train one", ONE, TWO, _index("flat", "one")),
+    ("train one", _index("flat", "one"), _index("flat", "two"), ONE),
+    ("train one", _index("flat", "one"), _index("multifield", "one"), "fields"),
+    ("train one", _queries("one"), _queries("two"), ONE),
+    ("train one", "results/datasets/one/qrels.tsv", "results/datasets/again/qrels.tsv", _queries("one")),
+]
+
+
+def _refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command, which must fail and write nothing, and return its one line of message."""
+    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+    capsys.readouterr()
+    assert main(words) == 1
+    assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
+    (message,) = capsys.readouterr().err.splitlines()
+    return message
+
+
+@pytest.mark.parametrize(("command", "given", "swapped", "named"), SWAPS)
+def test_an_input_of_another_origin_is_refused(site, monkeypatch, capsys, command, given, swapped, named):
+    monkeypatch.chdir(site)
+    words = _commands()[command]
+    assert given in words
+    message = _refused([swapped if word == given else word for word in words], capsys)
+    assert named in message
+    assert swapped in message or "asks for" in message
+
+
+ORDERS = {
+    "in another order": (lambda shards: [shards[1], shards[0], shards[2]], "begins with document 9"),
+    "twice": (lambda shards: [shards[0], shards[1], shards[1]], "twice"),
+    "the last one missing": (lambda shards: shards[:2], "ends with document 16"),
+    "the first one missing": (lambda shards: shards[1:], "begins with document 9"),
+    "one missing": (lambda shards: [shards[0], shards[2]], "begins with document 17"),
+    "one more": (lambda shards: [*shards, shards[0]], "twice"),
+}
+LISTS = [
+    ("dense one", DENSE_ONE),
+    ("splade one", _shards("splade", "one", ".impact")),
+    ("late one", LATE),
+    ("late one", _shards("late-interaction", "one", ".faiss")),
+    ("int8 one", DENSE_ONE),
+    ("int8 one", _shards("dense", "one/int8", ".faiss")),
+    ("mine one", DENSE_ONE),
+    ("index expanded one", _shards("query-generator", "one", ".parquet", "expansions")),
+]
+
+
+@pytest.mark.parametrize("change", ORDERS)
+@pytest.mark.parametrize(("command", "shards"), LISTS, ids=[f"{command}-{Path(of[0]).suffix}" for command, of in LISTS])
+def test_shards_that_are_not_the_corpus_in_order_are_refused(site, monkeypatch, capsys, command, shards, change):
+    monkeypatch.chdir(site)
+    words = _commands()[command]
+    start = words.index(shards[0])
+    assert words[start : start + len(shards)] == shards
+    reordered, said = ORDERS[change]
+    message = _refused([*words[:start], *reordered(shards), *words[start + len(shards) :]], capsys)
+    assert said in message or "give one for each" in message
+
+
+def test_a_query_tower_is_another_model_where_the_command_says_so(site, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(site)
+    words = [_checkpoint("other") if word == _checkpoint("dense") else word for word in _commands()["dense one"]]
+    words = _elsewhere(words, tmp_path)
+    assert main([*words, "--two-towers"]) == 0
+    assert main(words) == 1
+    assert "do not belong together: the model of the first" in capsys.readouterr().err
+
+
+def _own(folder: Path, *paths: str) -> dict[str, str]:
+    """Return copies of artifacts, without records, by the path of each."""
+    copies = {path: str(folder / path.replace("/", "-")) for path in paths}
+    for path, copy in copies.items():
+        shutil.copy(path, copy)
+    return copies
+
+
+def _elsewhere(words: list[str], folder: Path) -> list[str]:
+    """Return the words of a command with its outputs in another folder."""
+    outputs = ("--output", "--record", "--pairs")
+    return [str(folder / word) if before in outputs else word for before, word in pairwise(["", *words])]
+
+
+@pytest.mark.parametrize("command", ["dense one", "score one", "rerank one", "fuse one", "evaluate one", "label one"])
+def test_artifacts_of_ones_own_need_no_record(site, monkeypatch, tmp_path, command):
+    """Runs of other software, qrels of one's own, and copies of artifacts without their records."""
+    monkeypatch.chdir(site)
+    training = [TRAINING.format("one", name) for name in ("queries", "negatives")]
+    own = _own(
+        tmp_path, ONE, _queries("one"), *DENSE_ONE, _run("bm25", "one"), "results/datasets/one/qrels.tsv", *training
+    )
+    words = [own.get(word, word) for word in _commands()[command]]
+    assert words != _commands()[command]
+    assert main(_elsewhere(words, tmp_path)) == 0
+
+
+def _last_two(path: str) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.slice(len(table) - 2), path)
+
+
+@pytest.mark.parametrize(
+    ("command", "cut", "said"),
+    [
+        ("dense one", ONE, "has 2 documents, but the search found document"),
+        ("score one", ONE, "has no document 'd"),
+        ("score one", _queries("one"), "has no query 'q0'"),
+        ("label one", ONE, "has no document 'd"),
+        ("label one", TRAINING.format("one", "negatives"), "has 2 rows, but"),
+        ("train one", _queries("one"), "has no query 'q0'"),
+    ],
+)
+def test_without_records_the_message_names_what_an_input_lacks(site, monkeypatch, capsys, tmp_path, command, cut, said):
+    monkeypatch.chdir(site)
+    words = _commands()[command]
+    own = _own(tmp_path, *{word for word in words if word.startswith("results/") and Path(word).is_file()})
+    _last_two(own[cut])
+    assert main(_elsewhere([own.get(word, word) for word in words], tmp_path)) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_copy_of_a_corpus_is_the_corpus(site, monkeypatch, tmp_path):
+    """What belongs together follows from content, not from names."""
+    monkeypatch.chdir(site)
+    shutil.copy(ONE, tmp_path / "c.parquet")
+    words = [str(tmp_path / "c.parquet") if word == ONE else word for word in _commands()["dense one"]]
+    assert main(_elsewhere(words, tmp_path)) == 0
+
+
+@pytest.mark.parametrize("keys", [("lineage",), ("lineage", "inputs"), ("facts",), ("outputs", "lineage")])
+def test_records_that_lack_facts_refuse_nothing(site, monkeypatch, tmp_path, keys):
+    """As those of earlier versions: what they do not tell is not compared."""
+    shutil.copytree(site, tmp_path / "site")
+    monkeypatch.chdir(tmp_path / "site")
+    for path in Path("results").rglob("*.json"):
+        record = json.loads(path.read_text())
+        if "stage" in record:
+            path.write_text(json.dumps({key: value for key, value in record.items() if key not in keys}))
+    for command in ("dense one", "bm25 one", "fuse one", "evaluate one", "index expanded one"):
+        assert main(_commands()[command]) == 0
+
+
+@pytest.mark.parametrize(
+    "told", [[], {"corpus": "x"}, {"documents": {"value": 3}}, {"corpus": {"path": 1, "value": 1}}]
+)
+def test_a_damaged_lineage_is_named(site, tmp_path, told):
+    shutil.copy(site / DENSE_ONE[0], tmp_path / "0.faiss")
+    record = json.loads((site / DENSE_ONE[0]).with_suffix(".json").read_text())
+    (tmp_path / "0.json").write_text(json.dumps(record | {"lineage": told}))
+    with pytest.raises(DataError, match=r"0\.json is no record of beirgrid"):
+        lineage.check({"indexes": [tmp_path / "0.faiss"]})

@@ -1,0 +1,238 @@
+"""What an artifact was made from, as its record tells, and the refusal of artifacts that do not belong together.
+
+A stage names its inputs to ``check``. Each input tells the corpus, the model or the queries that it is, or that it was
+made from. Inputs of one command must agree. What the inputs tell goes into the record of the stage's output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import files
+from .errors import DataError
+
+# Facts that an artifact shares with the artifacts that it was made from.
+_INHERITED = ("corpus", "model", "similarity", "documents", "queries", "training queries")
+_VECTORS = ("corpus", "model", "similarity")
+_RUN = ("corpus", "queries")
+# The facts about the inputs of each option that must be the same for all inputs of a command.
+_SHARED: dict[str, tuple[str, ...]] = {
+    "corpus": ("corpus", "source"),
+    "checkpoint": ("model",),
+    "queries": _RUN,
+    "qrels": _RUN,
+    "training_queries": ("corpus", "training queries"),
+    "negatives": ("corpus", "training queries"),
+    "vectors": (*_VECTORS, "documents"),
+    "exact": (*_VECTORS, "documents"),
+    "exact_indexes": _VECTORS,
+    "tokens": _VECTORS,
+    "expansions": _VECTORS,
+    "indexes": (*_VECTORS, "index", "dimensions"),
+    "lucene": ("corpus", "fields", "language", "expanded"),
+    "run": _RUN,
+    "runs": _RUN,
+    "first_stage": _RUN,
+    "scores": _RUN,
+}
+# Options whose inputs are themselves what a fact is about. Its value is then the hash of the input.
+_ROOTS = {"corpus": "corpus", "checkpoint": "model", "queries": "queries", "training_queries": "training queries"}
+# Options that name all shards of a corpus, in order.
+_SHARDS = ("indexes", "exact_indexes", "tokens", "expansions")
+
+Inputs = Mapping[str, Path | Sequence[Path] | None]
+
+
+class Fact(NamedTuple):
+    """A fact about an artifact. A value that is a hash has the path of what was hashed."""
+
+    value: Any
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        """Return the fact as messages show it."""
+        shown = json.dumps(self.value, ensure_ascii=False)
+        return f"{self.path} (SHA-256 {str(self.value)[:8]}…)" if self.path else shown
+
+
+@dataclass
+class Origin:
+    """The inputs of a command by option, and the facts about its output."""
+
+    inputs: dict[str, list[Path]]
+    facts: dict[str, Fact]
+
+    def as_json(self, folder: Path) -> dict[str, Any]:
+        """Return the keys of a record, with paths relative to the record's folder."""
+        return {
+            "inputs": {
+                option: [{"path": os.path.relpath(path, folder), **describe(path)} for path in paths]
+                for option, paths in self.inputs.items()
+            },
+            "lineage": {
+                name: {"value": fact.value} | ({"path": os.path.relpath(fact.path, folder)} if fact.path else {})
+                for name, fact in self.facts.items()
+            },
+        }
+
+
+def check(inputs: Inputs, asked: Mapping[str, Any] | None = None, made: Mapping[str, Any] | None = None) -> Origin:
+    """Refuse inputs that do not belong together; return what the output of the command is made from.
+
+    A fact that no record tells is not compared: inputs of one's own need no record, and older records lack facts.
+
+    Args:
+        inputs: the artifacts by option, one or several.
+        asked: facts that the inputs must have.
+        made: facts that the command adds to those about its inputs.
+
+    Raises:
+        DataError: two inputs differ in a fact, shards are missing or out of order, or an input lacks what is asked for.
+    """
+    given = {option: _paths(paths) for option, paths in inputs.items() if paths}
+    known: dict[str, tuple[Path, Fact]] = {}
+    for option, paths in given.items():
+        told = [_facts(option, path) for path in paths]
+        for path, facts in zip(paths, told, strict=True):
+            for name in filter(facts.__contains__, _SHARED.get(option, ())):
+                holder, fact = known.setdefault(name, (path, facts[name]))
+                if fact.value != facts[name].value:
+                    raise DataError(
+                        f"{holder} and {path} do not belong together: the {name} of the first is {fact}, of the "
+                        f"second {facts[name]}"
+                    )
+        if option in _SHARDS:
+            _check_shards(option, paths, told)
+    for name, value in (asked or {}).items():
+        if name in known and (fact := known[name][1]).value != value:
+            raise DataError(f"{known[name][0]} has the {name} {fact}, but the command asks for {Fact(value)}")
+    inherited = {name: fact for name, (_, fact) in known.items() if name in _INHERITED}
+    return Origin(given, inherited | {name: Fact(value) for name, value in (made or {}).items()})
+
+
+def _paths(paths: Path | Sequence[Path]) -> list[Path]:
+    return [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+
+
+def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str, Fact]]) -> None:
+    """Refuse shards that are not, one after the other, the whole corpus. ``documents``: first, one after last, of."""
+    if twice := next((path for number, path in enumerate(paths) if path in paths[:number]), None):
+        raise DataError(f"--{option.replace('_', '-')} names {twice} twice: name each shard once, in order")
+    end = 0
+    for number, (path, facts) in enumerate(zip(paths, told, strict=True)):
+        if "documents" not in facts:
+            return
+        first, stop, total = facts["documents"].value
+        if first != end:
+            before = (
+                f"{paths[number - 1]} ends with document {end:,}" if number else "the corpus begins with document 1"
+            )
+            raise DataError(
+                f"{path} begins with document {first + 1:,}, but {before}: name the shards of the corpus in order, "
+                "each once"
+            )
+        end = stop
+    if end != total:
+        raise DataError(
+            f"{paths[-1]} ends with document {end:,}, but the corpus {told[-1].get('corpus', Fact(''))} has "
+            f"{total:,}: name all shards of the corpus"
+        )
+
+
+def _facts(option: str, path: Path) -> dict[str, Fact]:
+    """Return what is known of an input: what its record tells and, if others are made from it, its own hash."""
+    place, record = _record_of(path)
+    folder = place.parent if place else Path()
+    told = {
+        name: Fact(fact["value"], _joined(folder, fact["path"]) if "path" in fact else None)
+        for name, fact in record.get("lineage", {}).items()
+    }
+    if (root := _ROOTS.get(option)) and path.exists():  # what reads a missing file names it
+        told[root] = Fact(_key(_hashes(path, record), path), path)
+    return told
+
+
+def _joined(folder: Path, path: str) -> Path:
+    return Path(os.path.normpath(folder / path))
+
+
+def places_of_record(path: Path) -> list[Path]:
+    """Return where the record of an artifact may stand (paths.py). A manifest of pair scores is a record itself."""
+    if not path.name:  # the working directory
+        return []
+    if path.suffix == ".json":
+        return [path]
+    stem = path.name.removesuffix(".run.gz").removesuffix(".per-query.parquet")
+    stem = stem if stem != path.name else path.stem
+    return [path.with_name(f"{name}.json") for name in (stem, "dataset", "model", "tables", "report")]
+
+
+def outputs_of(record: Any, path: Path, place: Path) -> dict[str, dict[str, Any]]:
+    """Return what the content of a record, which stands at ``place``, says of the files of an artifact.
+
+    Raises:
+        DataError: the outputs of the record are damaged.
+    """
+    from . import records  # it imports pydantic, which commands that read no record do without
+
+    outputs = record.get("outputs", {}) if isinstance(record, dict) else {}
+    records.check_outputs(outputs, place)
+    return {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
+
+
+def _record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
+    """Return the record of an artifact and where it stands; an artifact of one's own has none."""
+    from . import records
+
+    for place in places_of_record(path):
+        if place.is_file():
+            with files.reading(place):
+                record = files.read_json(place)
+            if outputs_of(record, path, place) or (place == path and isinstance(record, dict)):
+                records.check_lineage(record.get("lineage", {}), place)
+                return place, record
+    return None, {}
+
+
+def hashes(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of a file, or of each file of a folder, by name: as the record tells, else computed."""
+    _, record = _record_of(path)
+    return _hashes(path, record)
+
+
+def _hashes(path: Path, record: Mapping[str, Any]) -> dict[str, str]:
+    told = record["facts"] if isinstance(record.get("facts"), dict) else {}
+    if path.is_dir():
+        if isinstance(digests := told.get("files"), dict):
+            return digests
+        found = sorted(file for file in path.rglob("*") if file.is_file())
+        return {str(file.relative_to(path)): files.sha256(file) for file in found}
+    fetched = told.get("sha256")
+    recorded = fetched.get(path.name) if isinstance(fetched, dict) else fetched
+    recorded = recorded or record.get("outputs", {}).get(path.name, {}).get("sha256")
+    with files.reading(path):
+        return {path.name: str(recorded or files.sha256(path))}
+
+
+def _key(hashed: Mapping[str, str], path: Path) -> str:
+    """Return one hash for the hashes of the files of an input."""
+    if not path.is_dir():
+        return next(iter(hashed.values()))
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Return what identifies an input: its bytes and, where its record tells them, the hashes of its files as one."""
+    place, record = _record_of(path)
+    outputs = outputs_of(record, path, place) if place else {}
+    told = [facts.get("sha256", "") for facts in outputs.values()]
+    size = sum(facts["bytes"] for facts in outputs.values()) if outputs else files.size(path)
+    if not told or not all(told):
+        return {"bytes": size}
+    return {"bytes": size, "sha256": _key(dict(zip(outputs, told, strict=True)), path)}
