@@ -88,6 +88,16 @@ def test_trec_files_are_read_by_pytrec_eval(work, tmp_path):
         assert mean == pytest.approx(_mean(work, system, "mine"))
 
 
+def test_a_run_without_documents_is_exported_as_a_run(tmp_path, capsys):
+    with finished.at(tmp_path / "work"):
+        finished.collection(Path(), "mine")
+        finished.searched("nothing", "mine", {}, "float32")
+    out = _export(tmp_path / "work", "trec", tmp_path / "out")
+    words = ["--run", str(out / "runs/mine/nothing.trec"), "--qrels", str(out / "qrels/mine.txt")]
+    assert main(["evaluate", *words, "--metrics", "ndcg@10"]) == 0
+    assert "ndcg@10\t0.0000\n" in capsys.readouterr().out
+
+
 @pytest.mark.slow  # ranx compiles what it reads with
 def test_trec_files_are_read_by_ranx(work, tmp_path):
     import ranx

@@ -76,10 +76,10 @@ def test_a_run_survives_its_file(tmp_path):
         ("1 Q0 a 1 0.5 t\r1 Q0 b 2 0.4 t\r", r":1: a carriage return within a line"),
         ("1 Q0 a 1 0,5 t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 \u0661 t\n", r":1: not a TREC run line"),
-        ("1 Q0 a 1 nan t\n", r":1: the score nan is not a number that float32 holds"),
-        ("1 Q0 a 1 0.5 t\n1 Q0 b 2 -inf t\n", r":2: the score -inf is not a number that float32 holds"),
-        ("1 Q0 a 1 1e39 t\n", r":1: the score 1e39 is not a number that float32 holds"),
-        ("1 Q0 a 1 1_000 t\n", r":1: the score 1_000 is not a number that float32 holds"),
+        ("1 Q0 a 1 nan t\n", r":1: the score 'nan' is not a number that float32 holds"),
+        ("1 Q0 a 1 0.5 t\n1 Q0 b 2 -inf t\n", r":2: the score '-inf' is not a number that float32 holds"),
+        ("1 Q0 a 1 1e39 t\n", r":1: the score '1e39' is not a number that float32 holds"),
+        ("1 Q0 a 1 1_000 t\n", r":1: the score '1_000' is not a number that float32 holds"),
         (b"1 Q0 a 1 0.5 t\n1 Q0 caf\xe9 2 0.4 t\n", r":2: not UTF-8 \(byte 0xe9\)"),
         ("1 Q0 a 1 0.5 t\n".encode("utf-16"), r":1: not UTF-8 \(byte 0xff\)"),
         ("", r"x\.run: truncated or corrupt after line 0 \(it has no bytes\)"),
@@ -118,7 +118,7 @@ def test_a_run_that_a_person_wrote_is_read(tmp_path):
     [
         ("2 Q0 a 1 0.5 t", "x.run has 1 queries without qrels, '2' first"),
         ("1 Q0 a 1 0.5", "x.run:2: not a TREC run line"),
-        ("1 Q0 b 1 nan t", "x.run:2: the score nan is not a number"),
+        ("1 Q0 b 1 nan t", "x.run:2: the score 'nan' is not a number"),
         ("1 Q0 a 2 0.4 t", "x.run:2: document 'a' is ranked twice"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class BeirgridError(Exception):
@@ -22,12 +23,12 @@ class DataError(BeirgridError):
 
 
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 100
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
 
 
-def quoted(text: str | bytes) -> str:
-    """Return text from a user's file in quotes, cut in the middle if it is long: a message is one line."""
-    return _SHORT.repr(text)
+def quoted(value: Any) -> str:
+    """Return a value from a user's file as a message shows it: text in quotes, cut in the middle if it is long."""
+    return _SHORT.repr(value)
 
 
 def lone_surrogate(text: str) -> str:

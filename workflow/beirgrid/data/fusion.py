@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..config.values import Norm
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 from . import runs
 
 Method = Literal["rrf", "wsum"]
@@ -134,6 +134,6 @@ def _refuse_negative(parts: list[runs.Run]) -> None:
         for query, ranking in part.items():
             if ranking.ids and ranking.scores[0] <= 0:
                 raise DataError(
-                    f"run {number}, query {query!r}: its best score is {ranking.scores[0]:g}, which norm max cannot "
-                    "divide by; use norm min-max"
+                    f"run {number}, query {quoted(query)}: its best score is {ranking.scores[0]:g}, which norm max "
+                    "cannot divide by; use norm min-max"
                 )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..config.metrics import parse_metric
 from ..core.errors import ConfigError, nearest, quoted
+from . import ids
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
 # What a file may have after these: what the value was measured on, as far as its source says so.
@@ -94,6 +95,8 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: dict[str, float])
         where = f"{path}:{rows.line_num}"
         if None in row or None in row.values():
             raise ConfigError(f"{where}: the line should have {len(names)} values (quote those with a comma)")
+        if row["system"].startswith(ids.MARK):
+            raise ConfigError(f"{where}: a byte order mark begins the line: was a file appended? Remove it")
         parse_metric(row["metric"])
         tolerance_class, text = row.pop("class"), row.pop("value")
         if tolerance_class not in tolerances:

@@ -54,7 +54,7 @@ def canonical(
     if not np.isfinite(values).all():
         worst = int((~np.isfinite(values)).argmax())
         number = "NaN" if np.isnan(values[worst]) else "more than float32 holds"
-        raise DataError(f"query {query!r}: the score of document {ids[worst]!r} is {number}")
+        raise DataError(f"query {quoted(query)}: the score of document {quoted(ids[worst])} is {number}")
     order = np.argsort(-values, kind="stable")
     if (values[order[1:]] == values[order[:-1]]).any():
         # The sort is stable: sorting by id and then by score leaves ties in id order.
@@ -83,7 +83,8 @@ def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], flo
     top = ranking.ids[:depth]
     unscored = [document for document in top if (query, document) not in scores]
     if unscored:
-        raise DataError(f"no score for query {query!r} with document {unscored[0]!r}: run the grid again, to score it")
+        pair = f"query {quoted(query)} with document {quoted(unscored[0])}"
+        raise DataError(f"no score for {pair}: run the grid again, to score it")
     head = canonical(query, top, [scores[query, document] for document in top])
     rest = ranking.ids[depth:]
     floor = float(head.scores[-1]) if top else 0.0
@@ -144,9 +145,12 @@ def lines(path: str | Path) -> Iterator[Line]:
                 if b"\r" in line.rstrip(b"\r\n"):
                     raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
                 first, _, second, _, text, _ = fields
+                if first.startswith(BOM_UTF8) or second.startswith(BOM_UTF8):
+                    raise DataError(f"{path}:{number}: a byte order mark before an id: was a file appended? Remove it")
                 query, document, score = first.decode(), second.decode(), float(text)
                 if not abs(score) < _INFINITE or b"_" in text:  # Python reads 1_000 as a number
-                    raise DataError(f"{path}:{number}: the score {text.decode()} is not a number that float32 holds")
+                    number_text = quoted(text.decode())
+                    raise DataError(f"{path}:{number}: the score {number_text} is not a number that float32 holds")
                 yield Line(query, document, score, number)
         if header:
             raise DataError(f"{path}: the header that line 1 begins has no end (# {METADATA_END[1].decode()})")
@@ -170,7 +174,8 @@ def read(path: str | Path) -> Run:
     for query, document, score, number in lines(path):
         documents = collected.setdefault(query, {})
         if document in documents:
-            raise DataError(f"{path}:{number}: document {document!r} is ranked twice for query {query!r}")
+            twice = f"document {quoted(document)} is ranked twice for query {quoted(query)}"
+            raise DataError(f"{path}:{number}: {twice}")
         documents[document] = score
     scores = {
         query: np.fromiter(documents.values(), np.float32, len(documents)) for query, documents in collected.items()

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from ..config import both_forms, local_forms, resolve_path
 from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..core import files
-from ..core.errors import DataError, lone_surrogate
+from ..core.errors import DataError, lone_surrogate, quoted
 from . import downloads, lines, qrels
 from .qrels import Judgement
 
@@ -190,7 +190,7 @@ class IrDatasetsSource:
             # In BRIGHT's qrels a grade, -100, means that a document is excluded.
             excluded = {grade for grade, meaning in loaded.qrels_defs().items() if meaning.startswith("Excluded")}
             for judgement in loaded.qrels_iter():
-                place = f"{dataset.id} qrels of query {judgement.query_id!r}"
+                place = f"{dataset.id} qrels of query {quoted(judgement.query_id)}"
                 if judgement.relevance in excluded:
                     yield Exclusion(judgement.query_id, judgement.doc_id, place)
                 else:
@@ -260,7 +260,7 @@ class HubSource:
                 continue
             grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
             if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
-                raise DataError(f"{place}: the score {grade!r} is not a whole number")
+                raise DataError(f"{place}: the score {quoted(grade)} is not a whole number")
             yield Judgement(read_id(row, place, "query-id"), read_id(row, place, "corpus-id"), int(grade), place)
 
 

@@ -37,7 +37,7 @@ def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName
     _, cells = finished(directory, grid, output)
     with files.atomic(output, directory=True) as folder:
         for cell in cells:
-            _write_run(folder, cell, header=())
+            _write_run(folder, cell, header=() if _has_lines(cell.result.run) else header_lines({}))
         _write_qrels(folder, cells)
 
 
@@ -73,6 +73,12 @@ def _read_more(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(f"{path} should be a mapping of ir_metadata's components, such as actor, to their entries")
     return found
+
+
+def _has_lines(run: Path) -> bool:
+    """Tell whether a run ranks a document; a file without a line would look cut off, so it gets an empty header."""
+    with gzip.open(run, "rb") as stream:
+        return bool(stream.read(1))
 
 
 def _write_run(folder: Path, cell: Cell, header: Iterable[str]) -> None:
