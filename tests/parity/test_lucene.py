@@ -14,7 +14,7 @@ import pytest
 from helpers import quick_first
 
 from beirgrid.config import BM25_LANGUAGES
-from beirgrid.core.errors import BeirgridError
+from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.search import lucene
 
 DOCUMENTS = {
@@ -253,6 +253,28 @@ LANGUAGES = {
     "uk": "пошук інформації у великих бібліотеках",
     "zh": "图书馆的信息检索系统",
 }
+
+
+@pytest.mark.parametrize("name", ["a\x01b", "\x0f", "tab\there"])
+def test_an_id_with_a_control_character_is_found(tmp_path, name):
+    """Lucene prints the byte as one hex digit. Indexes of versions that fetched such ids hold them."""
+    index = _index(tmp_path, {name: "wings", "other": "zzz"})
+    assert _search(index, {"q": "wings"})["q"][0] == [name]
+
+
+@pytest.mark.parametrize("language", ["xx", "", "EN", "en ", "th"])
+def test_a_language_that_lucene_would_read_as_english_is_refused(tmp_path, language):
+    with pytest.raises(DataError, match="BM25 cannot read the language"):
+        _index(tmp_path, {"d": "wings"}, language=language)
+    with pytest.raises(DataError, match="BM25 cannot read the language"):
+        _search(tmp_path, {"q": "wings"}, language=language)
+
+
+@pytest.mark.parametrize("memory", [1, 4, 63])
+def test_a_heap_in_which_java_would_only_collect_garbage_is_refused(tmp_path, memory):
+    (tmp_path / "source").mkdir()
+    with pytest.raises(BeirgridError, match=f"a heap of {memory} MB is too small for Lucene"):
+        lucene.build_index(tmp_path / "source", tmp_path / "index", "flat", "en", threads=1, memory_mb=memory)
 
 
 @pytest.mark.slow

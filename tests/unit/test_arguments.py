@@ -106,6 +106,39 @@ def test_an_output_that_nobody_reads_ends_a_command_quietly(tmp_path, words, clo
     os.close(output)
 
 
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("fuse", "depth"),
+        ("fuse", "k"),
+        ("rerank", "depth"),
+        ("score", "depth"),
+        ("fetch run", "depth"),
+        ("retrieve lexical", "depth"),
+        ("retrieve lexical", "threads"),
+        ("retrieve lexical", "memory"),
+        ("retrieve dense", "depth"),
+        ("retrieve dense", "dimensions"),
+        ("retrieve late-interaction", "candidates"),
+        ("index lexical", "threads"),
+        ("index lexical", "memory"),
+        ("index approximate", "dimensions"),
+        ("encode", "shard-size"),
+        ("expand", "shard-size"),
+        ("mine", "threads"),
+        ("train", "threads"),
+        ("latency", "queries"),
+        ("plan", "jobs"),
+    ],
+)
+@pytest.mark.parametrize("number", ["0", "1000001"])
+def test_a_count_of_nothing_or_of_too_much_is_refused(capsys, command, option, number):
+    with pytest.raises(SystemExit):
+        main([*command.split(), f"--{option}", number])
+    message = f"argument --{option}: {int(number):,} is not between 1 and 1,000,000"
+    assert capsys.readouterr().err.endswith(f"{message}\n")
+
+
 @pytest.mark.parametrize("depth", ["-1", "1.0", "1e3", "٣", "", "9" * 5000])
 def test_a_number_that_no_option_counts_is_refused(capsys, depth):
     with pytest.raises(SystemExit):

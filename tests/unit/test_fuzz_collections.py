@@ -330,6 +330,7 @@ def with_id(identifier: str) -> dict[str, Content]:
                 "\x00",
                 "a\x00b",
                 "\x7f",
+                "\x1b[2J",
                 "x" * 32_766,
             ),
         ]

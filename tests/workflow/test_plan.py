@@ -99,7 +99,7 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("encode: &e {keep: *e}", [], "grid.yaml: nested too deep, or a mapping that contains itself"),
         ("device: cpu\ndevice: cuda", [], "grid.yaml: device appears twice, on lines 1 and 2"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
-        ("device: cpu", ["--jobs", "0"], "argument --jobs: must be at least 1, not 0"),
+        ("device: cpu", ["--jobs", "0"], "argument --jobs: 0 is not between 1 and 1,000,000"),
     ],
 )
 def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments, message):

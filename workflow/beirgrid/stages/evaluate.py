@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ..config.metrics import STANDARD, parse_metric
 from ..core import files, lineage, provenance
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact
 from ..data import qrels as judgements
 from ..data import runs
@@ -59,15 +59,15 @@ def evaluate(
     with recorded or nullcontext({}) as facts:
         grades, found = judgements.read(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:
-            message = f"{run} has {len(unknown)} queries without qrels, {unknown[0]!r} first"
+            message = f"{run} has {len(unknown)} queries without qrels, {quoted(unknown[0])} first"
             if output or len(unknown) == len(found):
                 raise DataError(message)
             print(f"warning: {message}; they are left out", file=sys.stderr)
         lacking = [query for query in grades if query not in found or not found[query].ids]
         if lacking and not output:
             print(
-                f"warning: {run} lacks {len(lacking)} of {len(grades)} queries that have qrels, {lacking[0]!r} first; "
-                "they count 0",
+                f"warning: {run} lacks {len(lacking)} of {len(grades)} queries that have qrels, {quoted(lacking[0])} "
+                "first; they count 0",
                 file=sys.stderr,
             )
         if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:

@@ -17,7 +17,7 @@ from ..core.compute import Compute, Runtime
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection, expansions
-from ..data.entries import ExpandingModel
+from ..data.entries import ExpandingModel, SizeOption
 
 # Documents that are tokenized and sorted by length together, and written as a part and as one row group.
 BLOCK = 1024
@@ -33,7 +33,7 @@ def expand(
     checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
-    shard_size: Annotated[int, "documents per shard"],
+    shard_size: Annotated[SizeOption, "documents per shard"],
     last: Annotated[bool, "this is the last shard: it must end with the corpus"] = False,
     compute: Compute,
     output: Annotated[Path, ".parquet to write, a row per document"],

@@ -17,7 +17,7 @@ from ..core.lineage import Fact
 from ..core.provenance import Artifact
 from ..data import checkpoints, collection, corpora, external, judged, predictions, runs, saved
 from ..data.checkpoints import CheckpointEntry
-from ..data.entries import from_json
+from ..data.entries import SizeOption, from_json
 from ..data.sources import open_source
 
 CorpusEntry = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus, from_json(Corpus)]
@@ -189,7 +189,7 @@ def fetch_run(
     run: Annotated[Path, "run that other software made, TREC format, plain or .gz"],
     queries: Annotated[Artifact, "queries.parquet"],
     corpus: Annotated[Artifact, "corpus.parquet"],
-    depth: Annotated[int, "documents per query to keep"] = 1000,
+    depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
     allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept"] = (),
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,

@@ -12,6 +12,7 @@ from ..core import lineage, provenance
 from ..core.errors import DataError
 from ..core.provenance import Artifact
 from ..data import fusion
+from ..data.entries import SizeOption
 from ..data.fusion import Method
 from ..data.runs import read, write
 
@@ -21,10 +22,10 @@ def fuse(
     system: Annotated[str, "name of the system, the tag of the run"],
     runs: Annotated[list[Artifact], "runs to fuse"],
     method: Annotated[Method, "reciprocal rank fusion, or a weighted sum of normalised scores"],
-    k: Annotated[int, "constant of reciprocal rank fusion"] = 60,
+    k: Annotated[SizeOption, "constant of reciprocal rank fusion"] = 60,
     norm: Annotated[Norm, "normalisation of scores before a weighted sum"] = "min-max",
     weights: Annotated[Sequence[float] | None, "weights of a weighted sum, JSON list; equal unless given"] = None,
-    depth: Annotated[int, "documents per query to keep"] = 1000,
+    depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:

@@ -15,7 +15,7 @@ from ..core.cli import WORD
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact
 from ..data import collection
-from ..data.entries import from_json
+from ..data.entries import SizeOption, from_json
 from ..search import approximate, flat, lucene
 
 Record = Annotated[Path, "record to write, .json"]
@@ -29,8 +29,8 @@ def index_lexical(
     ] = (),
     fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
-    threads: Annotated[int, "threads of Lucene"] = 1,
-    memory: Annotated[int, "Java heap in MB"] = 1500,
+    threads: Annotated[SizeOption, "threads of Lucene"] = 1,
+    memory: Annotated[SizeOption, "Java heap in MB"] = 1500,
     output: Annotated[Path, "folder to write"],
     record: Record,
 ) -> None:
@@ -105,7 +105,7 @@ def index_approximate(
     *,
     exact: Annotated[Artifact, "exact index, .faiss"],
     index: Annotated[AnyIndex, from_json(AnyIndex), "kind of index and what it is built with, JSON"],
-    dimensions: Annotated[int | None, "first dimensions that are kept"] = None,
+    dimensions: Annotated[SizeOption | None, "first dimensions that are kept"] = None,
     similarity: Annotated[Literal["cosine", "dot"], "how vectors are compared; cosine normalises them"],
     output: Annotated[Path, ".faiss file to write"],
     record: Record,

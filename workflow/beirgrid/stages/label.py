@@ -15,7 +15,7 @@ from ..config.models import CrossEncoder
 from ..config.values import Count, Entry, Seed, Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection, training
@@ -100,6 +100,6 @@ def _margins(
     texts = [documents[document].joined for found in negatives for document in found]
     repeated = [queries[row] for row in rows]
     scores = scorer.score([*queries, *repeated], [*positives, *texts], progress=progress)
-    check_finite(scores, [f"query {query!r}" for query in (*queries, *repeated)], scorer.precision)
+    check_finite(scores, [f"query {quoted(query)}" for query in (*queries, *repeated)], scorer.precision)
     margins = scores[: len(queries)][rows] - scores[len(queries) :]
     return pa.table([repeated, [positives[row] for row in rows], texts, margins], schema=training.MARGINS)

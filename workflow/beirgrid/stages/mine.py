@@ -14,10 +14,10 @@ from ..config.models import DenseModel
 from ..config.values import LIST, Entry, Language, Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact
 from ..data import collection, training
-from ..data.entries import from_json
+from ..data.entries import SizeOption, from_json
 from ..encoders import check_finite, open_encoder
 from ..search import flat, lucene
 
@@ -46,7 +46,7 @@ def mine(
         tuple[Artifact, ...], "indexes of the shards: all of the first dense model, then all of the next one"
     ] = (),
     compute: Compute,
-    threads: Annotated[int, "threads of the search with BM25"] = 1,
+    threads: Annotated[SizeOption, "threads of the search with BM25"] = 1,
     output: Annotated[Path, "negatives.parquet to write"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
@@ -139,7 +139,7 @@ def _dense(
     """Search all queries at once, so that each shard is read once."""
     encoder = open_encoder(checkpoint, model, runtime)
     vectors = encoder.encode_queries(texts)
-    check_finite(vectors, [f"query {text!r}" for text in texts], encoder.precision)
+    check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)
     _, rows = flat.search_shards(indexes, vectors, depth, runtime.device)
     ids = collection.read_ids(corpus, rows)
     return lambda start, block: [ids.take(found).to_pylist() for found in rows[start : start + len(block)]]

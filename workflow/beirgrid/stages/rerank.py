@@ -8,6 +8,7 @@ from typing import Annotated
 from ..core import lineage, provenance
 from ..core.provenance import Artifact
 from ..data import pairs, runs
+from ..data.entries import SizeOption
 
 
 def rerank(
@@ -15,7 +16,7 @@ def rerank(
     system: Annotated[str, "name of the system, the tag of the run"],
     first_stage: Annotated[Artifact, "run to reorder"],
     scores: Annotated[Path, "manifest that the score stage left, .json"],
-    depth: Annotated[int, "documents per query to reorder"] = 100,
+    depth: Annotated[SizeOption, "documents per query to reorder"] = 100,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:

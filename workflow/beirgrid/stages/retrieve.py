@@ -13,11 +13,11 @@ from ..config.indexes import AnyIndex, Flat
 from ..config.models import DenseModel, LateInteractionModel, ModelEntry
 from ..core import lineage, provenance
 from ..core.compute import Compute
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import collection, runs
-from ..data.entries import EncodingModel, from_json
+from ..data.entries import EncodingModel, SizeOption, from_json
 from ..encoders import Variety, check_finite, open_encoder
 from ..search import Found, approximate, engine, flat, lucene, maxsim
 
@@ -27,7 +27,7 @@ TwoTowers = Annotated[bool, "queries have a model of their own: the checkpoint i
 Corpus = Annotated[Artifact, "corpus.parquet, for the document ids"]
 Queries = Annotated[Artifact, "queries.parquet"]
 Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row order"]
-Depth = Annotated[int, "documents per query"]
+Depth = Annotated[SizeOption, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
 Record = Annotated[Path, "record to write, .json"]
 _ENTRY = "registry entry of the model, JSON"
@@ -45,8 +45,8 @@ def retrieve_lexical(
     k1: Annotated[float, "saturation of term frequencies"] = 0.9,
     b: Annotated[float, "normalisation by document length"] = 0.4,
     depth: Depth = 1000,
-    threads: Annotated[int, "threads of Lucene"] = 1,
-    memory: Annotated[int, "Java heap in MB"] = 1500,
+    threads: Annotated[SizeOption, "threads of Lucene"] = 1,
+    memory: Annotated[SizeOption, "Java heap in MB"] = 1500,
     output: Output,
     record: Record,
 ) -> None:
@@ -144,7 +144,7 @@ def retrieve_dense(
     corpus: Corpus,
     indexes: Indexes,
     index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes if not flat, JSON"] = None,
-    dimensions: Annotated[int | None, "first dimensions that the indexes keep"] = None,
+    dimensions: Annotated[SizeOption | None, "first dimensions that the indexes keep"] = None,
     exact: Annotated[tuple[Artifact, ...], "exact indexes of the shards, to compare with"] = (),
     queries: Queries,
     depth: Depth = 1000,
@@ -207,7 +207,7 @@ def retrieve_late_interaction(
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
     indexes: Annotated[tuple[Artifact, ...], "index of each shard, to find candidates in"] = (),
     candidates: Annotated[
-        int | None, "nearest tokens per query token; without this option, every document is scored"
+        SizeOption | None, "nearest tokens per query token; without this option, every document is scored"
     ] = None,
     queries: Queries,
     depth: Depth = 1000,
@@ -275,7 +275,7 @@ def _retrieve(
         encoder = open_encoder(checkpoint, model, runtime)
         vectors = encoder.encode_queries(list(texts.values()))
         checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
-        check_finite(checked, [f"query {query!r}" for query in texts], encoder.precision)
+        check_finite(checked, [f"query {quoted(query)}" for query in texts], encoder.precision)
         variety = Variety(encoder)
         variety.add(checked, list(texts.values()))
         variety.check("all queries")

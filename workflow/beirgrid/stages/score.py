@@ -20,11 +20,12 @@ import numpy as np
 
 from ..core import lineage, provenance
 from ..core.compute import Compute
+from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..core.stages import VERSIONS
 from ..data import collection, runs
-from ..data.entries import ScoringModel
+from ..data.entries import ScoringModel, SizeOption
 from ..data.pairs import Manifest, Pair, read_parts, write_part
 from ..encoders import Scorer, check_finite, open_scorer
 
@@ -39,7 +40,7 @@ def score(
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet"],
     run: Annotated[Artifact, "first-stage run"],
-    depth: Annotated[int, "documents per query to score"] = 100,
+    depth: Annotated[SizeOption, "documents per query to score"] = 100,
     compute: Compute,
     pairs: Annotated[Path, "folder that keeps the scores of all first stages"],
     record: Annotated[Path, "manifest and record to write, .json"],
@@ -137,5 +138,9 @@ def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, st
     collection.refuse_unknown(corpus, "document", (document for _, document in part), read)
     pairs = [asked[query] for query, _ in part], [read[document] for _, document in part]
     scores = scorer.score_beginnings(*pairs, progress=progress)
-    check_finite(scores, [f"query {query!r} with document {document!r}" for query, document in part], scorer.precision)
+    check_finite(
+        scores,
+        [f"query {quoted(query)} with document {quoted(document)}" for query, document in part],
+        scorer.precision,
+    )
     return scores

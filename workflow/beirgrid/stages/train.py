@@ -21,7 +21,7 @@ from ..core.errors import DataError
 from ..core.provenance import Artifact
 from ..data import checkpoints, collection, training
 from ..data import qrels as judgements
-from ..data.entries import from_json
+from ..data.entries import SizeOption, from_json
 from ..encoders import DenseEncoder
 from ..encoders.training import arguments
 from ..search import lucene
@@ -63,7 +63,7 @@ def train(
     queries: Annotated[Artifact | None, "queries.parquet of the training dataset"] = None,
     qrels: Annotated[Artifact | None, "qrels.tsv of the training dataset"] = None,
     compute: Compute,
-    threads: Annotated[int, "threads of the search for negatives"] = 1,
+    threads: Annotated[SizeOption, "threads of the search for negatives"] = 1,
     output: Annotated[Path, "checkpoint folder to write"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:

@@ -24,6 +24,7 @@ from ..core import cli, files, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
 from ..data import collection, runs, summary
+from ..data.entries import SizeOption
 from ..data.summary import Cell, GridSummary
 from ..encoders import open_encoder, open_scorer
 from ..search import engine, lucene, maxsim
@@ -55,7 +56,7 @@ def latency(
     grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
     dataset: Annotated[str, "dataset whose queries are searched"],
     systems: Annotated[tuple[str, ...], "systems to measure; without it, all of the grid"] = (),
-    queries: Annotated[int, "queries to measure"] = 100,
+    queries: Annotated[SizeOption, "queries to measure"] = 100,
     warm_up: Annotated[int, "queries to run first, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
     output: Annotated[Path, "table to write, latency.csv; values of other hardware, datasets and systems stay"],

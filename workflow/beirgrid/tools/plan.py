@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from .. import config as configuration
-from ..core.cli import whole
 from ..core.errors import BeirgridError, ConfigError
+from ..data.entries import size
 from ..graph.costs import CALIBRATION, Need
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         default=100,
-        type=_positive,
+        type=size,
         help="jobs that run at the same time, to estimate the disk of temporary files",
     )
     parser.add_argument("--cells", action="store_true", help="add a row for each system and dataset")
@@ -82,12 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure this machine first (about a minute); later plans use the result",
     )
     parser.set_defaults(run=run)
-
-
-def _positive(text: str) -> int:
-    if (number := whole(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
-    return number
 
 
 def run(args: argparse.Namespace) -> None:
