@@ -31,7 +31,7 @@ THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", 
 FREE = {"PYTHONPATH", "PYTHONSAFEPATH", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "LINES", "COLUMNS", *THREADS}
 FREE |= {"VECLIB_MAXIMUM_THREADS", "TMPDIR", "TEMPDIR", "TEMP", "TMP"}
 # Libraries set these in the process that imports them, such as that of the tests.
-FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}
+FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR", "_RJEM_MALLOC_CONF"}
 # beirgrid sets the first where it starts Java, which no server does. PyTorch and beirgrid read the others when they
 # look for a GPU.
 FREE |= {"JAVA_HOME", "CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR"}
