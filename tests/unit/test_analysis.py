@@ -231,6 +231,43 @@ def test_zero_shot_means_leave_out_what_any_system_was_trained_on():
     assert table.loc[("all", "d"), "trained_on"] == "y"
 
 
+def test_zero_shot_means_leave_out_systems_of_unknown_training_data():
+    """a was trained on y. Nothing is known of b: b is left out, and its list decides nothing for the others."""
+    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
+    training = {"trained_on": {"a": ["y"], "b": ["z"]}, "unknown": {"b": ["x", "y"]}}
+    found = tables.compare_across(parts, **training, baseline="c", resamples=200)
+    table = found[found["metric"] == "ndcg@10"].set_index(["over", "system"])
+    assert table.loc["zero-shot"]["names"].unique().tolist() == ["x, z"]
+    assert table.loc["all"]["mean"].notna().all()
+    assert table.loc["zero-shot"]["mean"].notna().to_dict() == {"a": True, "b": False, "c": True, "d": True}
+    assert table.loc[("zero-shot", "b"), "note"] == "left out: it is not known which datasets it was trained on"
+    assert table.loc["zero-shot"]["mean_rank"].dropna().sum() == 1 + 2 + 3
+    assert table.loc["all"]["own_zero_shot_datasets"].to_dict() == {"a": 2, "b": 0, "c": 3, "d": 3}
+    assert table.loc[("all", "b"), "training_unknown"] == "x, y"
+    nobody = tables.compare_across(parts, unknown=dict.fromkeys("abcd", ("x", "y", "z")), resamples=200)
+    assert set(nobody["over"]) == {"all"}
+
+
+def test_each_pair_has_means_over_the_datasets_that_are_zero_shot_for_both():
+    """Means over what is zero-shot for all systems are empty here; those of a and c are over two datasets."""
+    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
+    trained_on = {"a": ["y"], "b": ["x", "z"]}
+    assert set(tables.compare_across(parts, trained_on=trained_on, resamples=200)["over"]) == {"all"}
+    found = tables.zero_shot_pairs(parts, systems="abcd", trained_on=trained_on, unknown={"d": ["z"]})
+    table = found[found["metric"] == "ndcg@10"].set_index(["system", "other"])
+    assert table["names"].to_dict() == {
+        **{("a", "b"): "", ("a", "c"): "x, z", ("a", "d"): "x"},
+        **{("b", "c"): "y", ("b", "d"): "y", ("c", "d"): "x, y"},
+    }
+    means = {part.name: part.scores[:, :, 0].mean(axis=0) for part in parts}
+    row = table.loc["a", "c"]
+    assert row["mean"] == pytest.approx((means["x"][0] + means["z"][0]) / 2)
+    assert row["other_mean"] == pytest.approx((means["x"][2] + means["z"][2]) / 2)
+    assert row["difference"] == pytest.approx(row["mean"] - row["other_mean"])
+    assert row["wins"] == sum(means[name][0] > means[name][2] for name in "xz")
+    assert table.loc[("a", "b"), "mean":].isna().all()
+
+
 def test_a_mean_of_datasets_weighs_each_the_same():
     parts = [dataset("forum-a", queries=10), dataset("forum-b", queries=300)]
     whole = tables.mean_of("forums", parts)

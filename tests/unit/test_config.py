@@ -779,6 +779,34 @@ def test_a_summary_says_what_systems_were_trained_on_and_compared_with(raw):
     assert summary.datasets["nq"].qrels == "results/datasets/nq/qrels.tsv"
 
 
+def test_a_summary_says_of_which_rows_the_training_data_is_not_known(raw, tmp_path, monkeypatch):
+    """GTE states nothing, BGE's list is incomplete, Contriever was trained on no judgements; others made some runs."""
+    monkeypatch.chdir(tmp_path)
+    for dataset in ("nq", "fiqa", "demo"):
+        (tmp_path / f"{dataset}.trec").touch()
+    raw["systems"]["told"] = {"run": "{dataset}.trec", "trained_on": {"names": ["nq"], "source": "its authors"}}
+    raw["systems"]["untold"] = {"run": "{dataset}.trec"}
+    expansion = {"source": "huggingface", "id": "a/b", "revision": "c" * 40, "files": ["x.jsonl"]}
+    raw["systems"]["published"] = {"retriever": "bm25", "expansion": expansion}
+    systems = ["bm25", "contriever", "told", "gte", "bge-base-en-v1.5", "bm25+bge", "untold", "published"]
+    raw["grid"] = {"systems": systems, "datasets": ["nq", "fiqa", "demo"]}
+    summary = GridSummary.model_validate_json(_summary(Grid(config.load(raw))).as_json({}))
+    states = {system: " ".join(summary.trained(system, row) for row in summary.rows) for system in systems}
+    assert states == {
+        **dict.fromkeys(["bm25", "contriever"], "no no no"),
+        "told": "yes no no",
+        **dict.fromkeys(["gte", "untold", "published"], "unknown unknown unknown"),
+        **dict.fromkeys(["bge-base-en-v1.5", "bm25+bge"], "yes unknown unknown"),
+    }
+
+
+def test_a_reranker_that_the_workflow_trains_was_trained_on_the_collection_of_its_qrels(raw):
+    raw["grid"] = {"systems": ["bm25+demo-ce"], "datasets": ["demo", "nq", "fiqa"]}
+    summary = GridSummary.model_validate_json(_summary(Grid(config.load(raw))).as_json({}))
+    assert summary.trained_on == {"bm25+demo-ce": ("demo", "nq")}  # MiniLM, its base and teacher, was trained on nq
+    assert summary.training_unknown == {}
+
+
 def test_gpl_and_genq_are_registered_as_published(raw):
     plan = _planned(raw, "genq", "gpl", "gpl-distilbert", "minilm-gpl")
     params = Params(plan, Inputs(plan))

@@ -121,12 +121,17 @@ def test_shades_go_from_the_worst_to_the_best(monkeypatch, tmp_path):
 
 
 def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatch, tmp_path):
+    """So are cells of systems of which that is not known; a system of which all is known has no mark."""
     monkeypatch.chdir(tmp_path)
-    grid = pages.grid(3, 3, ("ndcg@10",)).model_copy(update={"trained_on": {"bm25-flat": ("nfcorpus",)}})
+    training = {"trained_on": {"bm25-flat": ("nfcorpus",)}, "training_unknown": {"doct5query": ("nq",)}}
+    grid = pages.grid(3, 3, ("ndcg@10",)).model_copy(update=training)
     (table,) = grids.tables(grid, pages.tables(grid))
     cells = {(name, column.key): of for name, row in table.rows for column, of in zip(table.columns, row, strict=True)}
     assert [key for key, of in cells.items() if "‡" in of.marks] == [("bm25-flat", "nfcorpus")]
-    assert "‡ the system was trained on the dataset" in render(grid, pages.tables(grid))
+    assert [key for key, of in cells.items() if "?" in of.marks] == [("doct5query", "nq")]
+    page = " ".join(render(grid, pages.tables(grid)).split())
+    assert "‡: the system was trained on the dataset" in page
+    assert "so zero-shot means leave the system out (doct5query)" in page
 
 
 def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ import math
 import random
 import shlex
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -273,16 +274,23 @@ def group_table(*rows: tuple[str, str, bool]) -> pd.DataFrame:
     return answers.typed("groups", named)
 
 
+def trained(datasets: dict[str, str]) -> Callable[[str, str], str]:
+    """Return what a grid says of training data: system to the one dataset; of ``b`` nothing is known elsewhere."""
+    return lambda system, name: "yes" if datasets.get(system) == name else "unknown" if system == "b" else "no"
+
+
 def test_places_on_a_dataset():
     values = {"a": 0.50001, "b": 0.50004, "c": 0.7, "d": 0.1}
     rows = [(system, "set", "ndcg@10", value, "done") for system, value in values.items()]
     rows += [(system, "set", "hole@10", value, "done") for system, value in values.items()]
     rows += [("e", "set", "ndcg@10", math.nan, "pending"), ("a", "part", "ndcg@10", 0.9, "done")]
-    found = standings.standings(score_table(rows), group_table(), ["set"], {"c": ["set"], "a": ["other"]})
+    found = standings.standings(score_table(rows), group_table(), ["set"], trained({"c": "set", "a": "other"}))
     places = found.pivot(index="metric", columns="system", values="place")
     assert places.loc["ndcg@10"].to_dict() == {"a": 2, "b": 2, "c": 1, "d": 4}
     assert places.loc["hole@10"].to_dict() == {"a": 2, "b": 2, "c": 4, "d": 1}
-    assert set(found.loc[found["in_domain"], "system"]) == {"c"}
+    assert found.drop_duplicates("system").set_index("system")["in_domain"].to_dict() == {
+        **{"a": "no", "b": "unknown", "c": "yes", "d": "no"}
+    }
     assert set(found["dataset"]) == {"set"}
     assert not found["in_best_group"].any()
 
@@ -298,7 +306,7 @@ def printed_table() -> standings.Printed:
     rows = [(system, dataset, "", value, "done") for (system, dataset), value in values.items()]
     scores = score_table([(s, d, "ndcg@10", value, state) for s, d, _, value, state in rows])
     groups = group_table(("x", "a_1", True), ("x", "b", True), ("x", "c", False), ("y", "a_1", False), ("y", "b", True))
-    found = standings.standings(scores, groups, ["x", "y"], {"b": ["y"]})
+    found = standings.standings(scores, groups, ["x", "y"], trained({"b": "y", "c": "y"}))
     across = pd.DataFrame(
         [("a_1", 0.375, 0.0, "a_1"), ("b", 0.575, 0.575 / 0.375 - 1, "a_1"), ("c", None, None, "")],
         columns=["system", "mean", "change", "baseline"],
@@ -312,20 +320,20 @@ def test_the_table_of_the_paper_in_markdown():
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert [cells[0], *cells[2:]] == [
         ["ndcg@10", "a_1", "b", "c"],
-        ["x", "**0.5000**", "_0.4000†_", "0.1000"],
+        ["x", "**0.5000**", "_0.4000†?_", "0.1000"],
         ["y", "_0.2500_", "**0.7500‡**", ""],
         ["mean of 2 datasets", "0.3750", "0.5750", ""],
         ["change against a_1", "+0.0%", "+53.3%", ""],
     ]
     assert "†: not distinguishable from the best" in lines[-1]
-    assert "‡: the system was trained on the dataset" in lines[-1]
+    assert "‡: the system was trained on the dataset; ?: it is not known whether it was" in lines[-1]
 
 
 def test_the_table_of_the_paper_in_latex():
     lines = [line for line in printed_table().latex().splitlines() if line.endswith(r"\\")]
     assert lines == [
         r"ndcg@10 & a\_1 & b & c \\",
-        r"x & \textbf{0.5000} & \underline{0.4000$^\dagger$} & 0.1000 \\",
+        r"x & \textbf{0.5000} & \underline{0.4000$^\dagger$?} & 0.1000 \\",
         r"y & \underline{0.2500} & \textbf{0.7500$^\ddagger$} &  \\",
         r"mean of 2 datasets & 0.3750 & 0.5750 &  \\",
         r"change against a\_1 & +0.0\% & +53.3\% &  \\",

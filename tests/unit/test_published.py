@@ -320,6 +320,22 @@ def test_the_group_of_the_best_is_marked(tmp_path):
     assert table["not distinguishable from the best"].to_dict() == {"x": "a, b", "y": "a", "mean of x, y": ""}
 
 
+def test_tables_mark_what_systems_were_trained_on(tmp_path):
+    """In the signs' order: the group of the best, training data, flaws."""
+    scores = _scores().assign(detail=["a flaw", "", "", ""])
+    training = {"trained_on": {"a": ("x",)}, "training_unknown": {"b": ("x", "y")}}
+    grid = _grid("ab", x={}, y={}).model_copy(update=training)
+    tables.write_wide(tables.wide(_answers(scores), grid, "ndcg@10"), "ndcg@10", tmp_path)
+    markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
+    assert "| x | 0.5000‡§ | **0.6000**? |\n| y | **0.7000** | 0.1000? |" in markdown
+    assert r"x & 0.5000$^\ddagger$\S{} & \textbf{0.6000}? \\" in latex
+    note = (
+        "?: it is not known whether the system was trained on the dataset, so zero-shot means leave the system out (b)."
+    )
+    assert note in markdown
+    assert "‡: the system was trained on the dataset" in markdown
+
+
 def _typesets(package: str) -> bool:
     """Whether TeX is here, with a package."""
     command = ["kpsewhich", f"{package}.sty"]

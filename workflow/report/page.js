@@ -171,6 +171,18 @@ function values(system) {
   }));
 }
 
+/** Return a row with the means of two systems over the datasets that are zero-shot for both, if there are several. */
+function zeroShotMean(i, j) {
+  const means = data.zeroShot[chosen("metric")] ?? {};
+  const [found, sign] = means[`${i}-${j}`] ? [means[`${i}-${j}`], 1] : [means[`${j}-${i}`], -1];
+  if (!found || found[0] < 2) return [];
+  const [count, ...numbers] = found;
+  const [first, second] = sign > 0 ? numbers : [numbers[1], numbers[0]];
+  const difference = sign * numbers[2];
+  const signed = (difference > 0 ? "+" : "") + difference.toFixed(4);
+  return [[`mean of ${count} (zero-shot for both)`, first.toFixed(4), second.toFixed(4), signed, "", "", "", ""]];
+}
+
 /** Compare the two chosen systems on each dataset. */
 function compare() {
   if (!one("#pair-table")) return;
@@ -190,6 +202,7 @@ function compare() {
     tukey ?? "",
     signed(effect, 2),
   ]);
+  rows.push(...zeroShotMean(i, j));
   enhance(one("#pair-table")).clear().rows.add(rows).draw();
   one("#pair-caption").textContent = `${chosen("metric")}: ${first} minus ${second}`;
 }

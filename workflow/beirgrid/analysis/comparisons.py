@@ -31,6 +31,7 @@ class Statistics(NamedTuple):
     pairs: pd.DataFrame
     groups: pd.DataFrame
     across: pd.DataFrame
+    zero_shot: pd.DataFrame
     intervals: pd.DataFrame
 
 
@@ -59,9 +60,16 @@ def compare_grid(grid: GridSummary, cells: Cells, folder: Path) -> Statistics:
         typed("pairs", pairs),
         typed("groups", groups),
         typed("across", across),
+        typed("zero_shot", _zero_shot(grid, counted)),
         typed("significance", pd.concat([pd.DataFrame(), significance, *parts], ignore_index=True))[
             ["system", "dataset", "metric", "low", "high"]
         ],
+    )
+
+
+def _zero_shot(grid: GridSummary, datasets: list[Dataset]) -> pd.DataFrame:
+    return tables.zero_shot_pairs(
+        datasets, systems=grid.systems, trained_on=grid.trained_on, unknown=grid.training_unknown
     )
 
 
@@ -116,11 +124,17 @@ class _Kept:
         def compute() -> list[pd.DataFrame]:
             return [
                 tables.compare_across(
-                    datasets, systems=systems, baseline=baseline, trained_on=grid.trained_on, seed=seed
+                    datasets,
+                    systems=systems,
+                    baseline=baseline,
+                    trained_on=grid.trained_on,
+                    unknown=grid.training_unknown,
+                    seed=seed,
                 )
             ]
 
-        return self._get("across", ("across",), _digest(datasets, systems, baseline, grid.trained_on, seed), compute)[0]
+        digest = _digest(datasets, systems, baseline, grid.trained_on, grid.training_unknown, seed)
+        return self._get("across", ("across",), digest, compute)[0]
 
     def _get(
         self, name: str, kinds: tuple[str, ...], digest: str, compute: Callable[[], Iterable[pd.DataFrame]]

@@ -4,23 +4,27 @@ and 9, Figure 3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..data.answers import DONE
+from ..data.summary import UNKNOWN, YES
 from .tables import ALL, ZERO_SHOT
 
 STANDING_COLUMNS = ["metric", "dataset", "system", "value", "place", "in_best_group", "in_domain"]
 AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
 # Values that tables show as equal share a place.
 _DECIMALS = 4
-_GROUP, _IN_DOMAIN = "†", "‡"
+_GROUP = "†"
+# Signs of values on datasets that a system was trained on, or perhaps was.
+_TRAINING = {YES: "‡", UNKNOWN: "?"}
 _LEGEND = (
     f"Bold: the best of the dataset; {{second}}: the second best; {_GROUP}: not distinguishable from the best "
-    f"(randomised Tukey HSD test, p > 0.05); {_IN_DOMAIN}: the system was trained on the dataset."
+    f"(randomised Tukey HSD test, p > 0.05); {_TRAINING[YES]}: the system was trained on the dataset; "
+    f"{_TRAINING[UNKNOWN]}: it is not known whether it was."
 )
 
 
@@ -28,7 +32,7 @@ def standings(
     scores: pd.DataFrame,
     groups: pd.DataFrame,
     rows: Sequence[str],
-    trained_on: Mapping[str, Collection[str]] | None = None,
+    trained: Callable[[str, str], str],
 ) -> pd.DataFrame:
     """Return the place of each system on each dataset: 1 is the best, 2 the second best.
 
@@ -38,15 +42,15 @@ def standings(
         scores: the table ``scores`` of a grid. Cells that are not done have no place.
         groups: the table ``groups`` of the grid: who is not distinguishable from the best, ``in_best_group``.
         rows: the datasets of the grid.
-        trained_on: system to the datasets that it was trained on: there, it is ``in_domain``.
+        trained: tells of a system and a dataset whether the system was trained on it: ``in_domain`` is yes, no or
+            unknown.
     """
     done = scores[(scores["status"] == DONE) & scores["dataset"].isin(list(rows))]
     table = done[["metric", "dataset", "system", "value"]].copy()
     lower = table["metric"].map(lambda metric: parse_metric(metric).name in LOWER_IS_BETTER).astype(bool)
     shown = table["value"].round(_DECIMALS).where(lower, -table["value"].round(_DECIMALS))
     table["place"] = shown.groupby([table["metric"], table["dataset"]]).rank(method="min").astype("int64")
-    known = {(system, dataset) for system, datasets in (trained_on or {}).items() for dataset in datasets}
-    table["in_domain"] = [pair in known for pair in zip(table["system"], table["dataset"], strict=True)]
+    table["in_domain"] = [trained(*pair) for pair in zip(table["system"], table["dataset"], strict=True)]
     keys = ["metric", "dataset", "system"]
     of_best = pd.MultiIndex.from_frame(groups.loc[groups["in_best_group"].fillna(value=False), keys])
     table["in_best_group"] = pd.MultiIndex.from_frame(table[keys]).isin(of_best)
@@ -89,7 +93,7 @@ class Printed(NamedTuple):
         text = styled.apply(lambda _: styles, axis=None).to_latex(
             hrules=True, column_format="l" + "r" * len(styles.columns)
         )
-        text = text.replace(_GROUP, r"$^\dagger$").replace(_IN_DOMAIN, r"$^\ddagger$")
+        text = text.replace(_GROUP, r"$^\dagger$").replace(_TRAINING[YES], r"$^\ddagger$")
         return text + "% " + _LEGEND.format(second="underlined") + "\n"
 
     def _marked(self, mark: Callable[[str, int], str]) -> pd.DataFrame:
@@ -119,7 +123,7 @@ def printed(
     )
     cells = values.map(lambda value: "" if pd.isna(value) else f"{value:.{_DECIMALS}f}")
     cells = cells.where(group.ne(True) | (places == 1), cells + _GROUP)
-    cells = cells.where(known.ne(True), cells + _IN_DOMAIN)
+    cells += known.map(lambda state: _TRAINING.get(state, ""))
     of_metric = against[against["metric"] == metric].set_index("system").reindex(list(systems))
     if len(stated := of_metric[(of_metric["datasets"] > 1) & of_metric["mean"].notna()]):
         over = f"{stated['datasets'].iloc[0]} {'zero-shot ' if stated['over'].iloc[0] == ZERO_SHOT else ''}datasets"

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..config import metrics as metric_names
 from ..core.errors import DataError, quoted
-from ..data.answers import ACROSS_COLUMNS, GROUP_COLUMNS, PAIR_COLUMNS, SIGNIFICANCE_COLUMNS
+from ..data.answers import ACROSS_COLUMNS, GROUP_COLUMNS, PAIR_COLUMNS, SIGNIFICANCE_COLUMNS, ZERO_SHOT_COLUMNS
 from ..data.scores import read_per_query
 from . import across as over_datasets
 from . import significance
@@ -25,6 +25,8 @@ from .permutations import PERMUTATIONS
 
 # What a mean is over: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"
+# Why a system has no zero-shot mean.
+UNTOLD = "left out: it is not known which datasets it was trained on"
 
 
 class Dataset(NamedTuple):
@@ -256,19 +258,24 @@ def compare_across(
     systems: Sequence[str] | None = None,
     baseline: str | None = None,
     trained_on: Mapping[str, Collection[str]] | None = None,
+    unknown: Mapping[str, Collection[str]] | None = None,
     seed: int = 0,
     resamples: int = significance.RESAMPLES,
 ) -> pd.DataFrame:
     """Return a row per metric, system and set of datasets: all, and those that no system was trained on (zero-shot).
 
     Only systems with scores on every dataset are compared. A system that lacks some has no mean, and its ``note`` names
-    them. There are no zero-shot rows where no dataset is in the training data of any system, or where all are.
+    them. A system has no zero-shot mean either if it is not known for some dataset whether it was trained on it: such a
+    system decides nothing about the zero-shot datasets of the others. There are no zero-shot rows where they would
+    repeat those of all datasets, or where no dataset is left.
 
     Args:
         datasets: scores; all have the same metrics.
         systems: systems to list; all that any dataset has, if None.
         baseline: the system to compare with.
-        trained_on: system to the datasets that it was trained on. ``own_zero_shot_mean`` is over a system's own others.
+        trained_on: system to the datasets that it was trained on.
+        unknown: system to the datasets of which it is not known whether it was trained on them.
+            ``own_zero_shot_mean`` is over the datasets that are in neither of a system's two lists.
         seed: seed of all random numbers.
         resamples: bootstrap resamples.
     """
@@ -278,19 +285,30 @@ def compare_across(
     listed = sorted(systems or {system for dataset in datasets for system in dataset.systems})
     missing = {s: [d.name for d in datasets if s not in d.systems] for s in listed}
     whole = [system for system in listed if not missing[system]]
-    known = {s: [d.name for d in datasets if d.name in (trained_on or {}).get(s, ())] for s in listed}
-    seen = {name for system in whole for name in known[system]}
+    known, untold = (
+        {s: [d.name for d in datasets if d.name in (names or {}).get(s, ())] for s in listed}
+        for names in (trained_on, unknown)
+    )
+    told = [system for system in whole if not untold[system]]
+    seen = {name for system in told for name in known[system]}
     zero_shot = [dataset for dataset in datasets if dataset.name not in seen]
-    sets = {ALL: list(datasets)} | ({ZERO_SHOT: zero_shot} if seen and zero_shot else {})
+    sets = {ALL: (list(datasets), whole)}
+    if told and zero_shot and (seen or len(told) < len(whole)):
+        sets[ZERO_SHOT] = (zero_shot, told)
     tables = []
-    for over, chosen in sets.items():
+    for over, (chosen, compared) in sets.items():
         rows = pd.DataFrame(itertools.product(datasets[0].metrics, listed), columns=["metric", "system"])
         rows = rows.assign(over=over, datasets=len(chosen), names=", ".join(dataset.name for dataset in chosen))
         rows["trained_on"] = [", ".join(known[system]) for system in rows["system"]]
+        rows["training_unknown"] = [", ".join(untold[system]) for system in rows["system"]]
+        if compared:
+            rows = rows.merge(_across(chosen, compared, baseline, seed, resamples), "left", ["metric", "system"])
         if whole:
-            rows = rows.merge(_across(chosen, whole, baseline, seed, resamples), "left", ["metric", "system"])
-            rows = rows.merge(_own_zero_shot(datasets, whole, known), "left", ["metric", "system"])
+            not_shown = {system: {*known[system], *untold[system]} for system in whole}
+            rows = rows.merge(_own_zero_shot(datasets, whole, not_shown), "left", ["metric", "system"])
         for system in listed:
+            if system not in compared:
+                rows.loc[rows["system"] == system, "note"] = UNTOLD
             if missing[system]:
                 rows.loc[rows["system"] == system, "note"] = f"no scores on {', '.join(missing[system])}"
         tables.append(rows)
@@ -366,10 +384,41 @@ def summarise(
     )
 
 
+def zero_shot_pairs(
+    datasets: Sequence[Dataset],
+    *,
+    systems: Sequence[str],
+    trained_on: Mapping[str, Collection[str]],
+    unknown: Mapping[str, Collection[str]],
+) -> pd.DataFrame:
+    """Return a row per metric and pair of systems: their means over the datasets that are zero-shot for both.
+
+    Args:
+        datasets: scores; all have the same metrics.
+        systems: the systems to compare; the others of the datasets are left out.
+        trained_on: system to the datasets that it was trained on.
+        unknown: system to the datasets of which it is not known whether it was trained on them.
+    """
+    rows = []
+    for first, second in itertools.combinations(systems, 2):
+        seen = {name for system in (first, second) for names in (trained_on, unknown) for name in names.get(system, ())}
+        shared = [d for d in datasets if d.name not in seen and {first, second} <= {*d.systems}]
+        names = ", ".join(sorted(dataset.name for dataset in shared))
+        for metric in datasets[0].metrics if datasets else ():
+            row = {"metric": metric, "system": first, "other": second, "datasets": len(shared), "names": names}
+            if shared:
+                means = np.stack([dataset.of(metric, [first, second]).means() for dataset in shared])
+                table = summarise(means, [first, second], second, lower_is_better=_lower_is_better(metric)).iloc[0]
+                row |= {"mean": table["mean"], "other_mean": table["mean"] - table["difference"]}
+                row |= {key: table[key] for key in ("difference", "wins", "ties", "losses")}
+            rows.append(row)
+    return pd.DataFrame(rows, columns=ZERO_SHOT_COLUMNS)
+
+
 def _own_zero_shot(
     datasets: Sequence[Dataset], systems: Sequence[str], known: Mapping[str, Collection[str]]
 ) -> pd.DataFrame:
-    """Return each system's mean over the datasets that it was not trained on, and their number."""
+    """Return each system's mean over the datasets that it is known not to have been trained on, and their number."""
     rows = []
     for metric, system in itertools.product(datasets[0].metrics, systems):
         others = [d.of(metric, [system]).means()[0] for d in datasets if d.name not in known[system]]

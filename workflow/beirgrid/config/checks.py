@@ -129,6 +129,11 @@ def place_problems(where: str, path: Path) -> Iterator[str]:
         yield f"{where}: {own} lies in results/, whose files the workflow replaces; move it out of there"
 
 
+def _trained_on_problems(where: str, stated: entries.TrainedOn | None, config: Config) -> Iterator[str]:
+    for name in stated.names if stated else ():
+        yield from _unknown(f"{where}.trained_on", "dataset or corpus", name, [*config.datasets, *config.corpora])
+
+
 def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
     where = f"models.{name}"
     if name == "bm25":
@@ -147,8 +152,7 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
         )
     if model.package and not model.files:
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
-    for known in model.trained_on.names if model.trained_on else ():
-        yield from _unknown(f"{where}.trained_on", "dataset or corpus", known, [*config.datasets, *config.corpora])
+    yield from _trained_on_problems(where, model.trained_on, config)
     if (model.size.embeddings or 0) > (model.size.parameters or math.inf):
         yield f"{where}.size: embeddings are more than parameters, of which they are a part"
     if isinstance(model, entries.QueryGenerator) and {"query", "datasets"} & model.prompts.model_fields_set:
@@ -270,6 +274,8 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
         if family not in named("reranker"):
             yield f"{where}.reranker: {system.reranker!r} is a {family} model; a cross-encoder model is needed here"
+    elif isinstance(system, entries.External):
+        yield from _trained_on_problems(where, system.trained_on, config)
     elif isinstance(system, entries.Fused):
         yield from _fusion_problems(where, system, config)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .training import Adaptation, CrossEncoderTraining, Training
 from .values import (
+    LIST,
     Digest,
     Entry,
     HubId,
     Length,
-    Names,
     NotNegative,
     Pair,
     PathName,
@@ -21,6 +21,7 @@ from .values import (
     Resolvable,
     Seed,
     Size,
+    once,
 )
 
 
@@ -37,8 +38,15 @@ class ModelSize(Entry):
 class TrainedOn(Entry):
     """Registered collections whose relevance judgements a model was trained on."""
 
-    names: Names = Field(description="Datasets, or corpora, which stand for all datasets over them.")
+    names: Annotated[tuple[str, ...], LIST, AfterValidator(once)] = Field(
+        description="Datasets, or corpora, which stand for all datasets over them. An empty list: none of them."
+    )
     source: str = Field(description="Publication or page that says so.")
+    complete: bool = Field(
+        True,
+        description="Whether the source names all training data. Otherwise, it is not known whether the model was "
+        "trained on the other collections.",
+    )
 
 
 class DatasetPrompts(Entry):
@@ -94,7 +102,9 @@ class ModelEntry(Entry):
         description="Size of the model. By default, the size in its files. Without files, the size of BERT-base.",
     )
     trained_on: TrainedOn | None = Field(
-        None, description="Collections whose judgements the model was trained on. Its scores there are not zero-shot."
+        None,
+        description="Collections whose judgements the model was trained on. Its scores there are not zero-shot. "
+        "Without this key, nothing is known of its training data, and no score counts as zero-shot.",
     )
     note: str = Field("", description="Note that the report shows beside every number made with the model.")
     family: str = Field(description="Decides how the checkpoint is opened and used: one of the families below.")

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from .expansions import Expansion
 from .indexes import AnyIndex, Flat
+from .models import TrainedOn
 from .values import LIST, Entry, Norm, PathName, Seeds, Size
 
 
@@ -118,6 +119,9 @@ class External(SystemEntry):
     )
     allow: Annotated[tuple[Literal["missing-queries"], ...], LIST] = Field(
         (), description="Flaws to accept: judged queries that the run lacks. They count 0."
+    )
+    trained_on: TrainedOn | None = Field(
+        None, description="Collections whose judgements the software was trained on, as for a model."
     )
 
 

@@ -149,7 +149,21 @@ _ACROSS = {
     "own_zero_shot_mean": _NUMBER,
     "own_zero_shot_datasets": _COUNT,
     "trained_on": _TEXT,
+    "training_unknown": _TEXT,
     "note": _TEXT,
+}
+_ZERO_SHOT = {
+    "metric": _TEXT,
+    "system": _TEXT,
+    "other": _TEXT,
+    "datasets": _COUNT,
+    "names": _TEXT,
+    "mean": _NUMBER,
+    "other_mean": _NUMBER,
+    "difference": _NUMBER,
+    "wins": _COUNT,
+    "ties": _COUNT,
+    "losses": _COUNT,
 }
 _KINDS = {
     "scores": _SCORES,
@@ -160,6 +174,7 @@ _KINDS = {
     "pairs": _PAIRS,
     "groups": _GROUPS,
     "across": _ACROSS,
+    "zero_shot": _ZERO_SHOT,
 }
 SCORE_COLUMNS = list(_SCORES)
 SEED_COLUMNS = list(_SEEDS)
@@ -169,6 +184,7 @@ SIGNIFICANCE_COLUMNS = list(_SIGNIFICANCE)
 PAIR_COLUMNS = list(_PAIRS)
 GROUP_COLUMNS = list(_GROUPS)
 ACROSS_COLUMNS = list(_ACROSS)
+ZERO_SHOT_COLUMNS = list(_ZERO_SHOT)
 
 
 class Answers(NamedTuple):
@@ -186,6 +202,7 @@ class Answers(NamedTuple):
         pairs: all pairs of systems, per dataset and metric.
         groups: which systems are not distinguishable from the best, per dataset and metric.
         across: means over datasets, ranks and wins, per metric and system.
+        zero_shot: means of each pair of systems over the datasets that neither was trained on.
     """
 
     scores: pd.DataFrame
@@ -196,6 +213,7 @@ class Answers(NamedTuple):
     pairs: pd.DataFrame
     groups: pd.DataFrame
     across: pd.DataFrame
+    zero_shot: pd.DataFrame
 
 
 def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:

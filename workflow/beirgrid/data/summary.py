@@ -18,6 +18,8 @@ from ..core import files
 from ..core.errors import DataError
 
 Texts = Annotated[tuple[str, ...], LIST]
+# Whether a dataset is in the training data of a system.
+YES, NO, UNKNOWN = "yes", "no", "unknown"
 # What mends a damaged summary.
 REMEDY = "Run the grid: it writes the summary at its start"
 
@@ -73,6 +75,9 @@ class GridSummary(Entry):
     trained_on: dict[str, Texts] = Field(
         {}, description="System to the rows that its models, or those that they learned from, were trained on."
     )
+    training_unknown: dict[str, Texts] = Field(
+        {}, description="System to the rows of which it is not known whether they are in its training data."
+    )
     tolerances: dict[str, NotNegative] = Field({}, description="Tolerance by class of published values.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
@@ -84,6 +89,12 @@ class GridSummary(Entry):
     def members(self) -> list[str]:
         """The systems of single seeds, which are no columns."""
         return [member for members in self.seeds.values() for member in members]
+
+    def trained(self, system: str, row: str) -> str:
+        """Tell whether a row is in the training data of a system: yes, no or unknown."""
+        if row in self.trained_on.get(system, ()):
+            return YES
+        return UNKNOWN if row in self.training_unknown.get(system, ()) else NO
 
     @property
     def counted_once(self) -> list[str]:

@@ -11,7 +11,7 @@ import pandas as pd
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..core import files
 from .answers import DONE, STATUSES, Answers, write_answers
-from .summary import GridSummary
+from .summary import NO, UNKNOWN, YES, GridSummary
 
 # The formats of a metric's table.
 FORMATS = ("csv", "md", "tex")
@@ -19,9 +19,12 @@ FORMATS = ("csv", "md", "tex")
 INCOMPLETE = "incomplete"
 # The sign of a value with a flaw, which a note below the table explains.
 FLAW = "§"
+# Signs of a value on a dataset that the system was trained on, or perhaps was.
+TRAINING = {YES: "‡", UNKNOWN: "?", NO: ""}
 # Characters that LaTeX reads as something else, or does not have in all of its fonts.
 _ESCAPED = {
     "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
     FLAW: r"\S{}",
     "±": r"$\pm$",
     "<": "$<$",
@@ -44,6 +47,7 @@ class Wide(NamedTuple):
         shown: what a reader sees: values with four decimals, or why there is none.
         deviations: float64, standard deviations over the seeds of systems with seeds that are all done; else NaN.
         group: whether the system is in the group of the best of its row.
+        trained: whether the row is in the training data of the system: yes, no or unknown.
         flawed: whether the value has a flaw, or is a mean of such a value: a note says which.
         notes: sentences about the table.
     """
@@ -52,6 +56,7 @@ class Wide(NamedTuple):
     shown: pd.DataFrame
     deviations: pd.DataFrame
     group: pd.DataFrame
+    trained: pd.DataFrame
     flawed: pd.DataFrame
     notes: tuple[str, ...]
 
@@ -82,21 +87,25 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     flawed = (status == DONE) & detail.map(bool)
     groups = answers.groups[answers.groups["metric"] == metric]
     group = _pivot(groups, grid, "in_best_group").fillna(False).astype(bool)
+    trained = pd.DataFrame(
+        {system: [grid.trained(system, row) for row in values.index] for system in values.columns}, values.index
+    )
     shown = values.map(lambda value: f"{value:.4f}").where(status == DONE, status)
     seeds = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
     deviations = _pivot(seeds[seeds["mean_of"] == ""], grid, "deviation")
     averaged, notes = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
     if len(averaged) > 1:
         name, means = mean_name(grid), values.loc[averaged].mean(skipna=False)
-        values.loc[name], group.loc[name] = means, False
+        values.loc[name], group.loc[name], trained.loc[name] = means, False, NO
         flawed.loc[name] = flawed.loc[averaged].any() & means.notna()
         shown.loc[name] = [INCOMPLETE if pd.isna(mean) else f"{mean:.4f}" for mean in means]
         deviations.loc[name] = seeds[seeds["mean_of"] == joined(averaged)].set_index("system")["deviation"]
         notes += _lacking(status.loc[averaged], grid)
     notes += [*seed_notes(grid), *([DEVIATION] if len(seeds) else [])]
+    notes += training_notes(grid)
     notes += flaw_notes(answers.scores, grid)
     notes += filter(None, [precision_note(answers.scores, grid)])
-    return Wide(values, shown, deviations, group, flawed, tuple(notes))
+    return Wide(values, shown, deviations, group, trained, flawed, tuple(notes))
 
 
 def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
@@ -157,6 +166,20 @@ def seed_notes(grid: GridSummary) -> list[str]:
     return [f"Mean over {number} seeds: {', '.join(systems)} (seeds.csv)." for number, systems in by_number.items()]
 
 
+def training_notes(grid: GridSummary) -> list[str]:
+    """Return what a table says of systems that were trained on its datasets, or perhaps were."""
+    notes = []
+    if grid.trained_on:
+        notes.append(f"{TRAINING[YES]}: the system was trained on the dataset, so the value is not zero-shot.")
+    if grid.training_unknown:
+        systems = ", ".join(system for system in grid.systems if system in grid.training_unknown)
+        notes.append(
+            f"{TRAINING[UNKNOWN]}: it is not known whether the system was trained on the dataset, so zero-shot means "
+            f"leave the system out ({systems})."
+        )
+    return notes
+
+
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
     """Return a sentence for each flaw of finished cells of the grid: systems with the same flaw are told together."""
     shown = shown_scores(scores, grid)
@@ -191,18 +214,24 @@ def write_wide(table: Wide, metric: str, folder: Path) -> bool:
     return files.replace_texts(folder, {f"{metric}.{suffix}": text for suffix, text in texts.items()})
 
 
-def _rows(table: Wide, metric: str, bold: str, signs: tuple[str, str], plus_minus: str) -> list[list[str]]:
+def _rows(table: Wide, metric: str, bold: str, signs: tuple[str, str, str], plus_minus: str) -> list[list[str]]:
     """Return the cells of each row: the best (all that show as equal to it) in bold, the others of its group signed.
 
-    The second sign follows a value with a flaw. A standard deviation over seeds follows its mean.
+    ``signs`` are those of the group, of a dataset that the system was trained on, and of a flaw. A standard deviation
+    over seeds follows its mean.
     """
     rows = []
-    columns = (of_cells.to_numpy() for of_cells in (table.shown, table.group, table.flawed, table.deviations))
-    for shown, group, flaws, deviations in zip(*columns, strict=True):
+    columns = (
+        of_cells.to_numpy()
+        for of_cells in (table.shown, table.group, table.trained, table.flawed, table.deviations, table.values)
+    )
+    for shown, group, trained, flaws, deviations, values in zip(*columns, strict=True):
         highest = best(metric, shown)
         marked = [
-            (bold.format(text) if text == highest else text + signs[0] * bool(grouped)) + signs[1] * bool(flaw)
-            for text, grouped, flaw in zip(shown, group, flaws, strict=True)
+            (bold.format(text) if text == highest else text + signs[0] * bool(grouped))
+            + (TRAINING[state].replace(TRAINING[YES], signs[1]) if pd.notna(value) else "")
+            + signs[2] * bool(flaw)
+            for text, grouped, state, flaw, value in zip(shown, group, trained, flaws, values, strict=True)
         ]
         spread = ["" if pd.isna(deviation) else plus_minus.format(deviation) for deviation in deviations]
         rows.append([text + more for text, more in zip(marked, spread, strict=True)])
@@ -211,7 +240,7 @@ def _rows(table: Wide, metric: str, bold: str, signs: tuple[str, str], plus_minu
 
 def _markdown(table: Wide, metric: str) -> str:
     lines = [[metric, *table.shown.columns], ["---", *["---:"] * len(table.shown.columns)]]
-    cells = _rows(table, metric, "**{}**", ("†", FLAW), " ± {:.4f}")
+    cells = _rows(table, metric, "**{}**", ("†", TRAINING[YES], FLAW), " ± {:.4f}")
     lines += [[str(name), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return text + (f"\n{' '.join(table.notes)}\n" if table.notes else "")
@@ -220,7 +249,7 @@ def _markdown(table: Wide, metric: str) -> str:
 def _latex(table: Wide, metric: str) -> str:
     columns = list(table.shown.columns)
     rows = [[name.translate(_LATEX) for name in (metric, *columns)]]
-    cells = _rows(table, metric, r"\textbf{{{}}}", (r"$^\dagger$", r"\S{}"), r" $\pm$ {:.4f}")
+    cells = _rows(table, metric, r"\textbf{{{}}}", (r"$^\dagger$", r"$^\ddagger$", r"\S{}"), r" $\pm$ {:.4f}")
     rows += [[str(name).translate(_LATEX), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     body = [" & ".join(row) + r" \\" for row in rows]
     head = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from ..config import CHECKOUT, models_behind, resolve_path
-from ..config.entries import LocalCorpus, Reranked, Retriever
+from ..config import CHECKOUT, models_behind, resolve_path, with_parts
+from ..config.entries import (
+    Bm25,
+    CrossEncoderTraining,
+    External,
+    LocalCorpus,
+    PublishedExpansion,
+    Reranked,
+    Retriever,
+    TrainedOn,
+)
 from ..core import paths
 from ..data.summary import Cell, DatasetSummary, GridSummary, ModelNote
 from .commands import Commands
@@ -42,6 +52,7 @@ class Summary:
         config = self.grid.config
         parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
         shown = dict.fromkeys([*config.grid.datasets, *parts])
+        training = {system: self._training(system) for system in config.grid.systems}
         summary = GridSummary(
             name=config.grid.name,
             systems=config.grid.systems,
@@ -52,7 +63,8 @@ class Summary:
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
             seed=config.seed,
-            trained_on={system: rows for system in config.grid.systems if (rows := self._trained_on(system))},
+            trained_on={system: rows for system, (rows, _) in training.items() if rows},
+            training_unknown={system: rows for system, (_, rows) in training.items() if rows},
             tolerances=config.tolerances,
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
@@ -93,17 +105,39 @@ class Summary:
             records=tuple(self.records.of_cell(system, dataset)),
         )
 
-    def _trained_on(self, system: str) -> tuple[str, ...]:
-        """Return the rows of the grid on whose collections a model behind a system, or its teacher, was trained."""
-        config = self.grid.config
-        entries = [config.models[model].trained_on for model in models_behind(config, [system])]
-        seen = {name for entry in entries if entry for name in entry.names}
+    def _training(self, system: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the rows whose collections a system was trained on, and those of which that is not known.
+
+        Models that another model learned from count, and so do the qrels that the workflow trains a model with.
+        """
+        stated = list(self._stated(system))
+        names = {name for entry in stated if entry for name in entry.names}
 
         def known(row: str) -> bool:
             parts = self.grid.parts(row)
-            return bool(seen & {row, *parts, *(self.grid.corpus(part) for part in parts)})
+            return bool(names & {row, *parts, *(self.grid.corpus(part) for part in parts)})
 
-        return tuple(filter(known, config.grid.datasets))
+        rows = self.grid.config.grid.datasets
+        trained = tuple(filter(known, rows))
+        if all(entry and entry.complete for entry in stated):
+            return trained, ()
+        return trained, tuple(row for row in rows if row not in trained)
+
+    def _stated(self, system: str) -> Iterator[TrainedOn | None]:
+        """Yield what is stated of the training data of each part of a system; None where nothing is."""
+        config = self.grid.config
+        for name in models_behind(config, [system]):
+            model = config.models[name]
+            if model.trained_on is None and isinstance(train := model.training, CrossEncoderTraining):
+                yield TrainedOn(names=(train.corpus,) if train.dataset else (), source="the entry")
+            elif model.trained_on is not None or not model.training:
+                yield model.trained_on
+        for name in with_parts(config.systems, [system]):
+            part = config.systems[name]
+            if isinstance(part, External):
+                yield part.trained_on
+            elif isinstance(part, Bm25) and isinstance(part.expansion, PublishedExpansion):
+                yield None
 
     def _notes(self) -> list[ModelNote]:
         """Return the notes on all models that the grid's systems are made with, each with those systems."""

@@ -11,8 +11,8 @@ import pandas as pd
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers
 from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
-from ..data.summary import GridSummary
-from ..data.tables import FLAW, shown_scores
+from ..data.summary import NO, GridSummary
+from ..data.tables import FLAW, TRAINING, shown_scores
 from . import texts
 
 # Shades of the heat: a column's worst value has none, its best value has this one.
@@ -68,15 +68,16 @@ class GridCell(NamedTuple):
     best: bool
     among_best: bool
     deviation: str = ""
-    in_domain: bool = False
+    trained: str = NO
     flaw: str = ""
 
     @property
     def marks(self) -> str:
         """Signs behind the value: a circle for a system that is not distinguishable from the best, a double dagger for
-        one that was trained on the dataset, a section sign for a flaw, and the verdict.
+        one that was trained on the dataset (a question mark if that is not known), a section sign for a flaw, and the
+        verdict.
         """
-        signs = ("°" if self.among_best and not self.best else "") + ("‡" if self.in_domain else "")
+        signs = ("°" if self.among_best and not self.best else "") + TRAINING[self.trained]
         return signs + (FLAW if self.flaw else "") + MARKS.get(self.verdict, "")
 
 
@@ -125,8 +126,8 @@ def _table(
             cell = cells[column][number]._replace(deviation=deviations.get((system, column.names or column.key), ""))
             if not column.mean:
                 verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
-                known = column.key in grid.trained_on.get(system, ())
-                cell = cell._replace(verdict=verdict, to_published=texts.difference(difference), in_domain=known)
+                trained = grid.trained(system, column.key)
+                cell = cell._replace(verdict=verdict, to_published=texts.difference(difference), trained=trained)
             if cell.exact:
                 cell = cell._replace(flaw=_flaw(facts, system, column))
             row.append(cell)

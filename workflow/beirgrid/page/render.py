@@ -62,6 +62,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
         failures=grids.failures(grid, answers),
         precision=data_tables.precision_note(answers.scores, grid),
         flaws=data_tables.flaw_notes(answers.scores, grid),
+        training_notes=data_tables.training_notes(grid),
         seed_notes=[*data_tables.seed_notes(grid), *([data_tables.DEVIATION] if grid.seeds else [])],
         baseline_name=sections.baseline_of(answers),
         groups=groups,
@@ -87,6 +88,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
                     "cells": _cells(grid, answers, found),
                     "tables": {table.name: table._asdict() for table in by_metric},
                     "pairs": pairs,
+                    "zeroShot": sections.zero_shot_means(grid, answers),
                 }
             ).encode()
         ),

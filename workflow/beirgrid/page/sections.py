@@ -121,7 +121,7 @@ def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
     columns = ["system", "over", "datasets", "mean", "interval (queries)", "interval (datasets and queries)"]
     change = f"change against {baseline} (%)" if baseline else "change (%)"
     columns += ["mean rank", "Borda count", change, "wins", "ties", "losses", "p (t test)", "p (sign test)"]
-    columns += ["own zero-shot mean", "trained on", "note"]
+    columns += ["own zero-shot mean", "trained on", "not known", "note"]
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
     for row in _in_order(answers.across, grid):
         own = texts.value(row.own_zero_shot_mean)
@@ -143,10 +143,11 @@ def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
                 texts.probability(row.p_sign),
                 f"{own} ({row.own_zero_shot_datasets})" if own else "",
                 row.trained_on,
+                row.training_unknown,
                 row.note,
             ]
         )
-    words = ("over", "own zero-shot mean", "trained on", "note")
+    words = ("over", "own zero-shot mean", "trained on", "not known", "note")
     return ByMetric("across", columns, 1, words, rows)
 
 
@@ -206,6 +207,19 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
         tested += [None if pd.isna(p) else float(texts.probability(p)) for p in (row.p_holm, row.p_tukey)]
         of_pair.append([datasets[row.dataset], *tested, _rounded(row.effect, 2)])
     return found, whole
+
+
+def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, list[Any]]]:
+    """Return the means of each pair over the datasets that are zero-shot for both, keyed as ``pairs``.
+
+    Each has the number of datasets, the means of both systems, and the difference.
+    """
+    systems = {name: number for number, name in enumerate(grid.systems)}
+    found: dict[str, dict[str, list[Any]]] = {metric: {} for metric in grid.metrics}
+    for row in texts.rows(answers.zero_shot[answers.zero_shot["datasets"] > 0]):
+        means = [_rounded(number, 4) for number in (row.mean, row.other_mean, row.difference)]
+        found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *means]
+    return found
 
 
 def _rounded(number: float, digits: int) -> float | None:

@@ -85,6 +85,7 @@ def answer(grid: GridSummary, cells: Cells, published: Iterable[Path], kept: Pat
         pairs=found.pairs,
         groups=found.groups,
         across=found.across,
+        zero_shot=found.zero_shot,
     )
 
 

@@ -79,7 +79,7 @@ def analyse(
         columns = answers.scores[answers.scores["system"].isin(list(grid.systems))]
         tables = {
             **_joined(grid, found, dense),
-            "standings": standings.standings(columns, answers.groups, grid.rows, grid.trained_on),
+            "standings": standings.standings(columns, answers.groups, grid.rows, grid.trained),
             "against_baseline": against,
             "efficiency": costs,
             "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency, grid.seeds),
