@@ -3,7 +3,6 @@
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 RUN := .venv/bin/python -m
-SNAKEMAKE := $(RUN) snakemake --profile profiles/local
 # A process per core, each with whole files of tests, which share what their first test makes. Files start in the order
 # of tests/conftest.py.
 WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
@@ -28,7 +27,7 @@ setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, in 
 	@touch $@
 
 demo: .venv/ready ## run every kind of stage on the embedded collection and print the path of the report
-	@$(SNAKEMAKE) --configfile config/grids/demo.yaml
+	@$(RUN) beirgrid demo
 	@echo "Each machine trains demo-ce itself, so its numbers differ by up to 0.01 from machine to machine."
 	@echo "Report: $$PWD/results/grids/demo/report/index.html"
 
@@ -85,6 +84,6 @@ bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as rat
 bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten million vectors
 	.venv/bin/python bench/scale.py
 
-lock: .venv/ready ## resolve requirements/*.in and envs/ again (needs uv)
+lock: .venv/ready ## resolve the dependencies in pyproject.toml, and envs/, again (needs uv)
 	.venv/bin/python requirements/resolve.py $(or $(TORCH_INDEX),https://download.pytorch.org/whl/cpu)
 	.venv/bin/python requirements/environments.py

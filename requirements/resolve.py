@@ -1,12 +1,12 @@
-"""Resolve lock.in and dev.in into the files that set-up installs: ``make lock`` (needs uv).
+"""Resolve the dependencies in pyproject.toml into the files that set-up installs: ``make lock`` (needs uv).
 
 - lock.txt: what a run of the workflow needs, torch aside
 - torch-cpu.txt and torch-cuda.txt: torch's two builds. pip cannot choose between two builds under one name with
   hashes, and the CUDA build needs packages of several GB that the CPU build does not.
 - dev.txt: what tests, checks, documentation and benchmarks need beside those
 
-Each file begins with the size of its download, which set-up shows. Pins stay as they are where lock.in and dev.in
-allow it.
+Each file begins with the size of its download, which set-up shows. Pins stay as they are where pyproject.toml allows
+it; a raised bound there moves a pin.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 HERE = Path(__file__).parent
+PROJECT = HERE.parent / "pyproject.toml"
 CUDA = re.compile(r"(nvidia-|cuda-|triton)")
 MACHINE = "Python 3.11 on x86-64 Linux"
 _PYTHON = {"python_version": "3.11", "python_full_version": "3.11.11", "sys_platform": "linux"}
@@ -83,8 +84,8 @@ def main(torch_index: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         pins = Path(folder) / "pins.txt"
         pins.write_text("".join((HERE / f"{name}.txt").read_text() for name in ("lock", "dev", "torch-cuda")))
-        everything = blocks(HERE / "lock.in", HERE / "dev.in", "--output-file", pins)
-        run = blocks(HERE / "lock.in", "--constraint", pins)
+        everything = blocks(PROJECT, "--all-extras", "--output-file", pins)
+        run = blocks(PROJECT, "--extra", "slurm", "--constraint", pins)
         torch = next(block for block in run if block.startswith("torch=="))
         pins.write_text(f"{torch.split()[0]}+cpu\n")
         index = ("--index", torch_index)

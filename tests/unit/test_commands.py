@@ -230,3 +230,32 @@ def test_expanded_documents_do_not_need_the_whole_registry_entry(tiny_models, tm
     settings = json.loads((tmp_path / "0.json").read_text())["settings"]
     assert settings == {"family": "term-weights", "keep_terms": True, "shard": 0, "shard_size": 5}
     assert set(pq.read_table(tmp_path / "0.parquet").to_pylist()[0]["terms"]) == {"abc", "def"}
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("rum", "run"), ("statsu", "status"), ("export trek", "trec")])
+def test_a_near_miss_suggests_a_command(typed, meant, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(typed.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"there is no command '{typed.split()[-1]}'; did you mean {meant!r}?\n")
+
+
+def test_words_that_a_command_does_not_know_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["status", "--cores", "1"])
+    assert "unrecognized arguments: --cores 1" in capsys.readouterr().err
+
+
+def test_the_shell_completes_commands_and_options(tmp_path):
+    script = "import sys; sys.argv = ['beirgrid']; from beirgrid.__main__ import main; main()"
+
+    def completed(line: str) -> list[str]:
+        said = tmp_path / "said"
+        variables = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+        variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(said)}
+        subprocess.run([sys.executable, "-c", script], env={**os.environ, **variables}, check=True)
+        return said.read_text().split()
+
+    assert completed("beirgrid re") == ["retrieve", "rerank", "report"]
+    assert completed("beirgrid run --dat") == ["--datasets"]
+    assert "trec" in completed("beirgrid export ")

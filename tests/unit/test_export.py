@@ -20,6 +20,7 @@ from huggingface_hub import parse_eval_result_entries
 from rocrate.rocrate import ROCrate
 
 from beirgrid.__main__ import main
+from beirgrid.core.version import full_version
 from beirgrid.data import runs, scores
 from beirgrid.exchange.mteb import tasks
 
@@ -150,16 +151,16 @@ def test_metadata_is_read_back_by_repro_eval(work, tmp_path, repro_eval):
 
 def test_mtebs_json_says_that_mteb_did_not_compute_it(work, tmp_path):
     out = _export(work, "mteb", tmp_path / "out")
-    found = json.loads((out / "beirgrid__first/0.1.0/SciFact.json").read_text())
+    found = json.loads((out / f"beirgrid__first/{full_version()}/SciFact.json").read_text())
     assert found["mteb_version"] is None
-    assert found["note"] == "computed by beirgrid 0.1.0, not by mteb"
+    assert found["note"] == f"computed by beirgrid {full_version()}, not by mteb"
     ((split, (values,)),) = found["scores"].items()
     assert (split, values["hf_subset"], values["languages"]) == ("test", "default", ["eng-Latn"])
     assert values["main_score"] == values["ndcg_at_10"] == _mean(work, "first", "scifact")
     assert set(values) == {"ndcg_at_10", "recall_at_5", "main_score", "hf_subset", "languages"}
-    own = json.loads((out / "beirgrid__both/0.1.0/mine.json").read_text())
+    own = json.loads((out / f"beirgrid__both/{full_version()}/mine.json").read_text())
     assert (own["task_name"], own["scores"]["test"][0]["languages"]) == ("mine", ["swa-Latn"])
-    assert json.loads((out / "beirgrid__both/0.1.0/model_meta.json").read_text())["name"] == "beirgrid/both"
+    assert json.loads((out / f"beirgrid__both/{full_version()}/model_meta.json").read_text())["name"] == "beirgrid/both"
 
 
 def test_exports_tell_of_queries_that_count_0(work, tmp_path):
@@ -169,7 +170,9 @@ def test_exports_tell_of_queries_that_count_0(work, tmp_path):
         finished.searched("first", "scifact", lost, "float32", depth=10)
     said = "1 of 12 queries has no documents and counts 0"
     mteb = _export(copy, "mteb", tmp_path / "mteb")
-    assert json.loads((mteb / "beirgrid__first/0.1.0/SciFact.json").read_text())["note"].endswith(f"mteb; {said}")
+    assert json.loads((mteb / f"beirgrid__first/{full_version()}/SciFact.json").read_text())["note"].endswith(
+        f"mteb; {said}"
+    )
     hub = _export(copy, "huggingface", tmp_path / "hub")
     (entry,) = yaml.safe_load((hub / "first/.eval_results/scifact.yaml").read_text())
     assert entry["notes"].endswith(f"float32, {said}")
@@ -188,7 +191,7 @@ def test_the_hub_reads_its_yaml(work, tmp_path, capsys):
     (entry,) = parse_eval_result_entries(yaml.safe_load((out / "second/.eval_results/scifact.yaml").read_text()))
     assert (entry.dataset_id, entry.task_id) == ("mteb/scifact", "SciFact")
     assert entry.value == pytest.approx(100 * _mean(work, "second", "scifact"), abs=1e-5)
-    assert entry.notes == "ndcg@10 × 100, computed by beirgrid 0.1.0, not by mteb, float32"
+    assert entry.notes == f"ndcg@10 × 100, computed by beirgrid {full_version()}, not by mteb, float32"
     named = _export(work, "huggingface", tmp_path / "named", "--hub-datasets", "mine=me/mine")
     (entry,) = parse_eval_result_entries(yaml.safe_load((named / "first/.eval_results/mine.yaml").read_text()))
     assert (entry.dataset_id, entry.task_id) == ("me/mine", "mine")
@@ -226,7 +229,7 @@ def test_a_crate_holds_the_workflow_and_what_it_left(work, tmp_path):
 SEEDED = {
     "trec": "runs/scifact/s.seed{n}.trec",
     "ir-metadata": "runs/scifact/s.seed{n}.trec",
-    "mteb": "beirgrid__s.seed{n}/0.1.0/SciFact.json",
+    "mteb": f"beirgrid__s.seed{{n}}/{full_version()}/SciFact.json",
     "huggingface": "s.seed{n}/.eval_results/scifact.yaml",
     "ro-crate": "results/runs/s.seed{n}/scifact.run.gz",
 }

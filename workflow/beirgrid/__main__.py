@@ -1,4 +1,4 @@
-"""Command line: ``python -m beirgrid <command> --help``."""
+"""Command line: ``beirgrid <command> --help``, or ``python -m beirgrid``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[1:2] == 
     forks.run()
 
 import argparse
+import difflib
 import errno
 import importlib
+import re
 import select
 import signal
-from typing import Any
+from typing import Any, NoReturn
 
 from .core import environment, provenance, stages
 from .core.cli import CALL, WORD, add_options, read_files
 from .core.errors import BeirgridError
-from .core.version import __version__
+from .core.version import dated_version
 
 # Commands that are no stages: the words of a command, the function that it runs, and what it does.
 _TOOLS = {
+    "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
+    "run": ("tools.run:add_arguments", "run a grid: a file of one's own, a ready-made one, or systems and datasets"),
     "report": ("tools.refresh:report", "make the tables and the report of a grid from its finished cells"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
@@ -50,17 +54,44 @@ _GROUPS = {
 }
 
 
+_EXAMPLES = """\
+examples:
+  beirgrid demo                                         a small collection, some minutes
+  beirgrid run --systems bm25,minilm --datasets scifact
+  beirgrid run --model ./my-model --against bm25 --datasets scifact,nfcorpus
+  beirgrid plan --configfile grid.yaml                  jobs, hours, downloads and disk before the run
+  beirgrid run grid.yaml --profile slurm                on a cluster
+  beirgrid status                                       what runs, what failed, time left
+
+An argument @FILE stands for the lines of FILE."""
+
+
+class _Version(argparse.Action):
+    """Ask git for the commit only when the version is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"beirgrid {dated_version()}")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that declares the options of its command when the command is parsed."""
 
     function: str = ""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and how the command is used, as argparse does, and suggest the nearest command."""
+        unknown = re.match(r"argument (?:command|kind): invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if unknown and (near := difflib.get_close_matches(unknown[1], re.findall(r"[\w-]+", unknown[2]), n=1)):
+            message = f"there is no command {unknown[1]!r}; did you mean {near[0]!r}?"
+        super().error(message)
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
         if self.function:
             module, _, name = self.function.partition(":")
             function = getattr(importlib.import_module(f"beirgrid.{module}"), name)
             self.function = ""
-            if name == "add_arguments":
+            if name.endswith("_arguments"):
                 function(self)
             else:
                 add_options(self, function)
@@ -69,10 +100,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> _Parser:
     parser = _Parser(
-        prog="python -m beirgrid",
-        description="Run one command of the beirgrid workflow. An argument @FILE stands for the lines of FILE.",
+        prog="beirgrid",
+        description="Evaluate retrieval systems on BEIR's collections and on your own.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"beirgrid {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, its commit and the day of that")
     parser.add_argument("--settings", metavar="DIGEST", help="digest of the command's settings, for its record")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     groups = {}
@@ -86,6 +119,22 @@ def _parser() -> _Parser:
     return parser
 
 
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """Return the parsed words of a command; words that it does not know are Snakemake's if it runs Snakemake."""
+    parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    args: argparse.Namespace
+    args, others = parser.parse_known_args(arguments)
+    if hasattr(args, "snakemake"):
+        args.snakemake = others
+    elif others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    return args
+
+
 def _sentence(purpose: str) -> str:
     return f"{purpose[0].upper()}{purpose[1:]}."
 
@@ -97,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         environment.check_names(*arguments)
         arguments = read_files(arguments)
-        args = _parser().parse_args(arguments)  # compares artifacts with their records
+        args = _parse(arguments)  # compares artifacts with their records
         provenance.use_command(arguments, args.settings)
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
         ended = int(call(args) or 0)
@@ -151,7 +200,8 @@ def _explain(error: OSError) -> str:
     return f"{error.strerror or error}{where}"
 
 
-if __name__ == "__main__":
+def command() -> NoReturn:
+    """Run the command of this process and end it."""
     for stream in (sys.stdout, sys.stderr):
         if stream and stream.encoding.lower() != "utf-8":  # a terminal in ASCII has no †
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -159,3 +209,7 @@ if __name__ == "__main__":
         sys.exit(main())
     finally:
         _drop_unwritten()
+
+
+if __name__ == "__main__":
+    command()

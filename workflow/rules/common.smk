@@ -76,6 +76,7 @@ onstart:
         raise WorkflowError(str(error)) from None
     if settings.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
+    settings.link_package()
     recorder.start(status.EVENTS)
     refresher.start(summary_json())
 

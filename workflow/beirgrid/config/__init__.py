@@ -1,9 +1,10 @@
 """The configuration: typed entries, their families, and the checks that hold them together."""
 
+from ..core.checkout import CHECKOUT
 from .checks import absent_folder, layers, models_behind, models_of, with_parts
 from .entries import Config
 from .load import load
-from .places import CHECKOUT, SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file
+from .places import SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file
 from .values import BM25_LANGUAGES
 from .yaml_files import refuse_misread
 

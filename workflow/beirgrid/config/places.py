@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
-CHECKOUT = Path(__file__).parents[3]
+from ..core.checkout import CHECKOUT
+
 SCHEMA = CHECKOUT / "workflow" / "schemas" / "config.schema.yaml"
 
 

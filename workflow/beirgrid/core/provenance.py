@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from . import files, lineage, stages
 from .errors import ConfigError, DataError
 from .lineage import Origin
-from .version import __version__
+from .version import full_version
 
 # Words of the running command, and the digest of the settings that it was started with (``--settings``).
 _COMMAND: ContextVar[Sequence[str]] = ContextVar("command", default=())
@@ -35,7 +35,7 @@ HASHED = 2**24
 
 @cache
 def _installed(stage: str) -> dict[str, str]:
-    versions = {"beirgrid": __version__, "python": platform.python_version()}
+    versions = {"beirgrid": full_version(), "python": platform.python_version()}
     for package in stages.PACKAGES[stage]:
         try:
             versions[package] = importlib.metadata.version(package)

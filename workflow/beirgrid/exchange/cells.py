@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from ..core import files, provenance
 from ..core.errors import DataError
-from ..core.version import __version__
+from ..core.version import full_version
 from ..data import results, scores
 from ..data.cells import precisions
 from ..data.results import Result, Results
@@ -22,7 +22,7 @@ GridName = Annotated[str, "name of the grid; all finished cells of the folder un
 # Keys of records that exports read.
 _KEYS = ("command", "packages", "cpus", "finished")
 # How every export names the software.
-SOFTWARE = f"beirgrid {__version__}"
+SOFTWARE = f"beirgrid {full_version()}"
 
 
 class Step(NamedTuple):

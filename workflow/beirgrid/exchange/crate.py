@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..config.places import CHECKOUT
 from ..core import files
+from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, DataError
-from ..core.version import __version__
+from ..core.version import full_version
 from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _add_workflow(crate: ROCrate) -> Entity:
         _WORKFLOW,
         main=True,
         lang="snakemake",
-        properties={"name": "beirgrid", "version": __version__, "description": "The BEIR benchmark as a workflow"},
+        properties={"name": "beirgrid", "version": full_version(), "description": "The BEIR benchmark as a workflow"},
     )
     workflow["license"] = crate.license
     workflow["encodingFormat"] = "text/plain"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..config.metrics import parse_metric
 from ..core import files
 from ..core.errors import DataError
-from ..core.version import __version__
+from ..core.version import full_version
 from ..data.scores import unanswered
 from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
 
@@ -83,7 +83,7 @@ def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName
     _, cells = finished(directory, grid, output)
     with files.atomic(output, directory=True) as folder:
         for cell in cells:
-            place = folder / f"beirgrid__{cell.result.system}" / __version__
+            place = folder / f"beirgrid__{cell.result.system}" / full_version()
             files.write_json(place / f"{task_of(cell)}.json", task_result(cell))
             files.write_json(place / "model_meta.json", _model(cell))
 
@@ -95,7 +95,7 @@ def task_of(cell: Cell) -> str:
 
 
 def _model(cell: Cell) -> dict[str, Any]:
-    return {"name": f"beirgrid/{cell.result.system}", "revision": __version__, "note": _NOT_MTEB}
+    return {"name": f"beirgrid/{cell.result.system}", "revision": full_version(), "note": _NOT_MTEB}
 
 
 def task_result(cell: Cell) -> dict[str, Any]:

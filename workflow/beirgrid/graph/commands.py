@@ -12,13 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..config import CHECKOUT
 from ..core import files, provenance
+from ..core.checkout import INSTALLED, MODULES
 from ..core.stages import STAGES
 from .grid import Grid
 
 # Files of arguments, in the working directory, beside what Snakemake keeps there.
 ARGUMENTS = Path(".snakemake/beirgrid")
+# A folder with a link to the package and nothing else to import.
+_LINKED = ARGUMENTS / "modules"
 
 
 def in_file(*arguments: str) -> str:
@@ -45,7 +47,17 @@ class Commands:
         self.grid = grid
         self.own_python = own_python
         self.python = sys.executable if own_python else "python"
+        # Beside an installed package are the libraries of this Python, which another Python cannot load.
+        self.modules = _LINKED if INSTALLED and not own_python else MODULES
         self.values: dict[str, dict[str, Any]] = {}
+
+    def link_package(self) -> None:
+        """Make the link through which the Pythons of conda environments import an installed package."""
+        link = self.modules / "beirgrid"
+        if self.modules == _LINKED and not link.exists():
+            link.unlink(missing_ok=True)  # of a package that is gone
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(MODULES / "beirgrid", target_is_directory=True)
 
     def __call__(self, rule: str, **values: Any) -> dict[str, Any]:
         """Return the params of a rule, as Snakemake's directive takes them.
@@ -73,8 +85,7 @@ class Commands:
 
     def start(self, rule: str, wildcards: Any) -> str:
         """Return how a job starts: this checkout's package, and no modules from the working directory."""
-        folder = shlex.quote(str(CHECKOUT / "workflow"))
-        python = f"PYTHONSAFEPATH=1 PYTHONPATH={folder} {shlex.quote(self.python)}"
+        python = f"PYTHONSAFEPATH=1 PYTHONPATH={shlex.quote(str(self.modules))} {shlex.quote(self.python)}"
         return f"{python} -m beirgrid --settings {self.digest(rule, wildcards)}"
 
     def known(self, rule: str) -> str | None:

@@ -13,14 +13,15 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from ..core.version import __version__
+from ..core.checkout import CHECKOUT
+from ..core.version import dated_version
 from ..data import tables as data_tables
 from ..data.answers import Answers, verdict_counts
 from ..data.summary import GridSummary
 from . import analyses, sections, steps, texts
 from . import grid as grids
 
-TEMPLATES = Path(__file__).parents[2] / "report"
+TEMPLATES = CHECKOUT / "workflow" / "report"
 # The library of the page's tables, in the package that ships it: DataTables with its buttons, MIT licence.
 LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
 
@@ -53,7 +54,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
     analysed = analyses.read(grid.name, answers.scores)
     groups, baseline, across, pair, seeds = by_metric
     return environment.get_template("index.html.j2").render(
-        version=__version__,
+        version=dated_version(),
         grid=grid,
         tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),
         domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),

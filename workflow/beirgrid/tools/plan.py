@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
 
 def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) -> dict[str, Any]:
     """Return the plan of the grid in the working directory, sizes in MB, as JSON can hold it."""
-    needs = Needs(grid := Grid(_merged(configfiles, settings)))
+    needs = Needs(grid := Grid(merged(configfiles, settings)))
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]
     jobs = list(_jobs(needs, options))
     everything = list(_jobs(needs, [*options, "--forceall"])) if Path("results").is_dir() else jobs
@@ -129,30 +129,31 @@ def _option(name: str, values: Iterable[Any]) -> list[str]:
     return [name, *map(str, values)] if values else []
 
 
-def _merged(configfiles: list[Path], settings: list[str]) -> configuration.Config:
-    """Return the configuration as Snakemake merges it."""
+def merged(configfiles: list[Path], settings: list[str], more: dict[str, Any] | None = None) -> configuration.Config:
+    """Return the configuration as Snakemake merges it, with ``more`` over the files."""
     from snakemake.cli import parse_config
     from snakemake.common.configfile import load_configfile
     from snakemake.utils import update_config
     from snakemake_interface_common.exceptions import WorkflowError
     from yte.exceptions import YteError  # of a configfile that is a template
 
-    merged: dict[str, Any] = {}
+    raw: dict[str, Any] = {}
     base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
     for path in (*base, *configfiles):
         try:
-            update_config(merged, load_configfile(path))
+            update_config(raw, load_configfile(path))
         except (WorkflowError, UnicodeDecodeError, YteError) as error:
             raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
         except RecursionError:
             why = "nested too deep, or a mapping that contains itself (an alias *x below its own anchor &x)"
             raise ConfigError(f"{path}: {why}") from None
     try:
-        update_config(merged, parse_config(settings))
+        update_config(raw, parse_config(settings))
+        update_config(raw, more or {})
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from None
     configuration.refuse_misread(configfiles)
-    return configuration.load(merged)
+    return configuration.load(raw)
 
 
 def _where_broken(path: Path) -> str:

@@ -13,6 +13,8 @@ from ..core import files
 
 # The process that runs the workflow in the working directory holds the lock of this file.
 LOCK = Path(".snakemake/beirgrid/run.lock")
+# Commands that may work beside a run.
+_READERS = {"status", "plan", "report", "compare", "evaluate", "export", "list", "init", "doctor", "search", "show"}
 
 
 def began(pid: int) -> float | None:
@@ -43,14 +45,16 @@ def living() -> list[int]:
 
     here, found = str(Path.cwd()), []
     for process in psutil.process_iter(["cwd", "cmdline"]):
-        words = {Path(word).name for word in process.info["cmdline"] or ()}
-        if (
-            process.info["cwd"] == here
-            and words & {"snakemake", "beirgrid"}
-            and not words & {"status", "plan", "report"}
-        ):
+        if process.info["cwd"] == here and _works([Path(word).name for word in process.info["cmdline"] or ()]):
             found.append(process.pid)
     return found
+
+
+def _works(words: list[str]) -> bool:
+    """Tell from the words of a process whether it is Snakemake or a stage, and no command that a person waits for."""
+    if "snakemake" in words:
+        return True
+    return "beirgrid" in words and not _READERS & {*words[words.index("beirgrid") + 1 :][:1]}
 
 
 def run_alone() -> None:

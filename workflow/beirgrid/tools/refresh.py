@@ -13,8 +13,8 @@ from logging import Logger, LogRecord
 from pathlib import Path
 from typing import Annotated
 
-from ..config import CHECKOUT
 from ..core import files, paths, provenance
+from ..core.checkout import MODULES
 from ..core.errors import BeirgridError, DataError
 from ..data import summary
 from ..data.summary import GridSummary
@@ -179,4 +179,4 @@ class Refresher:
 
 def _environment() -> dict[str, str]:
     """Return the environment of a refresh: this checkout's package, and no modules from the working directory."""
-    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(CHECKOUT / "workflow"), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(MODULES), "OMP_NUM_THREADS": "1"}

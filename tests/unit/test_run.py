@@ -1,0 +1,151 @@
+"""``beirgrid run``: which grid its words describe, and what Snakemake is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from beirgrid.__main__ import main
+from beirgrid.core import version
+from beirgrid.core.errors import ConfigError
+from beirgrid.tools.run import describe_model, find_grid, profile
+
+
+def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``beirgrid run`` as a user does."""
+    command = [sys.executable, "-m", "beirgrid", "run", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, text=True, capture_output=True, check=False)
+
+
+def written(folder: Path) -> dict:
+    (path,) = folder.glob("results/grids/*/grid.yaml")
+    return yaml.safe_load(path.read_text())
+
+
+def test_systems_and_datasets_need_no_file(tmp_path):
+    done = run("--systems", "bm25,minilm", "--datasets", "demo", "-n", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "encode_dense" in done.stdout
+    assert written(tmp_path)["grid"] == {
+        "name": "bm25-minilm-demo",
+        "systems": ["bm25", "minilm"],
+        "datasets": ["demo"],
+    }
+
+
+def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
+    (tmp_path / "grid.yaml").write_text("grid: {name: mine, systems: [bm25-flat], datasets: [demo]}\n")
+    done = run("grid.yaml", "all", "analyses", "-n", "--cores", "1", "--directory", "there", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^all +1$", done.stdout, re.MULTILINE)
+    assert re.search(r"^analyses +1$", done.stdout, re.MULTILINE)
+    assert (tmp_path / "there").is_dir()
+    assert not (tmp_path / ".snakemake").exists()
+
+
+def test_a_folder_with_a_checkpoint_is_a_model(tiny_models, tmp_path):
+    done = run("--model", tiny_models["dense"], "--against", "bm25-flat", "--datasets", "demo", "-n", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "encode_dense" in done.stdout
+    content = written(tmp_path)
+    name = content["grid"]["systems"][-1]
+    assert content["grid"]["systems"] == ["bm25-flat", name]
+    assert content["models"][name]["path"] == str(tiny_models["dense"].resolve())
+
+
+@pytest.mark.parametrize("family", ["dense", "late-interaction", "cross-encoder", "splade"])
+def test_the_files_of_a_checkpoint_say_its_family(tiny_models, family):
+    _, entries = describe_model(str(tiny_models[family]), "sparse" if family == "splade" else "")
+    (entry,) = entries["models"].values()
+    (system,) = entries["systems"].values()
+    assert entry["family"] == {"splade": "sparse"}.get(family, family)
+    assert system.get("first_stage") == ("bm25" if family == "cross-encoder" else None)
+
+
+def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
+    name, entries = describe_model("owner/some-model")
+    assert name == "some-model"
+    assert entries["models"][name] == {
+        "checkpoint": "owner/some-model",
+        "revision": "resolve",
+        "family": "dense",
+        "similarity": "cosine",
+    }
+
+
+def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken():
+    assert describe_model("minilm") == ("minilm", {})
+    assert describe_model("sentence-transformers/minilm")[0] == "my-minilm"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("minilmm", "Did you mean 'minilm'?"),
+        ("empty", "it is no checkpoint"),
+        ("bare", "the files of .* do not say its family \\(BertModel\\); add --family"),
+    ],
+)
+def test_a_model_that_cannot_be_one_is_refused(model, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare/config.json").write_text(json.dumps({"architectures": ["BertModel"]}))
+    with pytest.raises(ConfigError, match=said):
+        describe_model(model)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "which grid? Name a configfile"),
+        (["papr"], "no ready-made grid of that name; did you mean 'paper'?"),
+        (["--systems", "bm26", "--datasets", "demo"], "bm26"),
+        (["--systems", "bm25", "--configfile", "a.yaml"], "leave out --configfile"),
+        (["--datasets", "demo", "--configfile", "a.yaml"], "--datasets goes with --systems or --model"),
+    ],
+    ids=" ".join,
+)
+def test_a_grid_that_cannot_run_is_refused_in_one_message(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *words]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("beirgrid run: error: ")
+    assert said in error
+    assert not (tmp_path / "results").exists()
+
+
+def test_ready_made_grids_and_profiles_are_found_from_any_folder(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_grid("paper") == root / "config/grids/paper.yaml"
+    assert profile("slurm") == str(root / "profiles/slurm")
+    assert profile("of-my-group") == "of-my-group"
+    (tmp_path / "slurm").mkdir()  # one's own
+    assert profile("slurm") == "slurm"
+
+
+def test_a_changed_checkout_says_so(tmp_path):
+    identity = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    file = tmp_path / "file"
+    file.write_text("one")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=tmp_path, env={**os.environ, **identity}, check=True)
+    name, date = version.read_commit(tmp_path)
+    assert len(name) == 9
+    assert len(date) == len("2026-01-01")
+    file.write_text("two")
+    assert version.read_commit(tmp_path) == (f"{name}.dirty", date)
+
+
+def test_a_folder_without_git_has_no_commit(tmp_path, monkeypatch):
+    assert version.read_commit(tmp_path) == ("", "")
+    (tmp_path / ".git").mkdir()  # and no git to read it
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert version.read_commit(tmp_path) == ("", "")

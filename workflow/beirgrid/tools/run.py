@@ -1,0 +1,275 @@
+"""``beirgrid run`` and ``beirgrid demo``: Snakemake with this workflow, in any folder.
+
+Words that these commands do not know are Snakemake's. The process becomes Snakemake: signals, terminal and exit status
+are as if Snakemake had been typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from ..config import CHECKOUT, is_folder
+from ..core import files, paths
+from ..core.errors import BeirgridError, ConfigError
+
+_GRIDS = CHECKOUT / "config" / "grids"
+_PROFILES = CHECKOUT / "profiles"
+_EXAMPLES = """\
+examples:
+  beirgrid run grid.yaml                                   a file of your own
+  beirgrid run paper --profile slurm                       a ready-made grid, on a cluster
+  beirgrid run --systems bm25,minilm --datasets scifact    no file; -n shows the jobs only
+  beirgrid run --model ./my-model --against bm25,minilm --datasets scifact,nfcorpus
+  beirgrid run --model BAAI/bge-small-en-v1.5 --datasets scifact
+  beirgrid run grid.yaml --cores 8 --resources gpu=2       options of Snakemake"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid run``."""
+    parser.usage = "beirgrid run [GRID] [options] [options and targets of Snakemake]"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"GRID is a configfile, or one of {', '.join(ready_made())}.\n\n{_EXAMPLES}"
+    parser.allow_abbrev = False  # what is left over is Snakemake's
+    add_choices(parser)
+    parser.add_argument("--configfile", nargs="+", default=[], type=Path, metavar="FILE", help="as for snakemake")
+    _add_places(parser)
+    parser.set_defaults(run=run, snakemake=[])
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that describe a grid without a file."""
+    parser.add_argument("--systems", type=_names, default=[], metavar="A,B", help="systems, with commas between them")
+    parser.add_argument("--datasets", type=_names, default=[], metavar="A,B", help="datasets (default: scifact)")
+    parser.add_argument("--model", default="", help="a model: its folder, its id on the Hugging Face hub, or its name")
+    parser.add_argument("--family", default="", help="family of the model (default: what its files say, or dense)")
+    parser.add_argument(
+        "--against", type=_names, default=[], metavar="A,B", help="systems to compare the model with (default: bm25)"
+    )
+    parser.add_argument("--metrics", type=_names, default=[], metavar="A,B", help="metrics, name@k")
+    parser.add_argument("--name", default="", help="name of the grid (default: made of systems and datasets)")
+
+
+def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid demo``."""
+    parser.usage = "beirgrid demo [options] [options and targets of Snakemake]"
+    parser.allow_abbrev = False
+    _add_places(parser)
+    parser.set_defaults(run=demo, snakemake=[])
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", default="local", help="local, slurm, conda, or a profile of your own")
+    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in re.split(r"[,\s]+", text) if name]
+
+
+def demo(args: argparse.Namespace) -> NoReturn:
+    """Run the grid of the demo."""
+    become_snakemake([_GRIDS / "demo.yaml"], args)
+
+
+def run(args: argparse.Namespace) -> NoReturn:
+    """Run a grid."""
+    described = bool(args.systems or args.model)
+    if args.snakemake and not args.snakemake[0].startswith("-") and not described and not args.configfile:
+        args.configfile = [find_grid(args.snakemake.pop(0))]
+    elif described:
+        if args.configfile:
+            raise BeirgridError("--systems and --model describe a grid: leave out --configfile, or describe it there")
+        args.configfile = [write_grid(args)]
+    elif not args.configfile:
+        raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems and --datasets")
+    elif args.datasets:
+        raise BeirgridError("--datasets goes with --systems or --model; a configfile has its own datasets")
+    become_snakemake(args.configfile, args)
+
+
+def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> NoReturn:
+    """Replace this process by Snakemake."""
+    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
+    command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
+    # An option with one value comes last: a target after --configfile would be a file of it.
+    command += ["--profile", profile(args.profile), "--directory", str(args.directory)]
+    sys.stdout.flush()
+    os.execv(sys.executable, [*command, *args.snakemake])  # noqa: S606 - no shell is wanted
+
+
+def ready_made() -> list[str]:
+    """Return the names of the grids that come with beirgrid."""
+    return sorted(path.stem for path in _GRIDS.glob("*.yaml"))
+
+
+def find_grid(word: str) -> Path:
+    """Return the configfile that a word stands for: a file, or a ready-made grid by its name.
+
+    Raises:
+        BeirgridError: there is neither.
+    """
+    path = Path(word).expanduser()
+    if path.is_file():
+        return path
+    if word in ready_made():
+        return _GRIDS / f"{word}.yaml"
+    near = difflib.get_close_matches(word, ready_made(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the ready-made grids are {', '.join(ready_made())}"
+    raise BeirgridError(f"there is no file {word!r} and no ready-made grid of that name; {hint}")
+
+
+def profile(name: str) -> str:
+    """Return what Snakemake finds a profile by: the folder of one that comes with beirgrid, or the name as it is."""
+    ours = _PROFILES / name
+    return str(ours) if (ours / "config.yaml").is_file() and not is_folder(Path(name)) else name
+
+
+# Grids without a file
+
+
+def write_grid(args: argparse.Namespace) -> Path:
+    """Write the configfile of a grid that options describe, in the folder of the grid, and return its path.
+
+    Raises:
+        ConfigError: the configuration is wrong, as it would be in a file.
+    """
+    content = describe(args)
+    merged([], content)
+    name = content["grid"]["name"]
+    path: Path = args.directory / paths.GRID_FOLDER.format(grid=name) / "grid.yaml"
+    files.replace_text(path, as_yaml(content))
+    print(f"The grid {name}, as {path} describes it", file=sys.stderr, flush=True)
+    return path
+
+
+def as_yaml(content: dict[str, Any]) -> str:
+    """Return a configuration as a configfile."""
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    return f"# Written by beirgrid. Edit it as you like, and run it: beirgrid run FILE\n{text}"
+
+
+def describe(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the configuration of the grid that options describe."""
+    content: dict[str, Any] = {}
+    systems = list(args.systems)
+    if args.model:
+        system, entries = describe_model(args.model, args.family)
+        systems = [*dict.fromkeys([*(args.against or ["bm25"]), *systems]), system]
+        content |= entries
+    datasets = args.datasets or ["scifact"]
+    grid = {"name": args.name or _grid_name(systems, datasets), "systems": systems, "datasets": datasets}
+    return {**content, "grid": grid, **({"metrics": args.metrics} if args.metrics else {})}
+
+
+def _grid_name(systems: list[str], datasets: list[str]) -> str:
+    whole = "-".join([*systems, *datasets])
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-._")
+    digest = hashlib.sha256(json.dumps([systems, datasets]).encode()).hexdigest()
+    return name if len(name) <= 50 and name == whole else f"{name[:50]}-{digest[:8]}"
+
+
+def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
+    """Return the system of a model, and the entries that it needs beside those of the registry.
+
+    Args:
+        model: a folder with a checkpoint, an id on the hub, or the name of a registered system or model.
+        family: its family, if its files do not say it.
+
+    Raises:
+        ConfigError: there is no such model, or its family is not known.
+    """
+    folder = Path(model).expanduser()
+    if is_folder(folder):
+        found = _of_folder(folder.resolve(), family)
+        name = _entry_name(folder.resolve().name)
+    elif "/" in model and not model.startswith((".", "/", "~")):
+        # Reads no file of the hub before the run, which downloads the checkpoint anyway.
+        found = {"checkpoint": model, "revision": "resolve"} | _kind(family or "dense")
+        name = _entry_name(model.rpartition("/")[2])
+    else:
+        config = merged([], {})
+        if model not in {*config.systems, *config.models}:
+            near = difflib.get_close_matches(model, {*config.systems, *config.models}, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"--model: {model!r} is no folder, no registered model, and no id owner/name of the hub.{hint}"
+            )
+        if model in config.systems:
+            return model, {}
+        found, name = {}, model
+        family = config.models[model].family
+    system, kind = name, found.get("family", family)
+    if kind in ("cross-encoder", "seq2seq-reranker"):
+        system = f"bm25+{name}"
+        entry = {"first_stage": "bm25", "reranker": name}
+    else:
+        entry = {"retriever": name}
+    return system, {**({"models": {name: found}} if found else {}), "systems": {system: entry}}
+
+
+def _kind(family: str) -> dict[str, Any]:
+    return {"family": family} | ({"similarity": "cosine"} if family == "dense" else {})
+
+
+def _entry_name(text: str) -> str:
+    """Return a name for a model: what messages, tables and paths call it."""
+    name = re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-._@")[:60] or "model"
+    return f"my-{name}" if {*merged([], {}).systems, *merged([], {}).models} & {name, f"bm25+{name}"} else name
+
+
+def _of_folder(folder: Path, family: str) -> dict[str, Any]:
+    """Return the entry of a checkpoint in a folder, as its own files describe it."""
+    modules = _read(folder / "modules.json") or []
+    config = _read(folder / "config.json") or {}
+    types = [str(module.get("type", "")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
+    saved = _read(folder / "config_sentence_transformers.json") or {}
+    architectures = [str(name) for name in config.get("architectures") or ()]
+    similarity = saved.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
+    if not (modules or config):
+        raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
+    if not family:
+        family = _family(types, architectures, str(similarity))
+    if not family:
+        raise ConfigError(
+            f"--model: the files of {folder} do not say its family ({', '.join(architectures) or 'no architectures'}); "
+            "add --family dense (or another family of docs/models.md)"
+        )
+    entry = {"family": family, "path": str(folder)}
+    return entry | ({"similarity": "dot" if similarity == "dot" else "cosine"} if family == "dense" else {})
+
+
+def _family(types: list[str], architectures: list[str], similarity: str) -> str:
+    """Return the family that a checkpoint's modules and architecture have; empty if they do not say one."""
+    if similarity == "MaxSim":
+        return "late-interaction"
+    if {"SpladePooling", "MLMTransformer"} & {*types}:
+        return "sparse"
+    if "Pooling" in types:
+        return "dense"
+    if any(name.endswith("ForSequenceClassification") for name in architectures):
+        return "cross-encoder"
+    if any(name.startswith("HF_ColBERT") for name in architectures):
+        return "late-interaction"
+    return ""
+
+
+def _read(path: Path) -> Any:
+    return files.read_json(path) if path.is_file() else None
+
+
+def merged(configfiles: list[Path], more: dict[str, Any]) -> Any:
+    """Return the checked configuration: that of the checkout, these files, and more entries over them."""
+    from .plan import merged as of_files
+
+    return of_files(configfiles, [], more)
