@@ -290,7 +290,6 @@ TRAINING = "results/training/gpl@{}/{}.parquet"
 LATE = _shards("late-interaction", "one", ".tokens", "embeddings")
 # Commands, what each is given in the place of what, and what the message names besides: another artifact, or a fact.
 SWAPS = [
-    ("fetch dataset one", ONE, TWO, "source"),
     ("fetch run one", ONE, TWO, _queries("one")),
     ("fetch run one", _queries("one"), _queries("two"), ONE),
     ("index expanded one", ONE, TWO, "expansions/query-generator/one/0.parquet"),
@@ -365,6 +364,16 @@ def test_an_input_of_another_origin_is_refused(site, monkeypatch, capsys, comman
     message = _refused([swapped if word == given else word for word in words], capsys)
     assert named in message
     assert swapped in message or "asks for" in message
+
+
+def test_a_corpus_of_another_source_is_refused(site, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(site)
+    shutil.copy(ONE, tmp_path / "corpus.parquet")
+    record = json.loads(Path(ONE).with_suffix(".json").read_text())
+    record["lineage"]["source"]["value"] = {"source": "huggingface", "id": "a/b", "revision": "0" * 40}
+    (tmp_path / "corpus.json").write_text(json.dumps(record))
+    words = [str(tmp_path / "corpus.parquet") if word == ONE else word for word in _commands()["fetch dataset one"]]
+    assert "corpus.parquet has the source" in _refused(words, capsys)
 
 
 ORDERS = {

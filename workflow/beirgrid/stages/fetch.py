@@ -56,8 +56,8 @@ def fetch_corpus(
 
 
 def _source(entry: Corpus) -> dict[str, Any]:
-    """Return the keys of a corpus's entry that say where its documents come from."""
-    return entry.given("source", "id", "revision", "path")
+    """Return the keys of a corpus's entry that say where its documents come from, whichever folder that is here."""
+    return entry.given("source", "id", "revision")
 
 
 def fetch_dataset(
