@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -562,10 +563,23 @@ def test_a_checkpoint_of_links_is_copied_as_files(run, tmp_path):
         ),
         (
             lambda folder: (folder / "sub").symlink_to("."),
-            "'toy': .*/folder/sub/.* cannot be copied: .*Too many levels",
+            "'toy': .*/folder/sub is a link to .*/folder, a folder that is outside of .* or that the link is in",
         ),
+        (
+            lambda folder: [(folder / name).symlink_to(folder) for name in "abcdefgh"],
+            "'toy': .*/folder/a is a link to .*/folder, a folder that",
+        ),
+        (
+            lambda folder: (folder / "sub").symlink_to("/usr"),
+            "'toy': .*/folder/sub is a link to /usr, a folder that is outside of .*/folder or",
+        ),
+        (
+            lambda folder: [(folder / f"{number}.json").touch() for number in range(2_000)],
+            "'toy': .*/folder has more than 2,000 files: name the checkpoint's folder",
+        ),
+        (lambda folder: (folder / "x.json").symlink_to("/dev/zero"), r"'toy': .*/x\.json cannot be copied: .*device"),
         (lambda folder: (folder / "x.json").symlink_to("gone"), r"'toy': .*/x\.json cannot be copied: .*No such file"),
-        (lambda folder: os.mkfifo(folder / "pipe.json"), r"'toy': .*/pipe\.json cannot be copied: .*named pipe"),
+        (lambda folder: os.mkfifo(folder / "pipe.json"), r"'toy': .*/pipe\.json cannot be copied: it is a pipe"),
     ],
 )
 def test_a_file_of_a_checkpoint_that_cannot_be_copied_is_named(run, tmp_path, add, message):
@@ -576,6 +590,63 @@ def test_a_file_of_a_checkpoint_that_cannot_be_copied_is_named(run, tmp_path, ad
     assert re.search(message, done.stderr), done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert names(tmp_path / "out") == []
+
+
+def test_links_within_a_checkpoint_are_copied_as_what_they_name(run, tmp_path):
+    folder = checkpoint(tmp_path / "folder", {**CHECKPOINT, "shared/config.json": b"{}"})
+    (folder / "1_Pooling").symlink_to("shared")
+    (tmp_path / "link").symlink_to("folder")
+    assert run(*model_command(tmp_path / "out", path=str(tmp_path / "link"))).status == 0
+    expected = {*CHECKPOINT, "shared/config.json", "1_Pooling/config.json"}
+    assert set(contents(tmp_path / "out" / "checkpoint")) == expected
+    assert not any(path.is_symlink() for path in (tmp_path / "out" / "checkpoint").rglob("*"))
+
+
+def _index(*shards: str) -> bytes:
+    return json.dumps({"weight_map": {f"weight{number}": shard for number, shard in enumerate(shards)}}).encode()
+
+
+OUTSIDE = [
+    ("model.safetensors.index.json", _index("model.safetensors", "../x.safetensors"), "'../x.safetensors', which is"),
+    ("model.safetensors.index.json", _index("/tmp/x.safetensors"), "'/tmp/x.safetensors', which is outside"),
+    ("pytorch_model.bin.index.json", _index("a/../../x.bin"), "'a/../../x.bin', which is outside"),
+    ("1_Dense/model.safetensors.index.json", _index("../../x.safetensors"), "'../../x.safetensors', which is"),
+    ("modules.json", b'[{"path": "../other"}]', "'../other', which is outside of the checkpoint"),
+    ("model.safetensors.index.json", b"[]", "does not say which files the model has; is it whole"),
+    ("adapter_config.json", b'{"base_model_name_or_path": "/tmp"}', "makes the checkpoint an adapter of another one"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), OUTSIDE)
+def test_a_checkpoint_that_reads_files_outside_of_it_is_refused(run, tmp_path, name, content, message):
+    folder = checkpoint(tmp_path / "folder", {**CHECKPOINT, name: content})
+    done = run(*model_command(tmp_path / "out", path=str(folder)))
+    assert done.status == 1
+    assert re.search(f"model 'toy': {re.escape(name)} .*{re.escape(message)}", done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert names(tmp_path / "out") == []
+
+
+def test_a_checkpoint_of_ones_own_that_reads_files_outside_of_it_is_not_opened(tmp_path, tiny_models):
+    from beirgrid import open_encoder
+    from beirgrid.core.errors import DataError
+
+    shutil.copytree(tiny_models["dense"], tmp_path / "own")
+    (tmp_path / "own/model.safetensors").rename(tmp_path / "outside.safetensors")
+    (tmp_path / "own/model.safetensors.index.json").write_bytes(_index("../outside.safetensors"))
+    with pytest.raises(DataError, match=r"own/model\.safetensors\.index\.json names '\.\./outside\.safetensors'"):
+        open_encoder(tmp_path / "own", {"family": "dense", "similarity": "cosine"})
+
+
+def test_shards_of_a_checkpoint_stand_in_its_record(run, tmp_path):
+    shards = {
+        "a.safetensors": WEIGHTS,
+        "b.safetensors": WEIGHTS,
+        "model.safetensors.index.json": _index("a.safetensors"),
+    }
+    folder = checkpoint(tmp_path / "folder", {**without("model.safetensors"), **shards})
+    assert run(*model_command(tmp_path / "out", path=str(folder))).status == 0
+    assert {*shards} <= {*files.read_json(tmp_path / "out" / "model.json")["facts"]["files"]}
 
 
 def test_a_checkpoint_replaces_the_older_one_whole(run, tmp_path):

@@ -10,10 +10,12 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from ..config import lock, resolve_path
 from ..config.models import ModelEntry
 from ..core import environment, files
 from ..core.errors import DataError
+from . import saved
 
 # Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened, …
 _REFUSED = (
@@ -41,6 +44,9 @@ _REFUSED = (
 # checkpoint itself, modules of sentence-transformers (2_Dense) have weights.
 _PICKLE = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
 _MODULE = re.compile(r"(\d+_\w+)?")
+
+# Files that a checkpoint has at most: a folder with more is something else, a home say.
+_MOST = 2_000
 
 # Files that hold a tokenizer's vocabulary.
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
@@ -65,6 +71,7 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
         _copy(name, _package_folder(name, entry.package), target, entry)
     else:
         facts["commit"] = _download(name, entry, target)
+    _refuse_outside(name, target)
     if pickles := [path for path in target.rglob("*.bin") if _PICKLE.fullmatch(path.name)]:
         digests = _digests(target, pickles)
         _check(name, entry.files, digests)
@@ -106,34 +113,60 @@ def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str
 
 
 def copied(entry: ModelEntry) -> list[Path]:
-    """Return the files that ``fetch`` copies from the folder of an entry that has a path."""
+    """Return the files that ``fetch`` copies from the folder of an entry that has a path; it refuses some links."""
     assert entry.path is not None
-    found = []
     root = resolve_path(entry.path)
+    return [path for path in islice(_walk(root, entry), _MOST) if not path.is_dir()]
+
+
+def _walk(root: Path, entry: ModelEntry) -> Iterator[Path]:
+    """Yield what fetch copies from a folder: its files, and links to folders that cannot be followed."""
     for folder, folders, names in os.walk(root, followlinks=True):
         relative = os.path.relpath(folder, root)
         left_out = _left_out("" if relative == "." else relative, [*folders, *names], entry)
-        folders[:] = [name for name in folders if name not in left_out]
-        found += [Path(folder, name) for name in names if name not in left_out]
-    return found
+        chosen = sorted(Path(folder, name) for name in folders if name not in left_out)
+        endless = [path for path in chosen if path.is_symlink() and not _within(path, root)]
+        folders[:] = [path.name for path in chosen if path not in endless]
+        yield from endless
+        yield from (Path(folder, name) for name in sorted(names) if name not in left_out)
+
+
+def _within(link: Path, root: Path) -> bool:
+    """Tell whether a link to a folder points into the checkpoint, and not to a folder that the link is in."""
+    target, place = link.resolve(), link.parent.resolve()
+    return target.is_relative_to(root.resolve()) and not place.is_relative_to(target)
 
 
 def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
     if not folder.is_dir():
         raise DataError(f"model {name!r}: there is no folder {folder}")
+    for number, path in enumerate(_walk(folder, entry)):
+        environment.check_names(str(path))
+        if number == _MOST:
+            raise DataError(f"model {name!r}: {folder} has more than {_MOST:,} files: name the checkpoint's folder")
+        if path.is_dir():
+            raise DataError(
+                f"model {name!r}: {path} is a link to {path.resolve()}, a folder that is outside of {folder} or that "
+                "the link is in: replace the link by a copy, or remove it"
+            )
+        copy = target / path.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise OSError(errno.EINVAL, "it is a pipe or a device")
+            shutil.copy2(path, copy)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise DataError(f"model {name!r}: {path} cannot be copied: {error.strerror}") from error
 
-    def ignored(place: str, names: list[str]) -> set[str]:
-        environment.check_names(*(str(Path(place, name)) for name in names))
-        relative = os.path.relpath(place, folder)
-        return _left_out("" if relative == "." else relative, names, entry)
 
+def _refuse_outside(name: str, folder: Path) -> None:
+    """Refuse a checkpoint whose files name others outside of it; messages name them within the checkpoint."""
     try:
-        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=ignored)
-    except shutil.Error as error:  # one error for all files: report the first
-        source, destination, reason = error.args[0][0]
-        if os.strerror(errno.ENOSPC) in str(reason):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), destination) from error
-        raise DataError(f"model {name!r}: {source} cannot be copied: {reason}") from error
+        saved.refuse_outside(folder)
+    except DataError as error:
+        raise DataError(f"model {name!r}: {str(error).replace(f'{folder}/', '')}") from None
 
 
 def _package_folder(name: str, package: str) -> Path:

@@ -1,13 +1,14 @@
-"""Compares the settings that a sentence-transformers checkpoint has saved with its registry entry."""
+"""What the files of a checkpoint say: settings that must fit the registry entry, and files that they name."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 
 # What sentence-transformers calls the text before a document, in the order in which it looks for it.
 _DOCUMENT = ("document", "passage", "corpus")
@@ -78,6 +79,43 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
             f"{folder} is compared by {own!r} (similarity_fn_name in its config_sentence_transformers.json), but the "
             f"entry's similarity is {similarity!r}: change the entry, or that file if it is wrong"
         )
+
+
+def refuse_outside(folder: Path) -> None:
+    """Refuse a checkpoint whose files name weights or modules outside of it: no record has the hashes of those.
+
+    Raises:
+        DataError: such a file is named, an index or list of modules is damaged, or the checkpoint is an adapter, whose
+            weights belong to those of another checkpoint.
+    """
+    for source, name in _named(folder):
+        place = Path(os.path.normpath(source.parent / name))
+        if Path(name).is_absolute() or not place.is_relative_to(os.path.normpath(folder)):
+            raise DataError(
+                f"{source} names {quoted(name)}, which is outside of the checkpoint: copy that file into the "
+                "checkpoint and change the name"
+            )
+    if adapter := next(iter(sorted(folder.rglob("adapter_config.json"))), None):
+        raise DataError(
+            f"{adapter} makes the checkpoint an adapter of another one: merge both (PEFT's merge_and_unload) and save "
+            "the whole model"
+        )
+
+
+def _named(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a checkpoint that name others, with each name: indexes of weights, and the list of modules."""
+    for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
+        try:
+            content = json.loads(path.read_bytes())
+            names = (
+                [module["path"] for module in content]
+                if path.name == "modules.json"
+                else content["weight_map"].values()
+            )
+            found = dict.fromkeys(map(os.fspath, names))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise DataError(f"{path} does not say which files the model has; is it whole?") from None
+        yield from ((path, name) for name in found)
 
 
 def _normalises(folder: Path) -> bool:

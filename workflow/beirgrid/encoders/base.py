@@ -17,6 +17,7 @@ from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
+from ..data import saved
 from . import cutting, float16, last_layer, linear
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
 from .packing import Packing
@@ -359,6 +360,7 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = ""
     and for ``spare``, the name of one that is read by other means.
     The model is returned in float32.
     """
+    saved.refuse_outside(folder)
     with _load_reports() as reports:
         try:
             load = loader.from_pretrained if loader.__module__.startswith("transformers.") else loader
