@@ -25,6 +25,7 @@ from typing import Any
 from ..config import load
 from ..core.errors import BeirgridError, ConfigError
 from ..core.progress import is_bar, is_progress, seconds_left
+from ..data import results
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.records import Records
@@ -251,7 +252,7 @@ def _complete(run: Execution) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid status``."""
-    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.add_argument("--directory", default=Path(), type=Path, help=results.PLACE)
     parser.add_argument(
         "--watch", type=_seconds, metavar="SECONDS", help="refresh the screen every SECONDS, until the run is over"
     )
@@ -268,9 +269,7 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Print the screen, once or again and again."""
-    if not args.directory.is_dir():
-        raise BeirgridError(f"there is no folder {args.directory}")
-    os.chdir(args.directory)
+    os.chdir(results.working_folder(args.directory)[0])
     while True:
         current = read(EVENTS)
         screen = "\n".join(lines(current, shutil.get_terminal_size().columns))
