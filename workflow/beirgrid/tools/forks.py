@@ -279,22 +279,8 @@ def prepare(libraries: list[str]) -> None:
         importlib.import_module(library)
     if numba := sys.modules.get("numba"):
         numba.njit(lambda: None)()  # makes the compiler ready
-    if "sentence_transformers" in libraries:
-        _load_attention()
     if mapping := sys.modules.get("transformers.conversion_mapping"):
         mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns
-
-
-def _load_attention() -> None:
-    """Load the compiled attention, where numba may keep it: elsewhere, each job has a folder of its own for it."""
-    from ..core import compiled
-
-    compiled.guard()
-    try:
-        from ..encoders import tiles  # noqa: F401
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
 
 
 def _main(arguments: list[str]) -> None:
