@@ -200,11 +200,14 @@ def lexical(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Pat
     folder = tmp_path_factory.mktemp("lexical")
     for name in ("model", "other-model"):
         shutil.copytree(tiny_models["dense"], folder / f"{name}-folder")
+    (folder / "other-model-folder/config.json").write_text((folder / "model-folder/config.json").read_text() + "\n")
     (folder / "model").symlink_to("model-folder")
     documents = [{"_id": f"d{i}", "title": "", "text": f"word{i} common number{i % 3}"} for i in range(12)]
     queries = [{"_id": "q1", "text": "word1 common"}, {"_id": "q2", "text": "number2"}]
     for name in ("data-folder", "other-data-folder"):
         write_collection(folder / name, documents, queries, {"test": [("q1", "d1", 1), ("q2", "d2", 1)]})
+    corpus = folder / "other-data-folder/corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("common", "shared"))
     (folder / "data").symlink_to("data-folder")
     settings = {
         "corpora": {"c": {"source": "local", "path": str(folder / "data")}},
@@ -250,8 +253,9 @@ def _all_but_end(planned: dict[str, int]) -> set[str]:
 @contextmanager
 def _replaced(path: Path, by: Path) -> Iterator[None]:
     """Put another file or link in the place of one, with the other's times (``cp -a``), and put the first back."""
-    kept = path.with_name(f"{path.name}.kept")
+    kept = path.parent.parent / f"{path.name}.kept"  # in the folder of a model, fetch would copy it
     path.rename(kept)
+    by = kept if by == path else by
     try:
         if by.is_symlink():
             path.symlink_to(by.readlink())
@@ -288,10 +292,40 @@ def test_an_older_file_in_the_place_of_an_input_is_noticed(lexical, tmp_path, na
     assert _planned(lexical) == {}
 
 
+def _of_another_bit(path: Path, place: Path) -> Path:
+    """Write another content of the same size and time (``tar --mtime``, ``touch -r``, ``git restore-mtime``)."""
+    place.write_bytes(_flipped(path.read_bytes()))
+    shutil.copystat(path, place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "rule"),
+    [
+        ("data-folder/corpus.jsonl", "all", "fetch_corpus"),
+        ("data-folder/queries.jsonl", "all", "fetch_dataset"),
+        ("data-folder/qrels/test.tsv", "all", "fetch_dataset"),
+        ("model-folder/model.safetensors", MODEL, "fetch_model"),
+    ],
+)
+def test_another_file_of_the_same_size_and_time_is_noticed(lexical, tmp_path, name, target, rule):
+    path = lexical / name
+    with _replaced(path, _of_another_bit(path, tmp_path / "other")):
+        assert rule in _planned(lexical, target)
+    assert _planned(lexical, target) == {}
+
+
 def test_an_older_file_of_a_model_is_noticed(lexical, tmp_path):
     weights = lexical / "model-folder/model.safetensors"
-    with _replaced(weights, _older(tmp_path / "older", weights.read_bytes())):
+    with _replaced(weights, _older(tmp_path / "older", _flipped(weights.read_bytes()))):
         assert set(_planned(lexical, MODEL)) == {"fetch_model"}
+
+
+def test_a_copy_of_a_file_makes_nothing_again(lexical, tmp_path):
+    """Another inode and time of change are no other content, as on another machine."""
+    for path in (lexical / "data-folder/corpus.jsonl", lexical / "model-folder/model.safetensors"):
+        with _replaced(path, path):
+            assert _planned(lexical, "all", MODEL) == {}
 
 
 @pytest.mark.parametrize(("link", "target", "rule"), [("data", "all", "fetch_corpus"), ("model", MODEL, "fetch_model")])

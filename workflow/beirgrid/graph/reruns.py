@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..core import provenance
+from ..core.contents import Contents
 from .commands import Commands
 
 
 def state(local: Iterable[str]) -> str:
-    """Return a digest of the sizes, times and places of local files, which are not read.
+    """Return a digest of the content of local files, and of their names within the folder that they are in.
 
-    As a param it tells a file that was replaced by an older one (``cp -a``, ``mv``, a link that points elsewhere).
+    As a param it tells a file that was replaced, whatever its size and time, and not one that was moved or copied.
     """
-    found = []
-    for path in local:
-        with contextlib.suppress(OSError):  # Snakemake names an input that is missing
-            status = Path(path).stat()
-            found.append([os.path.realpath(path), status.st_size, status.st_mtime_ns])
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16] if found else ""
+    found = _contents().hashes(local)  # Snakemake names an input that is missing
+    folder = os.path.commonpath([Path(path).parent for path in found]) if found else ""
+    named = sorted((os.path.relpath(path, folder), digest) for path, digest in found.items())
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
+
+
+@cache
+def _contents() -> Contents:
+    return Contents()
 
 
 def watch_records(workflow: Any, settings: Commands) -> None:
