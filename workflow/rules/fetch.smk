@@ -104,6 +104,7 @@ rule fetch_model:
             files=lambda w: reruns.state(inputs.model_files(w.model)),
         ),
         prompts=lambda w, output: entries.prompted(w.model),
+        source=lambda w, output: entries.source(w.model),
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
@@ -117,7 +118,7 @@ rule fetch_model:
         **needs("fetch_model"),
     shell:
         "{params.beirgrid} fetch model --name {wildcards.model:q} --entry {params.entry:q}"
-        " {params.prompts:q} --output {output.checkpoint:q} --record {output.record:q} > {log:q} 2>&1"
+        " {params.prompts:q} {params.source:q} --output {output.checkpoint:q} --record {output.record:q} > {log:q} 2>&1"
 
 
 rule fetch_run:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError, lone_surrogate, quoted
 from ..core.families import FAMILIES, RETRIEVERS
-from . import checks, entries, external, seeds, vectors
+from . import checks, entries, external, names, seeds, vectors
 from .entries import Config
 from .messages import explain
 from .places import is_url, resolve_path
@@ -33,6 +33,7 @@ def load(raw: Mapping[str, Any]) -> Config:
         for key in REGISTRIES
         if not isinstance(raw.get(key), Mapping)
     )
+    raw = names.expand(raw)
     settings = _validated(
         entries.Settings, {key: value for key, value in raw.items() if key not in REGISTRIES}, "", problems
     )

@@ -1,13 +1,15 @@
-"""checkpoints.lock.json: the commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``.
+"""checkpoints.lock.json: what was looked up once, so that all members of a group use the same.
 
-For some checkpoints, no source pins a commit. The first fetch asks the hub for the commit of the branch main and stores
-it in the file. Later fetches use this commit only. A group commits the file to its repository, so that all members use
-the same weights. This module is imported while Snakemake parses the Snakefile.
+- The commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``: for some checkpoints, no source
+  pins a commit. The first fetch asks the hub for the commit of the branch main. Later fetches use this commit only.
+- Under ``names``, what mteb states of the models and collections that a configuration names without an entry.
+
+A group commits the file to its repository. This module is imported while Snakemake parses the Snakefile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from ..core.errors import DataError
 
 LOCK = "checkpoints.lock.json"
 RESOLVE = "resolve"
+# The key beside the checkpoints, and what is under it.
+_NAMES = "names"
+_KINDS = ("models", "datasets", "benchmarks")
 _BRANCH = "main"
 
 
@@ -24,18 +29,35 @@ def read() -> dict[str, Any]:
     """Return the lock file's content, by checkpoint: ``commit``, and ``files`` with their SHA-256.
 
     Raises:
-        DataError: the file is not what :func:`resolve` and :func:`check` write.
+        DataError: the file is not what this module writes.
     """
     if not Path(LOCK).is_file():
         return {}
     try:
         locked = files.read_json(LOCK)
-        whole = all(isinstance(entry["commit"], str) and isinstance(entry["files"], dict) for entry in locked.values())
+        checkpoints = [entry for name, entry in locked.items() if name != _NAMES]
+        whole = all(isinstance(entry["commit"], str) and isinstance(entry["files"], dict) for entry in checkpoints)
+        for kind in _KINDS if _NAMES in locked else ():
+            whole = whole and all(isinstance(facts["mteb"], str) for facts in locked[_NAMES][kind].values())
     except (ValueError, AttributeError, KeyError, TypeError):
         whole = False
     if not whole:
         raise DataError(f"{Path(LOCK).absolute()} is damaged: restore it, or remove it to resolve the commits again")
     return dict(locked)
+
+
+def names() -> dict[str, dict[str, Any]]:
+    """Return what is locked of ``models``, ``datasets`` and ``benchmarks`` of mteb, by name."""
+    return dict(read().get(_NAMES) or {kind: {} for kind in _KINDS})
+
+
+def keep(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Write down what was found of names, by kind and name; return all that is locked of names then."""
+    with _alone():
+        locked, known = read(), names()
+        known = {kind: dict(sorted((known[kind] | dict(found.get(kind, {}))).items())) for kind in _KINDS}
+        files.write_json(LOCK, dict(sorted((locked | {_NAMES: known}).items())))
+    return known
 
 
 def resolve(checkpoint: str) -> str:

@@ -60,6 +60,9 @@ class Prompts(Entry):
 
     query: str | None = Field(None, description="Text put before each query.")
     document: str | None = Field(None, description="Text put before each document.")
+    own: bool = Field(
+        False, description="Put the text that the checkpoint itself states before texts of a side without one here."
+    )
     datasets: dict[str, DatasetPrompts] = Field(
         {},
         description="Query prompts of single datasets. Documents have none: datasets share the vectors of a corpus.",
@@ -106,6 +109,8 @@ class ModelEntry(Entry):
         description="Collections whose judgements the model was trained on. Its scores there are not zero-shot. "
         "Without this key, nothing is known of its training data, and no score counts as zero-shot.",
     )
+    licence: str = Field("", description="Licence of the weights.")
+    source: str = Field("", description="Where the keys of the entry come from. Records of the checkpoint show it.")
     note: str = Field("", description="Note that the report shows beside every number made with the model.")
     family: str = Field(description="Decides how the checkpoint is opened and used: one of the families below.")
 
@@ -141,10 +146,11 @@ class DenseModel(ModelEntry):
 
     family: Literal["dense"] = Field(description="Decides how the checkpoint is opened and searched.")
     similarity: Literal["cosine", "dot"] = Field(description="How vectors are compared. cosine normalises them.")
-    pooling: Literal["cls", "mean", "weightedmean", "lasttoken", "pooler"] | None = Field(
+    pooling: Literal["cls", "mean", "weightedmean", "lasttoken", "pooler", "own"] | None = Field(
         None,
         description="How token vectors become one vector, if the checkpoint has no modules.json that says so. "
-        "weightedmean weights tokens by position (SGPT); pooler is the model's own output (DPR).",
+        "weightedmean weights tokens by position (SGPT); pooler is the model's own output (DPR); own is what "
+        "sentence-transformers does: what modules.json says, or else the mean.",
     )
     separator: str = Field(" ", description="Text between a document's title and its text.")
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")

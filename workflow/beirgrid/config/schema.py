@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ..core.checkout import CHECKOUT
-from . import entries
+from . import entries, listing
 from .entries import Config, Entry
 from .indexes import AnyIndex
 from .places import SCHEMA
@@ -135,8 +135,9 @@ def page(text: str) -> str:
 
 
 def main() -> None:
-    """Write the schema and the page."""
-    for path, text in ((SCHEMA, schema()), (PAGE, page(Path(PAGE).read_text(encoding="utf-8")))):
+    """Write the schema and both pages."""
+    configuration = page(Path(PAGE).read_text(encoding="utf-8"))
+    for path, text in ((SCHEMA, schema()), (PAGE, configuration), (listing.PAGE, listing.page())):
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path}", file=sys.stderr)
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..config.models import Prompts
 from ..core.errors import DataError, quoted
 
 # What sentence-transformers calls the text before a document, in the order in which it looks for it.
@@ -18,8 +19,33 @@ _OWN_MARKERS = ("ColBERT", "MultiVectorEncoder")
 
 def settings(folder: Path) -> dict[str, Any]:
     """Return what ``config_sentence_transformers.json`` says; a checkpoint without that file says nothing."""
-    path = folder / "config_sentence_transformers.json"
+    return _json(folder / "config_sentence_transformers.json")
+
+
+def stated(folder: Path) -> dict[str, Any]:
+    """Return what a checkpoint states of its use: pooling, length, similarity and prompts."""
+    saved = settings(folder)
+    found = {key: saved[key] for key in ("similarity_fn_name", "prompts", "default_prompt_name") if saved.get(key)}
+    pooling = _json(folder / "1_Pooling" / "config.json")
+    length = _json(folder / "sentence_bert_config.json").get("max_seq_length")
+    return found | ({"pooling": pooling} if pooling else {}) | ({"max_seq_length": length} if length else {})
+
+
+def _json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+
+
+def prompts(folder: Path, entry: Prompts) -> dict[str, str]:
+    """Return the text before each ``query`` and ``document``: the entry's or, if it says so, the checkpoint's own."""
+    given: dict[str, str | None] = {"query": entry.query, "document": entry.document}
+    return {role: text if text is not None else _own(folder, role) if entry.own else "" for role, text in given.items()}
+
+
+def _own(folder: Path, role: str) -> str:
+    """Return the text that a checkpoint puts before queries or documents of retrieval, as mteb reads it."""
+    stated = settings(folder).get("prompts") or {}
+    roles = _DOCUMENT if role == "document" else (role,)
+    return next((stated[name] or "" for name in (f"Retrieval-{role}", "Retrieval", *roles) if name in stated), "")
 
 
 def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:

@@ -85,13 +85,15 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
-        pooling, prompts = self.entry.pooling, self.entry.prompts
+        pooling, stated = self.entry.pooling, (folder / "modules.json").is_file()
+        if pooling == "own":
+            pooling = None if stated else "mean"
         options: dict[str, Any] = {
             "device": self.runtime.device,
-            "prompts": {"query": prompts.query or "", "document": prompts.document or ""},
+            "prompts": saved.prompts(folder, self.entry.prompts),
             "trust_remote_code": self.entry.trust_remote_code,
         }
-        if not (folder / "modules.json").is_file():
+        if not stated:
             if not pooling:
                 raise DataError(
                     f"{folder} does not say how it is pooled (no modules.json): give the entry its 'pooling'"

@@ -43,7 +43,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
             sparta if self.sparta else SparseEncoder,
             folder,
             device=runtime.device,
-            prompts={"query": entry.prompts.query or "", "document": entry.prompts.document or ""},
+            prompts=saved.prompts(folder, entry.prompts),
             trust_remote_code=entry.trust_remote_code,
         )
         self.model.eval()

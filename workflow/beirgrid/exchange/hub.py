@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import yaml
 
+from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError
 from ..data.scores import unanswered
 from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
-from .mteb import MAIN, main_score, task_of, tasks
+from .mteb import MAIN, main_score, task_of
 
 _NOTE = f"{MAIN} × 100, computed by {SOFTWARE}, not by mteb"
 

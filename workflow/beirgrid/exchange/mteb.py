@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config.metrics import parse_metric
+from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError
 from ..core.version import full_version
@@ -51,22 +50,6 @@ _LANGUAGES = {
     "zh": "zho-Hans",
 }
 _NOT_MTEB = f"computed by {SOFTWARE}, not by mteb"
-# The tasks of mteb 2.26.24, and the hub's datasets that they read, by our names of the datasets.
-_TASKS = Path(__file__).with_name("mteb_tasks.csv")
-
-
-class Task(NamedTuple):
-    """A task of mteb, and the dataset on the hub that it reads."""
-
-    name: str
-    hub: str
-
-
-@cache
-def tasks() -> dict[str, Task]:
-    """Return the tasks of mteb by our names of the datasets."""
-    with _TASKS.open(encoding="utf-8", newline="") as stream:
-        return {row["dataset"]: Task(row["task"], row["hub"]) for row in csv.DictReader(stream)}
 
 
 def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:

@@ -38,6 +38,7 @@ _HUB_KEYS = ("checkpoint", "revision")
 # Keys that say where a model comes from, or that what runs it receives in another way, if at all.
 _NOT_RUN = {
     *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train", "trained_on"),
+    *("licence", "source"),
     *("prompts", "query_model", "query_length", "query_lengths", "weights"),
 }
 # Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.
@@ -96,8 +97,13 @@ class Params:
 
         fetch refuses a checkpoint whose own prompts the entry leaves out. Another prompt fetches nothing again.
         """
-        sides = [side for side in ("query", "document") if getattr(self.grid.model(model).prefixes, side) is not None]
+        prompts = self.grid.model(model).prefixes
+        sides = [side for side in ("query", "document") if prompts.own or getattr(prompts, side) is not None]
         return ["--prompts", *sides] if sides else []
+
+    def source(self, model: str) -> list[str]:
+        """Return the option that says where a model's entry comes from, which the record keeps. It reruns nothing."""
+        return ["--source", source] if (source := self.grid.model(model).source) else []
 
     def model(self, model: str) -> str:
         """Return the entry of a model that encodes or expands documents, or scores pairs."""
@@ -212,7 +218,9 @@ def _run(model: ModelEntry) -> dict[str, Any]:
 
 def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
     """Return a model's entry with prompt and brackets of one side only: those of the other must rerun nothing."""
-    given = {role: prompt for role, prompt in prompts.items() if prompt is not None}
+    given: dict[str, Any] = {role: prompt for role, prompt in prompts.items() if prompt is not None}
+    if model.prefixes.own and len(given) < len(prompts):
+        given["own"] = True
     entry = _run(model)
     if "brackets" in entry:
         entry["brackets"] = {role: entry["brackets"][role] for role in prompts}

@@ -159,6 +159,7 @@ def fetch_model(
     prompts: Annotated[
         tuple[Literal["query", "document"], ...], "sides for which the registry entry has a prompt"
     ] = (),
+    source: Annotated[str, "where the keys of the registry entry come from, for the record"] = "",
     output: Annotated[Path, "folder to write"],
     record: Record,
 ) -> None:
@@ -168,6 +169,7 @@ def fetch_model(
         name: name of the model, for messages.
         entry: keys of the registry entry that decide which files are fetched.
         prompts: sides for which the registry entry has a prompt; a checkpoint's own prompts need one each.
+        source: where the keys of the registry entry come from; the record keeps it beside what the checkpoint states.
         output: folder to write.
         record: record to write.
 
@@ -180,7 +182,7 @@ def fetch_model(
             pickles = facts.get("converted", {}).get("files", ())
             facts["files"] = checkpoints.verify(name, temporary, entry.files, pickles)
             saved.check_prompts(name, temporary, prompts)
-        facts["bytes"] = files.size(output)
+        facts |= {"bytes": files.size(output), "states": saved.stated(output)} | ({"entry": source} if source else {})
 
 
 def fetch_run(

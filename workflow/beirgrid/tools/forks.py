@@ -13,7 +13,6 @@ import ctypes
 import fcntl
 import json
 import os
-import resource
 import select
 import shutil
 import signal
@@ -24,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..core.stages import COMMANDS
 
@@ -87,16 +86,8 @@ def run() -> None:
     path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
     with contextlib.suppress(OSError, ValueError):
         owner = (folder / _OWNER).read_text()
-        if _limits(int(owner)) != _limits(0):  # a fork would have the server's
-            return
         if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
             stand_in(connection, ["-m", "beirgrid", *sys.argv[1:]])
-
-
-def _limits(process: int) -> list[tuple[int, int]]:
-    """Return the limits of a process that ``ulimit`` sets; 0 stands for this process."""
-    names = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
-    return [resource.prlimit(process, getattr(resource, name)) for name in names]
 
 
 def _kind(words: list[str]) -> str:
@@ -194,29 +185,22 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     gc.freeze()
     server, over = os.getpid(), False
     forks: dict[int, tuple[int, socket.socket]] = {}  # the process and its client, by the process's descriptor
-    asking: dict[int, _Asking] = {}  # clients that have not said all, by their descriptor
     while forks or not over:
         clients = {client.fileno(): pid for pid, client in forks.values()}
-        heard: list[int] = [*forks, *clients, *(() if over else (listener.fileno(), ended, *asking))]
-        for ready in select.select(heard, [], [])[0]:
+        for ready in select.select([*forks, *clients, *(() if over else (listener, ended))], [], [])[0]:
             if ready == ended:
                 over = True
-            elif ready == listener.fileno():
+            elif ready is listener:
                 client = listener.accept()[0]
-                asking[client.fileno()] = _Asking(client)
-            elif ready in asking:
-                if (request := asking[ready].hear()) is None:
-                    continue
-                client, streams = asking[ready].client, asking.pop(ready).streams
-                if request and (pid := os.fork()) == 0:
-                    _end_with(server)
-                    return request, streams
-                for stream in streams:
-                    os.close(stream)
-                if request:
-                    forks[os.pidfd_open(pid)] = (pid, client)
-                else:
+                if (asked := _receive(client)) is None:
                     client.close()
+                    continue
+                if (pid := os.fork()) == 0:
+                    _end_with(server)
+                    return asked
+                for stream in asked[1]:
+                    os.close(stream)
+                forks[os.pidfd_open(pid)] = (pid, client)
             elif ready in forks:
                 pid, client = forks.pop(ready)
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -230,31 +214,16 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     os._exit(0)
 
 
-class _Asking:
-    """A client that is read as it speaks: no other client waits for one that is slow, stopped or silent."""
-
-    def __init__(self, client: socket.socket) -> None:
-        self.client = client
-        self.said = b""
-        self.streams: list[int] = []
-
-    def hear(self) -> Request | Literal[False] | None:
-        """Read what is there, and return the request; None until it is whole, False if it never will be."""
-        try:
-            more, streams, *_ = socket.recv_fds(self.client, 65536, 3, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return False
-        self.said += more
-        self.streams += streams
-        length = 8 + int.from_bytes(self.said[:8], "big")
-        if len(self.said) < max(length, 9):
-            return None if more else False
-        with contextlib.suppress(ValueError, TypeError):
-            if len(self.streams) == 3:
-                return Request(*json.loads(self.said[8:length]))
-        return False
+def _receive(client: socket.socket) -> tuple[Request, list[int]] | None:
+    """Return what a client asks for, and its streams; None where it has been killed."""
+    with contextlib.suppress(OSError):
+        length, streams, *_ = socket.recv_fds(client, 8, 3)
+        text = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+        if text and len(text) == int.from_bytes(length, "big"):
+            return Request(*json.loads(text)), streams
+        for stream in streams:
+            os.close(stream)
+    return None
 
 
 def _next_byte(connection: int) -> int:
@@ -310,8 +279,22 @@ def prepare(libraries: list[str]) -> None:
         importlib.import_module(library)
     if numba := sys.modules.get("numba"):
         numba.njit(lambda: None)()  # makes the compiler ready
+    if "sentence_transformers" in libraries:
+        _load_attention()
     if mapping := sys.modules.get("transformers.conversion_mapping"):
         mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns
+
+
+def _load_attention() -> None:
+    """Load the compiled attention, where numba may keep it: elsewhere, each job has a folder of its own for it."""
+    from ..core import compiled
+
+    compiled.guard()
+    try:
+        from ..encoders import tiles  # noqa: F401
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
 
 
 def _main(arguments: list[str]) -> None:

@@ -1,0 +1,248 @@
+"""Models that a configuration names by their id on the hub."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, tracked_configuration
+from pydantic import TypeAdapter
+
+from beirgrid import config
+from beirgrid.config import entries, listing, lock, names, registry
+from beirgrid.core import files
+from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.params import Params
+
+QWEN, M3, MINILM = "Qwen/Qwen3-Embedding-0.6B", "BAAI/bge-m3", "cross-encoder/ms-marco-MiniLM-L12-v2"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def raw(columns, datasets=("scifact", "nfcorpus"), **more) -> dict:
+    """Return the registered configuration with a grid of these systems, and entries more."""
+    found = tracked_configuration()
+    found["grid"] = {"systems": list(columns), "datasets": list(datasets)}
+    return found | {key: {**found[key], **value} for key, value in more.items()}
+
+
+def load(*systems, datasets=("scifact", "nfcorpus"), **more):
+    return config.load(raw(systems, datasets, **more))
+
+
+# ---- mteb's models
+
+
+def test_every_model_of_mteb_has_an_engine_and_a_reason():
+    listed = registry.models()
+    assert len(listed) == 969
+    assert all(model.engine in registry.ENGINES and model.reason for model in listed)
+    assert all(bool(model.family) == (model.engine == "beirgrid") for model in listed)
+    known = {model.name for model in listed}
+    assert registry._corrections().keys() <= known
+
+
+def test_every_model_of_our_engine_has_a_valid_entry():
+    kind: TypeAdapter = TypeAdapter(entries.Model)
+    name: TypeAdapter = TypeAdapter(entries.Name)
+    usable = [model for model in registry.models() if model.engine == "beirgrid"]
+    for model in usable:
+        facts = registry.facts(model.name)
+        entry = kind.validate_python(facts["entry"])
+        assert entry.family == model.family
+        assert entry.revision is not None
+        name.validate_python(names.local_name(model.name))
+    assert len({names.local_name(model.name).lower() for model in usable}) == len(usable)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "why"),
+    [
+        (QWEN, "beirgrid", "sentence-transformers"),
+        ("openai/text-embedding-3-large", "endpoint", "serves it"),
+        ("jinaai/jina-embeddings-v2-base-en", "refused", "trust_remote_code"),
+        ("facebook/dinov2-base", "refused", "reads no text, only image"),
+        ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "mteb", "a loader of its own"),
+        ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "mteb", "add_eos_token"),
+        ("cross-encoder/ettin-reranker-150m-v1", "mteb", "not a sequence classifier"),
+        ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "mteb", "type router"),
+    ],
+)
+def test_the_engine_of_a_model(model, engine, why):
+    found = registry.classify(model)
+    assert found.engine == engine
+    assert why in found.reason
+
+
+def test_an_entry_that_trusts_the_code_of_a_checkpoint_makes_a_model_usable():
+    model = "jinaai/jina-embeddings-v2-base-en"
+    with pytest.raises(ConfigError, match="brings code of its own"):
+        load(model)
+    found = load(model, models={model: {"trust_remote_code": True}})
+    assert found.models[names.local_name(model)].trust_remote_code
+
+
+# ---- names in a configuration
+
+
+def test_names_become_systems_and_models_with_mtebs_facts():
+    found = load("bm25", QWEN, M3)
+    assert found.grid.systems == ("bm25", "Qwen__Qwen3-Embedding-0.6B", "BAAI__bge-m3")
+    qwen = found.models["Qwen__Qwen3-Embedding-0.6B"]
+    assert (qwen.checkpoint, qwen.revision) == (QWEN, "b22da495047858cce924d27d76261e96be6febc0")
+    assert (qwen.pooling, qwen.similarity, qwen.licence) == ("own", "cosine", "apache-2.0")
+    scifact = "Instruct: Given a scientific claim, retrieve documents that support or refute the claim\nQuery:"
+    assert qwen.prompts.datasets["scifact"].query == scifact
+    assert qwen.prompts.document == ""
+    assert {"msmarco", "nq", "hotpotqa", "fever"} <= set(qwen.trained_on.names)
+    assert "scifact" not in qwen.trained_on.names
+    m3 = found.models["BAAI__bge-m3"]
+    assert m3.pickled
+    assert m3.prompts.own
+    assert m3.source == f"mteb {registry.mteb_version()}"
+
+
+def test_a_registered_entry_and_mteb_give_one_model_the_same_prompts():
+    """The entry of qwen3-embedding was typed in from mteb's tasks."""
+    found = load(QWEN, "qwen3-embedding")
+    typed = found.models["qwen3-embedding"].prompts
+    facts = found.models["Qwen__Qwen3-Embedding-0.6B"].prompts
+    same = {name for name in typed.datasets if name != "cqadupstack"}
+    assert {name: typed.datasets[name] for name in same} == {name: facts.datasets[name] for name in same}
+
+
+def test_a_reranker_and_a_first_stage_may_be_ids():
+    systems = {"reranked": {"first_stage": M3, "reranker": MINILM}, "fused": {"fusion": "rrf", "of": ["bm25", M3]}}
+    found = load("reranked", "fused", systems=systems)
+    assert found.systems["reranked"].first_stage == "BAAI__bge-m3"
+    assert found.models[found.systems["reranked"].reranker].family == "cross-encoder"
+    assert found.systems["fused"].of == ("bm25", "BAAI__bge-m3")
+
+
+def test_a_reranker_alone_is_no_column():
+    with pytest.raises(ConfigError, match="is a reranker, which needs a run to reorder"):
+        load(MINILM)
+
+
+def test_an_entry_wins_over_mteb_key_by_key():
+    own = {"max_length": 512, "prompts": {"datasets": {"nfcorpus": {"query": "x: "}}}, "size": {"dimensions": 64}}
+    model = load(QWEN, models={QWEN: own}).models["Qwen__Qwen3-Embedding-0.6B"]
+    assert model.max_length == 512
+    assert model.prompts.datasets["nfcorpus"].query == "x: "
+    assert model.prompts.datasets["scifact"].query.startswith("Instruct: Given a scientific claim")
+    assert (model.size.dimensions, model.size.parameters) == (64, 595.8)
+    assert model.source.endswith("; from the configuration: max_length, prompts, size")
+
+
+def test_an_id_that_mteb_does_not_list_may_have_a_whole_entry():
+    entry = {"family": "dense", "revision": "0" * 40, "similarity": "dot", "pooling": "mean"}
+    found = load("someone/model", models={"someone/model": entry})
+    assert found.models["someone__model"].checkpoint == "someone/model"
+    assert not Path(lock.LOCK).exists()
+
+
+def test_unknown_ids_are_refused_in_one_message_with_the_nearest():
+    with pytest.raises(ConfigError) as error:
+        load("Qwen/Qwen3-Embeding-0.6B", "BAAI/bge-m4")
+    assert "lists no model 'Qwen/Qwen3-Embeding-0.6B'; did you mean 'Qwen/Qwen3-Embedding-0.6B'?" in str(error.value)
+    assert "lists no model 'BAAI/bge-m4'; did you mean 'BAAI/bge-m3'?" in str(error.value)
+    assert not Path(lock.LOCK).exists()
+
+
+def test_documents_before_which_mteb_puts_another_text_need_an_entry():
+    load(QWEN)
+    known = lock.names()
+    known["models"][QWEN]["documents"] = {"SciFact": "Claim: "}
+    files.write_json(lock.LOCK, {"names": known})
+    load(QWEN, datasets=["nfcorpus"])
+    with pytest.raises(ConfigError, match=r"documents of scifact after 'Claim: ' and those of most tasks after ''"):
+        load(QWEN)
+    model = load(QWEN, models={QWEN: {"prompts": {"document": "Claim: "}}}).models["Qwen__Qwen3-Embedding-0.6B"]
+    assert model.prompts.document == "Claim: "
+
+
+# ---- the lock file
+
+
+def test_the_lock_file_is_written_once_and_read_without_mteb(capsys):
+    load("bm25", QWEN, M3)
+    said = capsys.readouterr().err
+    assert f"Looked up in mteb {registry.mteb_version()}: {QWEN}, {M3}." in said
+    assert str(Path(lock.LOCK).absolute()) in said
+    before = Path(lock.LOCK).read_bytes()
+    code = (
+        "import sys; sys.modules['mteb'] = None\n"
+        "from beirgrid import config\nimport json\n"
+        "found = config.load(json.load(sys.stdin))\n"
+        "print(found.models['BAAI__bge-m3'].revision, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(raw(["bm25", QWEN, M3])),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT / "workflow"), "PATH": ""},
+    )
+    assert done.stdout.split() == ["5617a9f61b028005a4858fdac845db406aefb181", "False"], done.stderr
+    assert done.stderr == ""
+    assert Path(lock.LOCK).read_bytes() == before
+
+
+def test_a_further_name_leaves_those_that_are_locked():
+    load(QWEN)
+    files.write_json(lock.LOCK, _with(lock.names(), QWEN, "revision", "a" * 40))
+    found = load(QWEN, M3)
+    assert found.models["Qwen__Qwen3-Embedding-0.6B"].revision == "a" * 40
+    assert set(lock.names()["models"]) == {QWEN, M3}
+
+
+def _with(known: dict, model: str, key: str, value: str) -> dict:
+    facts = known["models"][model]
+    changed = {**known["models"], model: {**facts, "entry": {**facts["entry"], key: value}}}
+    return {"names": {**known, "models": changed}}
+
+
+def test_locked_names_stand_beside_locked_commits():
+    files.write_json(lock.LOCK, {"some/model": {"commit": "f" * 40, "files": {}}})
+    load(QWEN)
+    assert lock.read()["some/model"] == {"commit": "f" * 40, "files": {}}
+
+
+@pytest.mark.parametrize("damage", ['{"names": []}', '{"names": {"models": {"a/b": {}}}}', '{"names": {"models": 1}}'])
+def test_a_damaged_lock_file_is_refused(damage):
+    Path(lock.LOCK).write_text(damage)
+    with pytest.raises(DataError, match="is damaged: restore it, or remove it"):
+        lock.names()
+    with pytest.raises((ConfigError, DataError), match="is damaged: restore it, or remove it"):
+        load(QWEN)
+
+
+def test_a_changed_fact_reruns_what_depends_on_it():
+    """The prompt of a task changes the queries of its dataset, and nothing else."""
+
+    def params() -> dict[str, str]:
+        grid = Grid(load(QWEN))
+        found, system = Params(grid, Inputs(grid)), "Qwen__Qwen3-Embedding-0.6B"
+        queries = {f"queries of {row}": found.query_model(system, row) for row in ("scifact", "nfcorpus")}
+        return {**queries, "documents": found.model(system), "checkpoint": found.checkpoint(system)}
+
+    before = params()
+    known = lock.names()
+    known["models"][QWEN]["queries"]["SciFact"] = "another: "
+    known["models"][QWEN]["mteb"] = "2.27.0"
+    files.write_json(lock.LOCK, {"names": known})
+    after = params()
+    assert {key for key in before if before[key] != after[key]} == {"queries of scifact"}
+
+
+def test_the_table_of_models_is_up_to_date():
+    assert listing.PAGE.read_text(encoding="utf-8") == listing.page(), "make schema"

@@ -1,0 +1,187 @@
+"""Models that a configuration names by their id on the hub, without an entry of their own.
+
+A name becomes an entry: mteb's facts from the lock file, and what the configuration says of the model, which wins key
+by key. Names that the lock file lacks are resolved once, which imports mteb.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import ConfigError
+from ..core.families import FAMILIES
+from . import lock
+from .tasks import tasks
+
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
+# Keys of a system that name models, and keys that name systems.
+_MODELS, _SYSTEMS = ("retriever", "reranker"), ("first_stage",)
+_LONGEST = 80  # letters of a name
+# mteb's task of a dataset that is a mean of others here.
+_MEANS = {"cqadupstack": "CQADupstackRetrieval"}
+
+
+def local_name(identifier: str) -> str:
+    """Return the name of a model, and of its system, in files and tables: owner__name, as mteb's results have it."""
+    return identifier.replace("/", "__")[-_LONGEST:].lstrip("._+@-")
+
+
+def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration in which each model that is named by its id has an entry, and a system where it needs one.
+
+    Raises:
+        ConfigError: mteb lists no such model, or beirgrid cannot run it.
+    """
+    if not all(isinstance(raw.get(key), Mapping) for key in ("grid", "models", "systems", "datasets")):
+        return raw  # whose check says what is wrong
+    own = {name: entry for name, entry in raw["models"].items() if _is_id(name) and isinstance(entry, Mapping)}
+    columns, parts = list(_columns(raw)), list(_models(raw["systems"]))
+    wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
+    if not wanted and not own:
+        return raw
+    locked = _locked(wanted, own)
+    models = {name: entry for name, entry in raw["models"].items() if name not in own}
+    for name in wanted | dict.fromkeys(own):
+        facts = locked.get(name) if name in wanted else None
+        models[local_name(name)] = _entry(name, facts, own.get(name, {}), raw["datasets"])
+    systems = {name: _renamed(entry) for name, entry in raw["systems"].items()}
+    for name in columns:
+        systems[local_name(name)] = _system(name, models[local_name(name)])
+    grid = {key: _local(value) for key, value in raw["grid"].items()}
+    _check_documents({name: locked[name] for name in wanted}, own, raw)
+    return {**raw, "models": models, "systems": systems, "grid": grid}
+
+
+def _is_id(name: Any) -> bool:
+    return isinstance(name, str) and bool(_ID.fullmatch(name))
+
+
+def _columns(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ids that stand where the name of a system does."""
+    entries = [entry for entry in raw["systems"].values() if isinstance(entry, Mapping)]
+    places = [raw["grid"].get("systems"), [raw["grid"].get("baseline")]]
+    places += [[entry.get(key) for key in _SYSTEMS] for entry in entries] + [entry.get("of") for entry in entries]
+    for names in places:
+        yield from filter(_is_id, names if isinstance(names, list) else ())
+
+
+def _models(systems: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ids that stand where the name of a model does."""
+    for entry in systems.values():
+        if isinstance(entry, Mapping):
+            yield from filter(_is_id, (entry.get(key) for key in _MODELS))
+
+
+def _local(value: Any) -> Any:
+    """Return a name, or a list of names, with ids in their local form."""
+    if isinstance(value, list):
+        return [_local(one) for one in value]
+    return local_name(value) if _is_id(value) else value
+
+
+def _renamed(entry: Any) -> Any:
+    """Return the entry of a system with ids in their local form."""
+    if not isinstance(entry, Mapping):
+        return entry
+    return {key: _local(value) if key in (*_MODELS, *_SYSTEMS, "of") else value for key, value in entry.items()}
+
+
+def _system(name: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of the system that a model alone is."""
+    family = FAMILIES.get(str(model.get("family")))
+    if family and family.role == "reranker":
+        raise ConfigError(
+            f"{name} is a reranker, which needs a run to reorder. Name a system that uses it: "
+            f"systems: {{reranked: {{first_stage: bm25, reranker: {name}}}}}"
+        )
+    return {"retriever": local_name(name)}
+
+
+def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return mteb's facts of models from the lock file, which gets those that it lacks."""
+    known = lock.names()["models"] if wanted else {}
+    missing = [name for name in wanted if name not in known]
+    if not missing:
+        return known
+    from . import registry
+
+    found, problems = {}, []
+    for name in missing:
+        try:
+            found[name] = registry.facts(name, trusted=own.get(name, {}).get("trust_remote_code") is True)
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("the configuration names models that cannot be used:\n  - " + "\n  - ".join(problems))
+    print(
+        f"Looked up in mteb {registry.mteb_version()}: {', '.join(missing)}. What it states of them is now in "
+        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same models.",
+        file=sys.stderr,
+    )
+    return lock.keep({"models": found})["models"]
+
+
+def _entry(
+    name: str, facts: Mapping[str, Any] | None, own: Mapping[str, Any], datasets: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the entry of a model: mteb's facts and, over them, what the configuration says."""
+    if facts is None:
+        return {"checkpoint": name, **own}
+    entry, by_dataset = dict(facts["entry"]), _by_dataset(facts.get("queries", {}), datasets)
+    if by_dataset:
+        general = entry["prompts"]["query"]
+        differ = {row: {"query": text} for row, text in by_dataset.items() if text != general}
+        entry["prompts"] = {**entry["prompts"], "datasets": differ}
+    if facts["trained_on"] is not None:
+        rows = [row for row, task in _tasks(datasets) if task in facts["trained_on"]]
+        entry["trained_on"] = {"names": rows, "source": f"mteb {facts['mteb']}, training_datasets of {name}"}
+    said = f"; from the configuration: {', '.join(sorted(map(str, own)))}" if own else ""
+    entry["source"] = f"mteb {facts['mteb']}{said}"
+    return _over(entry, own)
+
+
+def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
+    """Refuse datasets of the grid before whose documents mteb puts another text than before those of most others."""
+    rows = raw["grid"].get("datasets")
+    rows = [row for name in rows if isinstance(name, str) for row in _parts(name, raw["datasets"])] if rows else []
+    for name, facts in locked.items():
+        given = own.get(name, {}).get("prompts")
+        if isinstance(given, Mapping) and "document" in given:
+            continue
+        shared = facts["entry"].get("prompts", {}).get("document")
+        for row, text in _by_dataset(facts.get("documents", {}), rows).items():
+            if text != shared:
+                raise ConfigError(
+                    f"{name} reads documents of {row} after {text!r} and those of most tasks after {shared!r}, but "
+                    f"has one text for all here: give it in an entry, models: {{{name}: {{prompts: {{document: …}}}}}}"
+                )
+
+
+def _parts(name: str, datasets: Mapping[str, Any]) -> list[str]:
+    entry = datasets.get(name)
+    parts = entry.get("mean_of") if isinstance(entry, Mapping) else None
+    return list(parts) if isinstance(parts, list) else [name]
+
+
+def _tasks(datasets: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the registered datasets that mteb has a task for, with the name of the task."""
+    named = {row: task.name for row, task in tasks().items()} | _MEANS
+    yield from ((row, named[row]) for row in datasets if row in named)
+
+
+def _by_dataset(texts: Mapping[str, str], datasets: Iterable[str]) -> dict[str, str]:
+    """Return the texts of tasks by the registered datasets that these are."""
+    return {row: texts[task] for row, task in _tasks(datasets) if task in texts}
+
+
+def _over(entry: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry with the keys of another over it, down into its mappings."""
+    merged = dict(entry)
+    for key, value in own.items():
+        below = merged.get(key)
+        merged[key] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

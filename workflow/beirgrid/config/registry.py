@@ -1,0 +1,355 @@
+"""Models and collections as mteb lists them: facts for registry entries, and who can run a model.
+
+mteb is imported where a name is resolved, and by fetch where a task loads its data itself. Its import takes seconds.
+Neither needs a network: the facts are code in mteb's wheel.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
+
+from ..core.errors import ConfigError, nearest
+from .lock import RESOLVE
+from .tasks import tasks
+from .values import FORMS
+
+Engine = Literal["beirgrid", "mteb", "endpoint", "refused"]
+ENGINES: dict[Engine, str] = {
+    "beirgrid": "beirgrid's own engine runs the model by its name",
+    "mteb": "the model needs mteb's own loader (`engine: mteb`)",
+    "endpoint": "the model is served, not published",
+    "refused": "the model cannot be run here",
+}
+# The loaders of mteb that open a checkpoint as sentence-transformers or transformers does, and our families.
+_FAMILIES = {
+    "SentenceTransformerEncoderWrapper": "dense",
+    "sentence_transformers_loader": "dense",
+    "InstructSentenceTransformerModel": "dense",
+    "q3e_instruct_loader": "dense",
+    "SparseEncoderWrapper": "sparse",
+    "MultiVectorModel": "late-interaction",
+    "MultiVectorWrapper": "late-interaction",
+    "CrossEncoderWrapper": "cross-encoder",
+    "BGEReranker": "cross-encoder",
+    "MonoT5Reranker": "seq2seq-reranker",
+}
+# Arguments of these loaders that an entry takes over, or that change no number: where and how fast a model runs, how
+# wide its weights are (``precision`` decides here), and on which side padding stands, to which no token attends.
+_TAKEN = {
+    *("model_prompts", "prompts_dict", "prompt_priority", "instruction_template", "apply_instruction_to_passages"),
+    *("max_seq_length", "max_length", "processor_kwargs", "trust_remote_code", "activation_fn", "fp_options"),
+    *("device", "model_kwargs", "index_kwargs", "padding_side", "config_kwargs", "tokenizer_kwargs"),
+}
+# Of those that hold others, the ones of which this is true.
+_HARMLESS = {
+    "model_kwargs": {"dtype", "torch_dtype", "attn_implementation", "device_map", "trust_remote_code"},
+    "config_kwargs": {"use_cache"},
+    "tokenizer_kwargs": {"pad_token", "padding_side"},
+    "processor_kwargs": {"model_max_length"},
+}
+# FlagEmbedding's rerankers read this many word pieces of a pair unless they are told otherwise.
+_FLAG_LENGTH = 512
+_COMMIT = re.compile(next(form for form in FORMS if form == r"^[0-9a-f]{40}$"))
+_CORRECTIONS = Path(__file__).with_name("mteb_corrections.csv")
+
+
+class Listed(NamedTuple):
+    """A model of mteb, who runs it, and why nobody else does.
+
+    Attributes:
+        name: as mteb lists it, the id on the hub.
+        engine: who runs it.
+        family: family of its entry; empty unless beirgrid runs it.
+        reason: why this engine runs it.
+    """
+
+    name: str
+    engine: Engine
+    family: str
+    reason: str
+
+
+def mteb_version() -> str:
+    """Return the version of mteb that is installed.
+
+    Raises:
+        ConfigError: none is.
+    """
+    try:
+        return version("mteb")
+    except PackageNotFoundError:
+        raise ConfigError(
+            "names of models and collections are resolved by mteb, which is not installed: run make setup, "
+            "or take a checkpoints.lock.json that has them"
+        ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep mteb from warning of prompts that single tasks lack."""
+    logger = logging.getLogger("mteb")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@cache
+def _metas() -> dict[str, Any]:
+    """Return what mteb states of each model, by name."""
+    mteb_version()
+    with _quiet():
+        import mteb
+
+        return {str(meta.name): meta for meta in mteb.get_model_metas()}
+
+
+@cache
+def _corrections() -> dict[str, str]:
+    """Return why beirgrid cannot run single models of loaders that it replaces otherwise."""
+    with _CORRECTIONS.open(encoding="utf-8", newline="") as stream:
+        return {row["model"]: row["reason"] for row in csv.DictReader(stream)}
+
+
+def models() -> list[Listed]:
+    """Return every model of mteb with who runs it, by name."""
+    return [classify(name) for name in sorted(_metas(), key=str.lower)]
+
+
+def classify(name: str, trusted: bool = False) -> Listed:
+    """Return who runs a model of mteb.
+
+    Args:
+        name: as mteb lists it.
+        trusted: whether its entry lets code from the checkpoint run.
+
+    Raises:
+        ConfigError: mteb lists no such model.
+    """
+    meta = _meta(name)
+    if reason := _refusal(meta, trusted):
+        return Listed(name, "refused", "", reason)
+    if "API" in meta.framework:
+        return Listed(name, "endpoint", "", "its publisher serves it and publishes no weights")
+    loader = _loader(meta)
+    if reason := _foreign(meta, loader):
+        return Listed(name, "mteb", "", reason)
+    how = "transformers" if loader in ("BGEReranker", "MonoT5Reranker") else "sentence-transformers"
+    return Listed(name, "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint")
+
+
+def _meta(name: str) -> Any:
+    if name not in _metas():
+        raise ConfigError(f"mteb {mteb_version()} lists no model {name!r}{nearest(name, _metas())}")
+    return _metas()[name]
+
+
+def _loader(meta: Any) -> str:
+    return str(getattr(meta.loader, "__name__", ""))
+
+
+def _refusal(meta: Any, trusted: bool) -> str:
+    """Return why nobody here runs a model; empty if somebody does."""
+    if "text" not in (meta.modalities or ()):
+        return f"it reads no text, only {' and '.join(meta.modalities or ('what mteb does not say',))}"
+    if "API" not in meta.framework and not meta.open_weights:
+        return "its weights are not public"
+    if meta.loader is None:
+        return "mteb has no loader for it"
+    if _remote_code(meta) and not trusted:
+        return "its checkpoint brings code of its own, which runs only if its entry says trust_remote_code: true"
+    return ""
+
+
+def _remote_code(meta: Any) -> bool:
+    arguments = meta.loader_kwargs
+    return bool(
+        arguments.get("trust_remote_code") or (arguments.get("model_kwargs") or {}).get("trust_remote_code", False)
+    )
+
+
+def _foreign(meta: Any, loader: str) -> str:
+    """Return why a model needs mteb's own loader; empty if it does not."""
+    if correction := _corrections().get(meta.name):
+        return correction
+    if list(meta.modalities) != ["text"]:
+        return f"it reads {', '.join(meta.modalities)}, not text alone"
+    if loader not in _FAMILIES:
+        return f"mteb loads it by {loader}, a loader of its own"
+    if len(meta.model_type) > 1 or meta.model_type[0] not in ("dense", "sparse", "late-interaction", "cross-encoder"):
+        return f"it is a model of type {' and '.join(meta.model_type)}"
+    if _static(meta):
+        return "it is a table of token vectors, without a transformer"
+    if other := sorted(set(_unknown_arguments(meta.loader_kwargs))):
+        return f"mteb loads it with {', '.join(other)}, for which entries have no key"
+    return ""
+
+
+def _static(meta: Any) -> bool:
+    """Tell whether all parameters of a model are embeddings: it looks vectors up and computes nothing."""
+    return bool(meta.n_parameters and meta.n_parameters == meta.n_embedding_parameters)
+
+
+def _unknown_arguments(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in arguments.items():
+        if name not in _TAKEN:
+            yield name
+        for inner in set(value or ()) - _HARMLESS[name] if name in _HARMLESS else ():
+            yield f"{name}.{inner}"
+
+
+def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[str, Any]:
+    """Return what mteb states of a model: its entry, and what an entry has no key for.
+
+    Args:
+        name: as mteb lists it.
+        also: tasks whose prompts are wanted beside those of the registered datasets.
+        trusted: whether its entry lets code from the checkpoint run.
+
+    Returns:
+        ``mteb`` (version), ``entry`` (keys of a model's entry), ``trained_on`` (tasks, None if they are unknown) and,
+        where these texts differ by task, ``queries`` and ``documents`` (text before them by task).
+
+    Raises:
+        ConfigError: mteb lists no such model, or beirgrid's engine does not run it.
+    """
+    listed, meta = classify(name, trusted), _meta(name)
+    if listed.engine != "beirgrid":
+        raise ConfigError(f"{name} cannot be used by its name: {listed.reason} ({ENGINES[listed.engine]})")
+    entry: dict[str, Any] = {"family": listed.family, "checkpoint": name}
+    entry["revision"] = meta.revision if _COMMIT.match(meta.revision or "") else RESOLVE
+    if "safetensors" not in meta.framework:
+        entry["pickled"] = True
+    if length := _max_length(meta, listed.family):
+        entry["max_length"] = length
+    entry["size"] = _size(meta, listed.family)
+    if meta.license and meta.license != "not specified":
+        entry["licence"] = str(meta.license)
+    found: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
+    if listed.family == "dense":
+        # A checkpoint that says otherwise is refused when it is opened.
+        entry |= {"similarity": _similarity(meta), "pooling": "own"}
+    if listed.family in ("dense", "sparse"):
+        entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
+        found |= by_task
+    trained = meta.training_datasets
+    found["trained_on"] = None if trained is None else sorted(meta.get_training_datasets() or trained)
+    return found
+
+
+def _max_length(meta: Any, family: str) -> int | None:
+    """Return the word pieces that mteb's loader lets a model read; None for as many as its checkpoint says."""
+    arguments = meta.loader_kwargs
+    if _loader(meta) == "BGEReranker":
+        return _FLAG_LENGTH
+    length = arguments.get("max_seq_length") or arguments.get("max_length")
+    length = length or (arguments.get("processor_kwargs") or {}).get("model_max_length")
+    if length is None and family == "cross-encoder":
+        length = meta.max_tokens
+    return int(length) if length else None
+
+
+def _size(meta: Any, family: str) -> dict[str, float | int]:
+    """Return the size of a model in millions of parameters, and the dimension of its vectors."""
+    size: dict[str, float | int] = {}
+    if meta.n_parameters:
+        size["parameters"] = round(meta.n_parameters / 1e6, 1) or 0.1
+        if meta.n_embedding_parameters and meta.n_embedding_parameters <= meta.n_parameters:
+            size["embeddings"] = min(round(meta.n_embedding_parameters / 1e6, 1), size["parameters"])
+    if family == "dense" and isinstance(meta.embed_dim, int):
+        size["dimensions"] = meta.embed_dim
+    return size
+
+
+def _similarity(meta: Any) -> str:
+    return "dot" if str(getattr(meta.similarity_fn_name, "value", "")) == "dot" else "cosine"
+
+
+def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """Return the prompts of a model as an entry has them, and the texts by task of each side whose texts differ."""
+    if _loader(meta) not in ("InstructSentenceTransformerModel", "q3e_instruct_loader"):
+        if not (named := meta.loader_kwargs.get("model_prompts")):
+            return {"own": True}, {}
+        sent = _named_prompt(named)
+    else:
+        sent = _instruction(meta)
+    with _quiet():
+        queries = {name: sent(_task(name), "query") for name in sorted(set(names))}
+        documents = {name: sent(_task(name), "document") for name in queries}
+        general = sent(_no_task(), "query")
+    # Datasets share the vectors of a corpus: the text before documents is that of most tasks.
+    shared = Counter(documents.values()).most_common(1)[0][0]
+    differ = {
+        side: texts
+        for side, texts, one in (("queries", queries, general), ("documents", documents, shared))
+        if set(texts.values()) != {one}
+    }
+    return {"query": general, "document": shared}, differ
+
+
+def _named_prompt(prompts: Mapping[str, str]) -> Any:
+    """Return the function that chooses among named prompts as mteb, and then sentence-transformers, do."""
+
+    def sent(task: Any, side: str) -> str:
+        from mteb.models.abs_encoder import get_prompt
+        from mteb.types import PromptType
+
+        chosen = get_prompt(dict(prompts), task, PromptType(side))
+        fallback = [] if side == "query" else ["passage", "corpus"]
+        return chosen or next((prompts[name] for name in fallback if prompts.get(name)), "")
+
+    return sent
+
+
+def _instruction(meta: Any) -> Any:
+    """Return the function that writes a task's instruction into the model's template, which is mteb's own."""
+    from mteb.models.abs_encoder import PromptSource
+    from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
+    from mteb.types import PromptType
+
+    arguments = dict(meta.loader_kwargs)
+    if _loader(meta) == "q3e_instruct_loader":  # a function, which names these two itself
+        template = meta.loader.__globals__["instruction_template"]
+        arguments |= {"instruction_template": template, "apply_instruction_to_passages": False}
+    wrapper = object.__new__(InstructSentenceTransformerModel)  # without its checkpoint
+    wrapper.instruction_template = arguments.get("instruction_template")
+    wrapper.prompts_dict = arguments.get("prompts_dict")
+    if order := arguments.get("prompt_priority"):
+        wrapper.prompt_priority = [PromptSource.from_str(str(source)) for source in order]
+
+    def sent(task: Any, side: str) -> str:
+        if side == "document" and not arguments.get("apply_instruction_to_passages", True):
+            return ""
+        return str(wrapper.get_task_instruction(task, PromptType(side)) or "")
+
+    return sent
+
+
+def _no_task() -> Any:
+    """Return what stands for a collection that mteb does not list: retrieval, by mteb's words for it."""
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+
+    return SimpleNamespace(name="", type="Retrieval", prompt=AbsTaskRetrieval.abstask_prompt)
+
+
+@cache
+def _task(name: str) -> Any:
+    """Return mteb's facts of a task."""
+    import mteb
+
+    return mteb.get_task(name).metadata
