@@ -185,11 +185,15 @@ def test_statistics_are_computed_once(grid, monkeypatch):
     assert computed == ["x", "y"]
     write_cell("a", "y", 0.6)
     kept = Path(paths.GRID_FOLDER.format(grid="test"), "statistics")
-    (kept / "compared-x.json").write_text("{")
-    (kept / "compared-gone.json").write_text("{}")
+    (kept / "compared-x.pairs.parquet").write_text("{")
+    (kept / "compared-gone.pairs.parquet").write_bytes((kept / "compared-y.pairs.parquet").read_bytes())
+    (kept / "compared-x.json").write_text("{}")  # as earlier versions kept them
     main(["report"])
     assert computed == ["x", "y", "x", "y"]
-    assert not (kept / "compared-gone.json").exists()
+    assert {path.name.split(".")[0] for path in kept.iterdir()} == {"compared-x", "compared-y", "across"}
+    assert {path.suffix for path in kept.iterdir()} == {".parquet"}
+    main(["report"])
+    assert computed == ["x", "y", "x", "y"]
 
 
 def test_analyses_change_the_page_and_make_nothing_run_again(grid):

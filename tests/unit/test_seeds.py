@@ -18,7 +18,6 @@ from beirgrid.analysis import efficiency
 from beirgrid.config.entries import Repeated
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import ConfigError
-from beirgrid.data import cells as grid_cells
 from beirgrid.data import tables
 from beirgrid.data.answers import Answers, write_answers
 from beirgrid.data.scores import Scores
@@ -202,7 +201,7 @@ def finished(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]
 
 def answer(grid: GridSummary) -> Answers:
     """Return the tables of what is there."""
-    return aggregate.answer(grid, grid_cells.find(grid), (), Path("kept"))
+    return aggregate.compute(grid, aggregate.load(grid, (), Path("kept")))[0]
 
 
 def row(table: pd.DataFrame, system: str, dataset: str) -> pd.Series:

@@ -1,21 +1,19 @@
-"""The statistics of a grid: each dataset's tables, kept in files until a score of the dataset changes."""
+"""The statistics of a grid: the tables of each dataset, and those over datasets."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ..core import files
 from ..core.stages import VERSIONS
-from ..data.answers import SIGNIFICANCE_COLUMNS, from_csv, to_csv, typed
+from ..data.answers import SIGNIFICANCE_COLUMNS, typed
 from ..data.cells import Cells
+from ..data.kept import Kept
 from ..data.summary import GridSummary
 from . import tables
 from .tables import Dataset
@@ -25,6 +23,7 @@ class Statistics(NamedTuple):
     """The tables of a grid's statistics, as in ``data.answers``, and the intervals of all cells.
 
     ``intervals`` has the columns system, dataset, metric, low and high. It covers parts of means and single seeds.
+    ``kept`` has everything that took long to compute, for the next time.
     """
 
     significance: pd.DataFrame
@@ -33,44 +32,89 @@ class Statistics(NamedTuple):
     across: pd.DataFrame
     zero_shot: pd.DataFrame
     intervals: pd.DataFrame
+    kept: Mapping[str, Kept]
 
 
-def compare_grid(grid: GridSummary, cells: Cells, folder: Path) -> Statistics:
+class _Task(NamedTuple):
+    """Tables to compute, of these kinds: ``digest`` is of everything that they depend on."""
+
+    name: str
+    kinds: tuple[str, ...]
+    digest: str
+    compute: Callable[[], Iterable[pd.DataFrame]]
+
+    def tables(self, known: Kept | None) -> Kept:
+        """Return what is known if it has this digest; otherwise compute the tables."""
+        if known and known.digest == self.digest and known.tables.keys() == set(self.kinds):
+            return known
+        computed = zip(self.kinds, self.compute(), strict=True)
+        return Kept(self.digest, {kind: typed(kind, table) for kind, table in computed})
+
+
+def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> Statistics:
     """Return the statistics of the cells that are done.
 
     Args:
         grid: summary of the grid.
         cells: what each cell is, with its values per query.
-        folder: where computed tables are kept. What changes none of their scores computes none of them again.
+        known: the statistics of an earlier time, by name. Those of the same scores are not computed again.
     """
     measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
     of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]
     rows = {name: measured[name] for name in grid.rows if name in measured}
-    kept = _Kept(folder)
-    compared = [kept.compared(dataset, grid) for dataset in rows.values()]
-    parts = [kept.intervals(dataset, grid, "intervals") for name, dataset in measured.items() if name not in rows]
-    parts += [kept.intervals(dataset, grid, "seeds") for dataset in of_seeds]
-    columns = [pd.concat([pd.DataFrame(), *tables], ignore_index=True) for tables in zip(*compared, strict=True)]
-    significance, pairs, groups = columns or [pd.DataFrame()] * 3
     counted = [rows[name] for name in grid.counted_once if name in rows]
-    across = kept.across(counted, grid) if counted else pd.DataFrame()
-    kept.forget_others()
+    compared = [_comparison(dataset, grid) for dataset in rows.values()]
+    others = [_intervals(dataset, grid, "intervals") for name, dataset in measured.items() if name not in rows]
+    others += [_intervals(dataset, grid, "seeds") for dataset in of_seeds]
+    across = [_across(counted, grid)] if counted else []
+    kept = {task.name: task.tables(known.get(task.name)) for task in (*compared, *others, *across)}
+
+    def joined(kind: str, tasks: Iterable[_Task]) -> pd.DataFrame:
+        found = [kept[task.name].tables[kind] for task in tasks]
+        return typed(kind, pd.concat([pd.DataFrame(), *found], ignore_index=True))
+
+    training = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
     return Statistics(
-        typed("significance", significance),
-        typed("pairs", pairs),
-        typed("groups", groups),
-        typed("across", across),
-        typed("zero_shot", _zero_shot(grid, counted)),
-        typed("significance", pd.concat([pd.DataFrame(), significance, *parts], ignore_index=True))[
-            ["system", "dataset", "metric", "low", "high"]
-        ],
+        significance=joined("significance", compared),
+        pairs=joined("pairs", compared),
+        groups=joined("groups", compared),
+        across=joined("across", across),
+        zero_shot=typed("zero_shot", tables.zero_shot_pairs(counted, systems=grid.systems, **training)),
+        intervals=joined("significance", [*compared, *others])[["system", "dataset", "metric", "low", "high"]],
+        kept=kept,
     )
 
 
-def _zero_shot(grid: GridSummary, datasets: list[Dataset]) -> pd.DataFrame:
-    return tables.zero_shot_pairs(
-        datasets, systems=grid.systems, trained_on=grid.trained_on, unknown=grid.training_unknown
+def _comparison(dataset: Dataset, grid: GridSummary) -> _Task:
+    """Return the comparisons of a dataset."""
+    baseline, seed = grid.baseline or None, grid.seed
+    digest = _digest([dataset], baseline, seed)
+    kinds = ("significance", "pairs", "groups")
+    return _Task(
+        f"compared-{dataset.name}", kinds, digest, lambda: tables.compare(dataset, baseline=baseline, seed=seed)
     )
+
+
+def _intervals(dataset: Dataset, grid: GridSummary, kind: str) -> _Task:
+    """Return the intervals of systems on a dataset that are not compared there: parts of means, single seeds."""
+
+    def compute() -> list[pd.DataFrame]:
+        return [tables.intervals(dataset, seed=grid.seed).reindex(columns=SIGNIFICANCE_COLUMNS)]
+
+    return _Task(f"{kind}-{dataset.name}", ("significance",), _digest([dataset], grid.seed), compute)
+
+
+def _across(datasets: list[Dataset], grid: GridSummary) -> _Task:
+    """Return the comparison over datasets."""
+    options: dict[str, Any] = {
+        "systems": grid.systems,
+        "baseline": grid.baseline or None,
+        "trained_on": grid.trained_on,
+        "unknown": grid.training_unknown,
+        "seed": grid.seed,
+    }
+    digest = _digest(datasets, *options.values())
+    return _Task("across", ("across",), digest, lambda: [tables.compare_across(datasets, **options)])
 
 
 def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str]) -> Dataset | None:
@@ -89,73 +133,6 @@ def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str])
     return whole if whole.systems else None
 
 
-class _Kept:
-    """Tables in files, each with a digest of all that they are computed from."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.used: set[Path] = set()
-
-    def compared(self, dataset: Dataset, grid: GridSummary) -> tables.Comparison:
-        """Return the comparisons of a dataset."""
-        baseline, seed = grid.baseline or None, grid.seed
-        names = ("significance", "pairs", "groups")
-        found = self._get(
-            f"compared-{dataset.name}",
-            names,
-            _digest([dataset], baseline, seed),
-            lambda: tables.compare(dataset, baseline=baseline, seed=seed),
-        )
-        return tables.Comparison(*found)
-
-    def intervals(self, dataset: Dataset, grid: GridSummary, kind: str) -> pd.DataFrame:
-        """Return the intervals of systems on a dataset that are not compared there: parts of means, single seeds."""
-        return self._get(
-            f"{kind}-{dataset.name}",
-            ("significance",),
-            _digest([dataset], grid.seed),
-            lambda: [tables.intervals(dataset, seed=grid.seed).reindex(columns=SIGNIFICANCE_COLUMNS)],
-        )[0]
-
-    def across(self, datasets: list[Dataset], grid: GridSummary) -> pd.DataFrame:
-        """Return the comparison over datasets."""
-        systems, baseline, seed = grid.systems, grid.baseline or None, grid.seed
-
-        def compute() -> list[pd.DataFrame]:
-            return [
-                tables.compare_across(
-                    datasets,
-                    systems=systems,
-                    baseline=baseline,
-                    trained_on=grid.trained_on,
-                    unknown=grid.training_unknown,
-                    seed=seed,
-                )
-            ]
-
-        digest = _digest(datasets, systems, baseline, grid.trained_on, grid.training_unknown, seed)
-        return self._get("across", ("across",), digest, compute)[0]
-
-    def _get(
-        self, name: str, kinds: tuple[str, ...], digest: str, compute: Callable[[], Iterable[pd.DataFrame]]
-    ) -> list[pd.DataFrame]:
-        """Return tables from the file of a name if it has the digest; otherwise compute and keep them."""
-        path = self.folder / f"{name}.json"
-        self.used.add(path)
-        kept = _read(path)
-        if kept.get("digest") != digest or not kept.keys() >= set(kinds):
-            kept = {"digest": digest}
-            kept |= {kind: to_csv(kind, table) for kind, table in zip(kinds, compute(), strict=True)}
-            files.write_text(path, json.dumps(kept))
-        return [from_csv(kind, io.StringIO(kept[kind])) for kind in kinds]
-
-    def forget_others(self) -> None:
-        """Remove the files of datasets that the grid no longer has."""
-        for path in self.folder.glob("*.json"):
-            if path not in self.used:
-                path.unlink(missing_ok=True)
-
-
 def _digest(datasets: Iterable[Dataset], *options: Any) -> str:
     """Return a digest of scores and of how they are compared."""
     found = hashlib.sha256(json.dumps([VERSIONS["aggregate"], *options]).encode())
@@ -163,12 +140,3 @@ def _digest(datasets: Iterable[Dataset], *options: Any) -> str:
         found.update(json.dumps([dataset.name, dataset.systems, dataset.metrics, dataset.parts]).encode())
         found.update(np.ascontiguousarray(dataset.scores).tobytes())
     return found.hexdigest()
-
-
-def _read(path: Path) -> dict[str, str]:
-    """Return what a file keeps: nothing, if it is missing or damaged."""
-    try:
-        found = files.read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

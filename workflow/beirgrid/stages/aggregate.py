@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,11 +15,12 @@ from ..analysis.reproducibility import over_seeds
 from ..config.entries import TOLERANCES
 from ..core import files, provenance
 from ..data import cells as grid_cells
+from ..data import kept, tables
 from ..data import published as references
-from ..data import tables
 from ..data.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, SEED_COLUMNS, VERDICT_COLUMNS, Answers, typed
 from ..data.cells import Cells, Found, Step
 from ..data.entries import from_json
+from ..data.kept import Kept
 from ..data.published import Published
 from ..data.summary import GridSummary
 
@@ -52,41 +53,74 @@ def aggregate(
         files.locked(output.parent / LOCK),
         provenance.record("aggregate", record, settings, outputs) as facts,
     ):
-        cells = grid_cells.find(grid)
-        grid_cells.refuse_unfinished(cells)
-        answers = answer(grid, cells, published, output.parent / STATISTICS)
+        loaded = load(grid, published, output.parent)
+        grid_cells.refuse_unfinished(loaded.cells)
+        answers, statistics = compute(grid, loaded)
         tables.write(answers, grid, output)
+        kept.write(output.parent / STATISTICS, statistics, loaded.kept)
         facts["cells"] = len(grid.systems) * len(grid.rows)
         facts["verdicts"] = answers.verdicts["verdict"].value_counts().to_dict()
 
 
-def answer(grid: GridSummary, cells: Cells, published: Iterable[Path], kept: Path) -> Answers:
-    """Return the tables of a grid from what its cells are.
+class Loaded(NamedTuple):
+    """Everything that the tables of a grid are computed from.
+
+    Attributes:
+        cells: what each cell is, with its values per query.
+        published: published values.
+        kept: statistics of an earlier time, by name.
+    """
+
+    cells: Cells
+    published: list[Published]
+    kept: dict[str, Kept]
+
+
+def load(
+    grid: GridSummary,
+    published: Iterable[Path],
+    folder: Path,
+    failures: Mapping[str, str] | None = None,
+    *,
+    running: bool = False,
+) -> Loaded:
+    """Read what the tables of a grid are computed from.
 
     Args:
         grid: summary of the grid.
-        cells: what each cell is.
         published: files of published values.
-        kept: folder in which computed statistics are kept.
+        folder: folder of the grid, which keeps statistics.
+        failures: as in ``cells.find``.
+        running: as in ``cells.find``.
 
     Raises:
         ConfigError: a file of published values cannot be read.
     """
-    tolerances = {**TOLERANCES, **grid.tolerances}  # the grid may be older than a class of published values
-    values = list(references.read(published, tolerances))
-    found = compare_grid(grid, cells, kept)
-    scores = collect_scores(grid, cells, found.intervals)
-    return Answers(
+    cells = grid_cells.find(grid, failures, running=running)
+    return Loaded(cells, list(references.read(published, _tolerances(grid))), kept.read(folder / STATISTICS))
+
+
+def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Kept]]:
+    """Return the tables of a grid, and the statistics to keep. Nothing is read or written."""
+    found = compare_grid(grid, loaded.cells, loaded.kept)
+    scores = collect_scores(grid, loaded.cells, found.intervals)
+    answers = Answers(
         scores=scores,
         seeds=collect_seeds(grid, scores, found.across),
-        verdicts=judge(scores, values, tolerances),
-        costs=collect_costs(grid_cells.steps_of(cells)),
+        verdicts=judge(scores, loaded.published, _tolerances(grid)),
+        costs=collect_costs(grid_cells.steps_of(loaded.cells)),
         significance=found.significance,
         pairs=found.pairs,
         groups=found.groups,
         across=found.across,
         zero_shot=found.zero_shot,
     )
+    return answers, found.kept
+
+
+def _tolerances(grid: GridSummary) -> dict[str, float]:
+    """Return the tolerance of each class; a grid may be older than a class of published values."""
+    return {**TOLERANCES, **grid.tolerances}
 
 
 def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> pd.DataFrame:

@@ -79,8 +79,7 @@ def refresh(grid: GridSummary) -> list[str]:
     Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again. A
     page that changes beside tables of the run shows other analyses: it is what the run would make, so its record stays.
     """
-    from ..data import cells as grid_cells
-    from ..data import tables
+    from ..data import kept, tables
     from ..stages import aggregate
     from ..stages.report import render
     from .outline import outline
@@ -88,8 +87,9 @@ def refresh(grid: GridSummary) -> list[str]:
     folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
     with files.locked(folder / aggregate.LOCK):
         failures, running = _events()
-        cells = grid_cells.find(grid, failures, running=running)
-        answers = aggregate.answer(grid, cells, PUBLISHED, folder / aggregate.STATISTICS)
+        loaded = aggregate.load(grid, PUBLISHED, folder, failures, running=running)
+        answers, statistics = aggregate.compute(grid, loaded)
+        kept.write(folder / aggregate.STATISTICS, statistics, loaded.kept)
         of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
         if tables.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
