@@ -343,8 +343,13 @@ def models_of(config: Config, system: entries.SystemEntry) -> list[str]:
 
 def models_behind(config: Config, systems: Iterable[str]) -> list[str]:
     """Return the models of systems and of their parts, and those that these are trained from or with, by name."""
-    found: set[str] = set()
-    left = [model for name in with_parts(config.systems, systems) for model in models_of(config, config.systems[name])]
+    parts = with_parts(config.systems, systems)
+    return trained_with(config, (model for name in parts for model in models_of(config, config.systems[name])))
+
+
+def trained_with(config: Config, models: Iterable[str]) -> list[str]:
+    """Return models and those that they are trained from or with, by name."""
+    found, left = set[str](), list(models)
     while left:
         if (name := left.pop()) not in found:
             found.add(name)
@@ -373,8 +378,8 @@ def grid_problems(config: Config) -> Iterator[str]:
             yield f"corpora.{corpus}.documents: {parts} per model; make encode.shard larger"
     for name in models_behind(config, config.grid.systems):
         model = config.models[name]
-        if model.path is not None:
-            yield from _folder_problems(f"models.{name}.path", resolve_path(model.path))
+        if model.path is not None and "{seed}" not in model.path:  # which systems with seeds stand for
+            yield from folder_problems(f"models.{name}.path", resolve_path(model.path))
         elif model.revision == lock.RESOLVE and model.checkpoint is not None:
             yield from _lock_problems(name, model.checkpoint)
     for name in sorted(models):
@@ -382,7 +387,8 @@ def grid_problems(config: Config) -> Iterator[str]:
     yield from _language_problems(config)
 
 
-def _folder_problems(where: str, folder: Path) -> Iterator[str]:
+def folder_problems(where: str, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with where a user's checkpoint lies."""
     if is_folder(folder):
         yield from place_problems(where, folder)
     else:

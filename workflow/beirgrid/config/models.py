@@ -85,7 +85,9 @@ class ModelEntry(Entry):
         description="Commit of the checkpoint, 40 hex digits. resolve: the first fetch asks the hub (docs/models.md).",
     )
     path: PathName | None = Field(
-        None, description="Folder with the checkpoint. A relative path is resolved as for a corpus."
+        None,
+        description="Folder with the checkpoint. A relative path is resolved as for a corpus. {seed} stands for 1, 2, "
+        "and so on in a system with seeds.",
     )
     package: str | None = Field(
         None,

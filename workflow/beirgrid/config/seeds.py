@@ -2,14 +2,18 @@
 
 Member 1 has the models of the registry. Each further member has copies of the models that the workflow trains for the
 system, or that sample its expansions, and the seeds of these copies are one higher than those of the member before.
-What no seed changes (checkpoints that are fetched, corpora, systems without such models) is shared.
+A model that its user trained once per seed has ``{seed}`` in its path: each member has a copy with the folder of its
+number. What no seed changes (other checkpoints, corpora, systems without such models) is shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+from ..core import files
 from . import checks
 from .entries import (
     Config,
@@ -21,7 +25,11 @@ from .entries import (
     SystemEntry,
     Training,
 )
+from .places import is_folder, resolve_path
 from .values import SEED_LIMIT
+
+# Stands for the number of the seed in a model's path.
+_SEED = "{seed}"
 
 
 def member(name: str, number: int) -> str:
@@ -31,7 +39,9 @@ def member(name: str, number: int) -> str:
 
 def problems(config: Config) -> Iterator[str]:
     """Yield systems that cannot have seeds, and systems of the grid whose parts have another number of seeds."""
-    for name in checks.with_parts(config.systems, config.grid.systems):
+    names = checks.with_parts(config.systems, config.grid.systems)
+    for name in names:
+        yield from _path_problems(name, config)
         for part in config.systems[name].parts:
             asked = config.systems[part].seeds
             if asked and asked != config.systems[name].seeds:
@@ -43,7 +53,8 @@ def problems(config: Config) -> Iterator[str]:
         where = f"systems.{name}"
         if not _is_random(config, system):
             why = "the workflow trains none of its models, and none of them samples its expansions"
-            yield f"{where}.seeds: {name!r} does not depend on a seed: {why}"
+            hint = "for checkpoints of your own, one per seed, put {seed} into the model's path"
+            yield f"{where}.seeds: {name!r} does not depend on a seed: {why} ({hint})"
         behind = {
             "systems": checks.with_parts(config.systems, [name]),
             "models": checks.models_behind(config, [name]),
@@ -52,6 +63,48 @@ def problems(config: Config) -> Iterator[str]:
             made = {member(other, number) for other in names for number in range(1, system.seeds + 1)}
             for taken in sorted(made & getattr(config, registry).keys()):
                 yield f"{registry}.{taken}: the seeds of {name!r} need this name; rename the entry"
+
+
+def _path_problems(name: str, config: Config) -> Iterator[str]:
+    """Yield what is wrong with the models of a system's own that have a folder for each seed."""
+    system = config.systems[name]
+    for model in checks.trained_with(config, checks.models_of(config, system)):
+        if not has_folders(config.models[model]):
+            continue
+        if system.seeds:
+            yield from _folder_problems(model, config.models[model], system.seeds)
+        else:
+            yield f"systems.{name}: needs the key 'seeds', since models.{model}.path has {{seed}}"
+
+
+def _folder_problems(name: str, model: ModelEntry, seeds: int) -> Iterator[str]:
+    """Yield what is wrong with the folders of a model's seeds: one is absent, or two hold the same weights."""
+    where, folders = f"models.{name}.path", [resolve_path(_folder(model, number)) for number in range(1, seeds + 1)]
+    yield from (problem for folder in folders for problem in checks.folder_problems(where, folder))
+    there = [(number, folder) for number, folder in enumerate(folders, start=1) if is_folder(folder)]
+    for (one, first), (other, second) in combinations(there, 2):
+        if first.samefile(second):
+            yield f"{where}: seeds {one} and {other} are one folder, {first.resolve()}"
+        elif _same_weights(first, second):
+            yield f"{where}: seeds {one} and {other} have the same weights ({first}, {second}); copy the right ones"
+
+
+def _same_weights(one: Path, other: Path) -> bool:
+    """Tell whether two folders have equal files of weights, and at least one."""
+    names = [
+        sorted(path.relative_to(folder) for kind in ("*.safetensors", "*.bin") for path in folder.rglob(kind))
+        for folder in (one, other)
+    ]
+    return names[0] == names[1] != [] and all(files.equal(one / name, other / name) for name in names[0])
+
+
+def has_folders(model: ModelEntry) -> bool:
+    """Tell whether a model of its user has a folder for each seed."""
+    return _SEED in (model.path or "")
+
+
+def _folder(model: ModelEntry, number: int) -> str:
+    return (model.path or "").replace(_SEED, str(number))
 
 
 def expand(config: Config) -> Config:
@@ -72,7 +125,7 @@ def _is_random(config: Config, system: SystemEntry) -> bool:
 
 def _has_seed(model: ModelEntry) -> bool:
     """Tell whether a model that a system runs depends on a seed. A query generator samples expansions there."""
-    return model.training is not None or isinstance(model, QueryGenerator)
+    return model.training is not None or isinstance(model, QueryGenerator) or has_folders(model)
 
 
 def _reseeded(seed: int, number: int) -> int:
@@ -112,18 +165,25 @@ class _Members:
         """Return the model that a member has in place of a model, after adding it; the model if no seed changes it."""
         entry, made = self.config.models[name], member(name, number)
         towers = [self.config.models[tower] for tower in (name, entry.query_tower) if tower]
-        if number == 1 or not any(map(_has_seed, towers)):
+        if not any(map(_has_seed, towers)) or (number == 1 and not self._needs_folders(name)):
             return name
         if made not in self.models:
             self.models[made] = self._copy(name, entry, number)
         return made
 
+    def _needs_folders(self, name: str) -> bool:
+        """Tell whether a model, its query tower or what it is trained from or with has a folder for each seed."""
+        models = [tower for tower in (name, self.config.models[name].query_tower) if tower]
+        return any(has_folders(self.config.models[other]) for other in checks.trained_with(self.config, models))
+
     def _copy(self, name: str, entry: ModelEntry, number: int) -> ModelEntry:
-        if isinstance(entry, QueryGenerator):
+        if isinstance(entry, QueryGenerator) and not has_folders(entry):
             values = {key: getattr(entry, key) for key in QueryGenerator.model_fields}
             values |= {"seed": _reseeded(entry.seed, number), "weights": name, "note": ""}
             return ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
-        changes: dict[str, Any] = {"note": ""}
+        changes: dict[str, Any] = {"note": "", **({"path": _folder(entry, number)} if has_folders(entry) else {})}
+        if isinstance(entry, QueryGenerator):
+            changes["seed"] = _reseeded(entry.seed, number)
         if entry.query_tower:
             changes["query_model"] = self.model(entry.query_tower, number)
         if entry.training:
