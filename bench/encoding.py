@@ -228,7 +228,7 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
     else:
         lengths = [min(len(ids), model.entry["max_length"]) for ids in ours.read(texts)]
     their_work = operations(theirs, lengths)
-    work = operations(theirs, lengths, is_narrow=ours.packing.narrow)
+    work = operations(theirs, lengths, is_narrow=ours.narrow)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     peaks: dict[str, float] = dict.fromkeys(precisions, 0.0)
     for contender in contenders.values():

@@ -30,7 +30,7 @@ if "HF_DATASETS_CACHE" not in os.environ:
 for name in [*forkserver.THREADS, "NUMBA_NUM_THREADS"]:
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as the engine sets it on a CPU
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Jobs of all runs are forked from this session's servers, and from no run's own; unless somebody names another Python.
 if FORKING not in os.environ:
     os.environ[forks.FOLDER] = ""

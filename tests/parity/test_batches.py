@@ -20,8 +20,8 @@ from beirgrid.encoders import (
     SparseTextEncoder,
     TermWeighter,
     base,
-    packing,
 )
+from beirgrid.encoders.dense import pooled_transformer
 
 # All texts of a test are one batch.
 ONE_BATCH = 100_000
@@ -60,72 +60,6 @@ def test_models_with_windows_to_both_sides_equal_plain_transformers(tiny_models,
     assert np.isfinite(vectors).all()
     cosines = (vectors * _plain(tiny_models[kind], texts, 200)).sum(1)
     assert cosines.min() > 1 - {"float32": 1e-5, "bfloat16": 5e-3, "float16": 1e-4}[precision]
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64", "bfloat16", "float16"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("window", [None, 3])
-def test_packed_attention_is_that_of_each_text_alone(causal, window, precision):
-    """Two heads of queries share one of keys. In float64, PyTorch attends, as on a GPU in float32."""
-    import torch
-
-    torch.manual_seed(0)
-    lengths = [7, 5, 5, 2, 1]
-    kind = getattr(torch, precision)
-    query, (key, value) = torch.randn(1, 4, 20, 8, dtype=kind), torch.randn(2, 1, 2, 20, 8, dtype=kind)
-    mask = (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
-    with packing.planned(mask, "cpu"):
-        packing._thread.layout = packing._thread.planned
-        try:
-            options = {"sliding_window": window, "is_causal": causal}
-            found, _ = packing.attend(torch.nn.Module(), query, key, value, None, **options)
-        finally:
-            packing._thread.layout = None
-    start = 0
-    for length in lengths:
-        places = slice(start, start + length)
-        keys, values = (part[0].double().repeat_interleave(2, 0)[:, places] for part in (key, value))
-        weights = query[0, :, places].double() @ keys.transpose(1, 2) / 8**0.5
-        for row in range(length):
-            for column in range(length):
-                if (causal and column > row) or (window and abs(row - column) >= window):
-                    weights[:, row, column] = -torch.inf
-        weights = weights.softmax(-1)
-        expected = (weights @ values).to(kind).transpose(0, 1)  # only the result is rounded to float16
-        if precision == "bfloat16":  # and weights to bfloat16, where the processor multiplies it
-            most = 2**-8 * (weights @ values.abs()).transpose(0, 1) + 2**-7 * expected.abs()
-            assert ((found[0, places] - expected).abs() <= most).all()
-        else:
-            torch.testing.assert_close(found[0, places], expected)
-        start += length
-
-
-def test_what_cannot_be_packed_is_padded_and_the_record_says_so(tiny_models):
-    for kind, expected in (("dense", "packed"), ("modernbert", "packed"), ("gtr", "padded")):
-        encoder = opened(DenseEncoder, tiny_models[kind], {"similarity": "cosine"}, "float32", ONE_BATCH)
-        assert encoder.facts()["batches"] == expected
-    spec = {"similarity": "dot", "pooling": "pooler"}
-    assert opened(DenseEncoder, tiny_models["dpr-question"], spec, "float32").facts()["batches"] == "packed"
-    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {}, "float32", ONE_BATCH)
-    assert scorer.facts()["batches"] == "packed"
-    weigher = opened(TermWeighter, tiny_models["term-weights"], {}, "float32", ONE_BATCH)
-    assert weigher.facts()["batches"] == "packed"
-
-
-def test_a_model_in_training_or_with_other_attention_is_padded(tiny_models, monkeypatch):
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "cosine"}, "float32", ONE_BATCH)
-    packed = []
-    attend = packing._by_tiles
-    monkeypatch.setattr(packing, "_by_tiles", lambda *given: packed.append(1) or attend(*given))
-    vectors = encoder.encode_documents(["ab cd", "ef"])
-    assert packed
-    packed.clear()
-    encoder.model.train()
-    encoder.encode_documents(["ab cd", "ef"])
-    encoder.model.eval()
-    encoder.model.transformers_model.set_attn_implementation("eager")
-    np.testing.assert_allclose(encoder.encode_documents(["ab cd", "ef"]), vectors, atol=1e-6)
-    assert not packed
 
 
 Encode = Callable[[list[str]], list[np.ndarray]]
@@ -197,6 +131,16 @@ def test_a_text_alone_is_what_it_is_in_any_batch(tiny_models, kind, precision):
         alone = encode([texts[number]]) if number % 4 == 0 else []
         for found in (backwards[number], *alone):
             np.testing.assert_allclose(found, one, atol=ROUNDING[precision] * largest, rtol=0)
+
+
+def test_a_text_may_spell_the_padding_token(tiny_models):
+    """RoBERTa numbers the tokens of a text, but for those that are padding by their id."""
+    folder, texts = tiny_models["roberta"], ["ab <pad> cd", "<pad>", "ab cd ef gh ij kl", "<pad><pad> a"]
+    spec = {"similarity": "dot", "pooling": "cls", "max_length": 120}
+    encoder = opened(DenseEncoder, folder, spec, "float32", ONE_BATCH)
+    plain = pooled_transformer(str(folder), "cls", False, device="cpu", local_files_only=True)
+    assert encoder.model.tokenizer.pad_token_id in encoder.read(texts)[0]
+    np.testing.assert_allclose(encoder.encode_documents(texts), plain.encode(texts), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["dense", "decoder", "roberta", "modernbert", "gemma", "late-interaction", "stanford"])

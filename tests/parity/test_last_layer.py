@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from checkpoints import opened, save_cross_encoder
 from helpers import quick_first
 from test_encoders import _texts
 
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, packing
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
 from beirgrid.encoders.dense import pooled_transformer
 
 ONE_BATCH = 100_000
@@ -41,42 +40,44 @@ def _assert_close(found: np.ndarray, expected: np.ndarray, precision: str) -> No
 @pytest.mark.parametrize("kind", FIRST)
 def test_vectors_of_first_tokens_are_those_of_sentence_transformers(tiny_models, kind, precision):
     encoder = _dense(tiny_models, kind, FIRST[kind], precision)
-    assert encoder.packing.narrow
+    assert encoder.narrow
     plain = pooled_transformer(str(tiny_models[kind]), FIRST[kind], False, device="cpu", local_files_only=True)
     plain.max_seq_length = 120
     _assert_close(encoder.encode_documents(TEXTS), plain.encode(TEXTS), precision)
 
 
 @pytest.mark.parametrize("precision", quick_first(ROUNDING))
-@pytest.mark.parametrize("kind", ["Bert", "Electra", "DistilBert"])
+@pytest.mark.parametrize("kind", ["Bert", "Electra", "DistilBert", "Albert"])
 def test_scores_are_those_of_sentence_transformers(tmp_path, kind, precision):
     import torch
     from sentence_transformers import CrossEncoder
 
+    if kind == "Albert" and precision != "float32":
+        pytest.skip("its layers share random weights, and their rounding adds up")
     folder = save_cross_encoder(tmp_path / "model", kind)
     scorer = opened(CrossEncoderScorer, folder, {}, precision, ONE_BATCH)
-    assert scorer.packing.narrow
+    assert scorer.narrow == (kind != "Albert")
     pairs = [("ab cd", text) for text in TEXTS]
     plain = CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
     _assert_close(scorer.score(*map(list, zip(*pairs, strict=True))), plain.predict(pairs), precision)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("bert", "layer.{}.output"), ("distilbert", "layer.{}.ffn")])
-def test_feed_forward_networks_see_all_tokens_and_the_last_one_a_token_of_each_text(tiny_models, kind, name):
+def test_feed_forward_networks_see_all_tokens_but_the_last_one_a_token_of_each_text(tiny_models, kind, name):
     encoder = _dense(tiny_models, kind, "cls")
     seen: dict[int, int] = {}
     for layer in (0, 1):
         module = next(part for path, part in encoder.transformer.named_modules() if path.endswith(name.format(layer)))
         module.register_forward_hook(lambda _, inputs, __, layer=layer: seen.update({layer: inputs[0].shape[1]}))
     encoder.encode_documents(TEXTS)
-    assert seen == {0: sum(len(ids) for ids in encoder.read(TEXTS)), 1: len(TEXTS)}
+    assert seen == {0: max(len(ids) for ids in encoder.read(TEXTS)), 1: 1}
 
 
 def test_what_reads_more_than_first_tokens_gets_all_of_them(tiny_models):
-    assert not _dense(tiny_models, "bert", "mean").packing.narrow
+    assert not _dense(tiny_models, "bert", "mean").narrow
     spec = {"similarity": "dot", "pooling": "mean"}
-    assert not opened(DenseEncoder, tiny_models["decoder"], {"similarity": "dot"}).packing.narrow
-    assert not opened(DenseEncoder, tiny_models["roberta"], spec).packing.narrow
+    assert not opened(DenseEncoder, tiny_models["decoder"], {"similarity": "dot"}).narrow
+    assert not opened(DenseEncoder, tiny_models["roberta"], spec).narrow
 
 
 def test_a_model_that_is_trained_computes_all_tokens(tiny_models):
@@ -85,41 +86,4 @@ def test_a_model_that_is_trained_computes_all_tokens(tiny_models):
 
     entry = DenseModel.model_validate({"family": "dense", "similarity": "dot", "pooling": "cls"})
     encoder = DenseEncoder(tiny_models["bert"], entry, Runtime("cpu", "float32", 300), trainable=True)
-    assert not encoder.packing.narrow
-
-
-def test_a_batch_with_a_text_without_tokens_computes_all_of_them(tiny_models):
-    import torch
-
-    encoder = _dense(tiny_models, "bert", "cls")
-    ids, lengths = torch.arange(5, 26).reshape(3, 7), torch.tensor([7, 3, 0])
-    mask = (torch.arange(7) < lengths[:, None]).long()
-    with torch.inference_mode():
-        found = encoder.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
-        expected = encoder.transformer(input_ids=ids[:2], attention_mask=mask[:2]).last_hidden_state
-    torch.testing.assert_close(found[:2, 0], expected[:, 0])
-    assert found[0, 1:].any()
-    assert not expected[:, 1:].any()
-    assert not found[2].any()
-
-
-@pytest.mark.parametrize("precision", ["float64", "float32", "bfloat16", "float16"])
-def test_a_query_of_each_text_attends_to_all_of_its_text(precision):
-    import torch
-
-    torch.manual_seed(0)
-    kind, lengths = getattr(torch, precision), [7, 5, 5, 1]
-    query, (key, value) = torch.randn(1, 4, 4, 8, dtype=kind), torch.randn(2, 1, 2, 18, 8, dtype=kind)
-    mask = (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
-    packing._thread.layout = packing.Layout.of(mask, "cpu")
-    try:
-        found, _ = packing.attend(torch.nn.Module(), query, key, value, None)
-    finally:
-        packing._thread.layout = None
-    starts = np.cumsum([0, *lengths])
-    for text, (start, stop) in enumerate(pairwise(starts)):
-        keys, values = (part[0].double().repeat_interleave(2, 0)[:, start:stop] for part in (key, value))
-        weights = (query[0, :, text : text + 1].double() @ keys.transpose(1, 2) / 8**0.5).softmax(-1)
-        expected = (weights @ values)[:, 0]
-        tolerance = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.02, "float16": 2e-3}[precision]
-        assert (found[0, text].double() - expected).abs().max() <= tolerance
+    assert not encoder.narrow

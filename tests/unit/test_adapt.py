@@ -193,7 +193,7 @@ def test_margins_are_the_differences_of_the_teachers_logits(margins, tiny_models
 
 @pytest.mark.parametrize("similarity", quick_first(["cosine", "dot"]))
 @pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE, MLM], ids=["genq", "gpl", "tsdae", "mlm"])
-def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_path, recipe, similarity):
+def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_path, capsys, recipe, similarity):
     examples = {"genq": queries, "gpl": margins}.get(recipe["recipe"], corpus)
     inputs = {"base": tiny_models["dense"], "examples": examples}
     prompts = {"query": "find: ", "document": "text: "} if similarity == "dot" else {}
@@ -202,7 +202,10 @@ def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_pat
     losses = facts(adapted)["losses"]
     assert np.isfinite(losses).all()
     assert np.mean(losses[-20:]) < np.mean(losses[:20])  # single batches vary
-    assert facts(adapted)["steps"] >= 60
+    assert (steps := facts(adapted)["steps"]) >= 60
+    said = capsys.readouterr().err
+    assert f"train: 0/{steps} steps\n" in said
+    assert f"train: {steps}/{steps} steps, " in said
     assert weights(adapted).shape == weights(tiny_models["dense"]).shape
     assert not np.allclose(weights(adapted), weights(tiny_models["dense"]))
     assert {path.name for path in tmp_path.iterdir()} == {"model", "model.json"}  # nothing half-made is left

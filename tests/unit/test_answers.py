@@ -417,7 +417,7 @@ def test_a_mean_lacks_what_its_parts_lack(grid):
 
 def test_other_folders_are_told(grid, capsys, tmp_path):
     assert main(["report", "--grid", "tset"]) == 1
-    assert "no grid 'tset' was run in this folder" in capsys.readouterr().err
+    assert "has no grid 'tset' (it has test)" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["report", "--directory", str(tmp_path / "empty")]) == 1
     assert "no grid was run in this folder" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 
 import beirgrid
+from beirgrid.__main__ import main
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
-from beirgrid.data import scores
+from beirgrid.data import results, scores
 from beirgrid.data.summary import Cell, GridSummary
 from beirgrid.stages.evaluate import evaluate
 
@@ -70,7 +72,7 @@ def test_scores_of_a_grid_are_one_table(tmp_path):
     cell = Cell(system="b", dataset="x", scores=str(output), per_query="")
     summary = GridSummary(systems=("b",), rows=("x",), datasets={}, metrics=("mrr@10",), cells=(cell,))
     assert list(beirgrid.load_scores(summary)["system"]) == ["b"]
-    with pytest.raises(DataError, match="has no scores"):
+    with pytest.raises(DataError, match="elsewhere has no results"):
         beirgrid.load_scores(tmp_path / "elsewhere")
 
 
@@ -98,3 +100,40 @@ def test_an_encoder_opens_by_the_keys_of_an_entry(tiny_models):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     with pytest.raises(ConfigError, match="unknown key 'poling'"):
         beirgrid.open_encoder(tiny_models["dense"], {"family": "dense", "similarity": "dot", "poling": "cls"})
+
+
+def test_one_rule_finds_results_for_functions_and_commands(tmp_path, monkeypatch, capsys):
+    """A folder in which grids ran, its results, a grid's folder, its summary, and its name."""
+    run, qrels = _write(tmp_path)
+    folder = tmp_path / "work"
+    for system in ("a", "b"):
+        output = folder / f"results/metrics/{system}/x.json"
+        names = {"system": system, "dataset": "x", "per_query": output.with_suffix(".per-query.parquet")}
+        evaluate(run=run, qrels=qrels, metrics=["mrr@10"], output=output, **names)
+    cell = {"system": "b", "dataset": "x", "scores": "results/metrics/b/x.json", "per_query": ""}
+    grid = folder / "results/grids/mine/grid.json"
+    grid.parent.mkdir(parents=True)
+    grid.write_text(json.dumps({"cells": [cell]}))
+    for place in (grid, grid.parent):
+        assert list(beirgrid.load_scores(place)["system"]) == ["b"]
+        assert results.working_folder(place) == (folder, "mine")
+    for place in (folder, folder / "results"):
+        assert list(beirgrid.load_scores(place)["system"]) == ["a", "b"]
+        assert results.working_folder(place) == (folder, "")
+    assert main(["compare", "mine:b", ":b", "--directory", str(folder)]) == 0
+    monkeypatch.chdir(folder)
+    assert list(beirgrid.load_scores("mine")["system"]) == ["b"]
+    assert main(["compare", "mine", "."]) == 1  # it has no system a
+    capsys.readouterr()
+    assert main(["compare", "yours", "."]) == 2
+    assert "yours has no results" in capsys.readouterr().err
+    with pytest.raises(DataError, match="there is no folder yours, and no grid of that name ran here"):
+        results.working_folder(Path("yours"))
+
+
+def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
+    grid = tmp_path / "archive/grids/mine/grid.json"
+    grid.parent.mkdir(parents=True)
+    grid.write_text("{}")
+    with pytest.raises(DataError, match="archive should be called results"):
+        results.working_folder(grid.parent)

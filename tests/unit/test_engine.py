@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -48,13 +47,13 @@ np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
 """
 
 
-def _run(script: str, folder: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a script in a process of its own that can import the tests and the package."""
     import beirgrid
 
     paths = [str(TESTS), str(Path(beirgrid.__file__).parent.parent)]
     command = [python(), "-c", script.format(paths=paths, folder=str(folder))]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
@@ -62,32 +61,6 @@ def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
     ended = _run(LITTLE_MEMORY, tiny_models["dense"])
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("memory is not enough for a batch of") == 1
-
-
-# Prints how many threads a process has that tokenizes many texts.
-TOKENIZING = """
-import os, sys
-from pathlib import Path
-sys.path[:0] = {paths!r}
-from checkpoints import opened
-from beirgrid.encoders import DenseEncoder
-
-encoder = opened(DenseEncoder, Path({folder!r}), {{"similarity": "dot", "max_length": 120}}, "float32", 3000)
-assert len(encoder.tokenized(["ab cd " * 20] * 1000, "document").ids) == 1000
-print(len(os.listdir("/proc/self/task")))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process")
-def test_a_tokenizer_has_no_threads_on_a_cpu_unless_asked(tiny_models):
-    found = {}
-    for asked in ("", "true"):
-        environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
-        environment |= {"TOKENIZERS_PARALLELISM": asked, "RAYON_NUM_THREADS": "3"} if asked else {}
-        ended = _run(TOKENIZING, tiny_models["dense"], environment)
-        assert ended.returncode == 0, ended.stderr
-        found[asked] = int(ended.stdout)
-    assert found["true"] == found[""] + 3
 
 
 # By kind of checkpoint: class, entry, and what a model gives for texts, as one array.

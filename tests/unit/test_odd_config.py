@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import re
 import time
 from typing import Any
 
 import pytest
 import yaml
 from helpers import tracked_configuration
+from snakemake.utils import update_config
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
@@ -137,6 +140,15 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a Cyrillic letter in a name": ("systems: {bm25х: {retriever: bm25}}", "systems: 'bm25х' does not fit. A name has"),
     "a full-width digit in a name": ("systems: {bm２5: {retriever: bm25}}", "systems: 'bm２5' does not fit"),
     "a name of 81 letters": (f"systems: {{{'a' * 81}: {{retriever: bm25}}}}", "a' does not fit. A name has at most 80"),
+    "a name of 80 equal letters": (
+        f"systems: {{{'a' * 80}: {{retriever: bm25}}}}",
+        "ends in 'a' 80 times, which Snake",
+    ),
+    "a dataset that ends in equal letters": (f"datasets: {{x{'ab' * 20}: {{corpus: demo}}}}", "ends in 'ab' 20 times"),
+    "a corpus of zeros": (
+        f"corpora: {{x-{'0' * 20}: {{source: local, path: /}}}}",
+        "ends in '0' 20 times, which Snake",
+    ),
     "a name of 300 letters": (f"systems: {{{'a' * 300}: {{retriever: bm25}}}}", "a' does not fit. A name has at most"),
     "a number as a key": ("systems: {2019: {retriever: bm25}}", "systems: 2019 should be of type string, not int"),
     "a date as a key": ("systems: {2019-01-01: {retriever: bm25}}", "systems: datetime.date(2019, 1, 1) should be of"),
@@ -363,7 +375,9 @@ def test_it_is_refused_in_one_line_with_its_key(tracked, tmp_path, monkeypatch, 
 
 
 WORKS: dict[str, tuple[str, ...]] = {
-    "a name of 80 letters": (f"{{systems: {{{'a' * 80}: {{retriever: bm25}}}}, grid: {{systems: [{'a' * 80}]}}}}",),
+    "a name of 80 letters": (
+        f"{{systems: {{{'abcdefgh' * 10}: {{retriever: bm25}}}}, grid: {{systems: [{'abcdefgh' * 10}]}}}}",
+    ),
     "names with @ and +": ("{systems: {a@b+c_d.e-f: {retriever: bm25}}, grid: {systems: [a@b+c_d.e-f]}}",),
     "anchors and merges": ("{systems: {x: &x {retriever: bm25, k1: 1.2}, y: {<<: *x, b: 0.3}}, grid: {systems: [y]}}",),
     "a whole number where a fraction may be": ("systems: {x: {retriever: bm25, k1: 1}}",),
@@ -430,7 +444,94 @@ def test_a_key_that_stands_twice_or_an_odd_number_is_named(tmp_path, text, probl
     (tmp_path / "grid.yaml").write_text(text)
     said = []
     try:
-        config.refuse_misread([tmp_path / "grid.yaml", tmp_path / "none.yaml"])
+        config.refuse_misread([tmp_path / "grid.yaml", tmp_path / "none.yaml"], {}, {})
     except ConfigError as error:
         said = str(error).split("\n")[1:]
     assert said == [f"  - {tmp_path / 'grid.yaml'}: {problem}" for problem in problems]
+
+
+# Files that run code when Snakemake reads them, or that keep a reader busy without end.
+UNSAFE = {
+    "a template": ("__use_yte__: true\n__definitions__: [x]\n", "__use_yte__ makes it a YTE template, which can run"),
+    "an escaped key": ('"\\x5f_use_yte__": true\n', "__use_yte__ makes it a YTE template, which can run"),
+    "a merged key": ("a: &a {__use_yte__: true}\n<<: *a\n", "__use_yte__ makes it a YTE template, which can run"),
+    "a tagged key": ("!!str __use_yte__: true\n", "__use_yte__ makes it a YTE template, which can run"),
+    "aliases of aliases": (
+        "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9)),
+        "its aliases (*x) stand for more than 100,000 values",
+    ),
+    "aliases in mappings": (
+        "a0: &a0 {k: v, l: v}\n" + "".join(f"a{i}: &a{i} {{k: *a{i - 1}, l: *a{i - 1}}}\n" for i in range(1, 40)),
+        "its aliases (*x) stand for more than 100,000 values",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), UNSAFE.values(), ids=list(UNSAFE))
+def test_a_file_that_runs_code_or_has_no_end_is_refused_before_it_is_read(tmp_path, text, message):
+    (tmp_path / "grid.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(f"  - {tmp_path / 'grid.yaml'}: {message}")):
+        config.refuse_unsafe([tmp_path / "grid.yaml"])
+    if "aliases" in message:
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            config.refuse_misread([tmp_path / "grid.yaml"], {}, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [1, 2]\nb: *a\nc: [*a, *a]\n",
+        "a: &a [*a]\n",
+        "a: &a {b: *a}\n",
+        "{" + '"a": [' * 50 + "]" * 50 + "}",
+        '{"__use_yte__": true}',  # Snakemake reads JSON as it stands
+        "a: " + "[" * 100_000,
+        "",
+    ],
+)
+def test_a_file_without_code_is_left_to_snakemake(tmp_path, text):
+    (tmp_path / "grid.yaml").write_text(text)
+    config.refuse_unsafe([tmp_path / "grid.yaml", tmp_path, tmp_path / "none.yaml"])
+
+
+def test_a_file_that_is_no_regular_one_is_not_read_twice(tmp_path):
+    """Snakemake has read it to its end: what comes next on a pipe comes never."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    config.refuse_misread([tmp_path / "pipe.yaml", "/dev/zero"], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "problem"),
+    [
+        (["grid: {datasets: {}}"], {}, "a.yaml: grid.datasets: {} has no key to merge, so ['demo'] stays"),
+        (["retrieve: {depth: {}}"], {}, "a.yaml: retrieve.depth: {} has no key to merge, so 1000 stays"),
+        (
+            ["models: {e: {prompts: {}}}"],
+            {},
+            "a.yaml: models.e.prompts: {} has no key to merge, so {'query'",
+        ),
+        ([], {"grid": {"datasets": {}}}, "--config: grid.datasets: {} has no key to merge, so ['demo'] stays"),
+        (["grid: {datasets: [nfcorpus]}", "grid: {datasets: {}}"], {}, "b.yaml: grid.datasets: {} has no key to merge"),
+        (["grid: {datasets: {}}", "grid: {datasets: [nfcorpus]}"], {}, None),
+        (["models: {f: {prompts: {}}}"], {}, None),
+        (["models: {}\nsystems: {}"], {}, None),
+        (["grid: {datasets: [demo]}"], {}, None),
+    ],
+)
+def test_a_mapping_that_changes_nothing_is_refused(tmp_path, texts, settings, problem):
+    merged = {
+        "grid": {"datasets": ["demo"]},
+        "retrieve": {"depth": 1000},
+        "models": {"e": {"prompts": {"query": "q: "}}},
+    }
+    paths = [tmp_path / f"{name}.yaml" for name, _ in zip("ab", texts, strict=False)]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+        update_config(merged, yaml.safe_load(text))
+    update_config(merged, settings)
+    if problem is None:
+        config.refuse_misread(paths, settings, merged)
+    else:
+        with pytest.raises(ConfigError, match=re.escape(problem)):
+            config.refuse_misread(paths, settings, merged)

@@ -89,12 +89,10 @@ request = forks.Request([], dict(os.environ), os.getcwd(), 0o22)
 forks.prepare(forks.LIBRARIES["models"])
 
 def work(arguments):
-    from beirgrid.encoders import packing
     from beirgrid.search import flat
 
     scores, rows = flat.search_exact(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32), 1)
     assert rows.ravel().tolist() == [0, 1, 2]
-    packing.compiled_tiles()
 
 for job in range(2):
     if not (child := os.fork()):

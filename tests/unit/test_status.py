@@ -15,6 +15,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from beirgrid.__main__ import main
 from beirgrid.core.errors import BeirgridError
+from beirgrid.core.progress import Progress, is_progress, seconds_left
 from beirgrid.tools import status
 
 
@@ -71,6 +72,7 @@ def test_jobs_are_followed_from_start_to_end(told):
     [
         ("encode: 1,234/5,183 documents, 25.0 documents/s, 0:02:38 left", True),
         ("fetch x: 1,234 documents, 9,876.5 documents/s", True),
+        ("encode shard 0: 0/5,183 documents", True),
         ("Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39", True),
         ("beirgrid encode: error: the disk is full: x.npy", False),
         ("slurmstepd: error: Detected 1 oom_kill event", False),
@@ -280,3 +282,58 @@ def test_the_last_words_of_a_log_are_those_of_its_progress_bar(tmp_path):
     log.write_text("first\n\n10%\r50%\r90%\nencode: 5/9 documents\n\n")
     assert status._tail(log, 2) == ["90%", "encode: 5/9 documents"]
     assert status._tail(tmp_path / "none.log", 2) == []
+
+
+LOADED = "Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39 [00:00<00:00]"
+
+
+def _working(told, tmp_path, *lines: str) -> str:
+    """Return the screen of a run of three jobs, of which one runs and has written these lines to its log."""
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    log = tmp_path / "1.log"
+    logger.info("job", extra=_info(1) | {"log": [str(log)]})
+    log.write_text("".join(f"{line}\n" for line in lines))
+    return "\n".join(status.lines(status.read(path), 80))
+
+
+def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
+    screen = _working(told, tmp_path, "encode shard 0: 0/5,183 documents", LOADED)
+    assert "Loading weights" not in screen
+    assert "encode tiny 1, 0:00:00: encode shard 0: 0/5,183 documents" in screen
+    assert ": begun" in _working(told, tmp_path, LOADED)
+
+
+def test_no_time_is_left_before_there_is_a_rate(told, tmp_path):
+    logger, _, path = told
+    screen = _working(told, tmp_path, "encode shard 0: 0/5,183 documents", LOADED)
+    assert "left: about" not in screen
+    # A finished job of another stage says nothing about this one.
+    logger.info("job", extra=_info(7, "fetch"))
+    logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 7})
+    left = status._left(status.read(path))
+    assert left.endswith("; left: 3 jobs of stages without a finished job")
+
+
+def test_the_time_left_counts_what_running_jobs_say_of_themselves(told, tmp_path):
+    logger, _, path = told
+    _working(told, tmp_path, "encode shard 0: 1,000/5,183 documents, 10.0 documents/s, 0:06:58 left", LOADED)
+    assert status._left(status.read(path)).endswith(
+        "; left: about 0:06:58, and 2 jobs of stages without a finished job"
+    )
+    logger.info("job", extra=_info(2))
+    logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 2})
+    assert status._left(status.read(path)).endswith("; left: about 0:06:58")
+
+
+def test_progress_says_what_begins_and_shows_no_rate_before_anything_is_done(capsys):
+    progress = Progress("encode shard 0", 4, "documents", interval=0)
+    progress.add(1)
+    progress.add(3)
+    begun, one, all_done = capsys.readouterr().err.splitlines()
+    assert begun == "encode shard 0: 0/4 documents"
+    assert one.startswith("encode shard 0: 1/4 documents, ")
+    assert seconds_left(one) is not None
+    assert all_done.startswith("encode shard 0: 4/4 documents, ")
+    assert (seconds_left(begun), seconds_left(all_done)) == (None, None)
+    assert all(map(is_progress, (begun, one, all_done)))

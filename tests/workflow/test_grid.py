@@ -83,7 +83,6 @@ def test_every_artifact_says_what_made_it(finished):
     assert made["facts"] | {"documents_per_second": 0} == {
         "device": "cpu",
         "precision": "float32",
-        "batches": "packed",
         "documents": 25,
         "documents_per_second": 0,
         "dimension": 32,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from helpers import ROOT
 from small import collection, run
+
+# Files of results that others may read, by their suffixes.
+TEXTS = (".json", ".csv", ".md", ".tex", ".html")
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -71,7 +76,11 @@ def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
     assert r"licensed & not supplied \\" in (tables / "ndcg@10.tex").read_text()
     page = (work / "results/grids/grid/report/index.html").read_text()
     assert page.count('class="none">not supplied</td>') == 2 * 2  # licensed, and the mean with it; per metric
-    assert f"not supplied: there is no folder {absent}" in page
+    assert f"not supplied: there is no folder {os.path.relpath(absent, work)}<" in page
+    texts = {path: path.read_text() for path in (work / "results").rglob("*.*") if path.suffix in TEXTS}
+    assert len(texts) > 20
+    named = [path for path, text in texts.items() if str(work.parent) in text or f"{ROOT}/" in text]
+    assert not named, "results name folders of the person who made them"
 
 
 @pytest.mark.slow

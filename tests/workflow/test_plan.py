@@ -95,7 +95,13 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("- a", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
         ("grid:\n\tsystems: []", [], "grid.yaml: while scanning for the next token"),
         ("device: \udcff", [], "grid.yaml: 'utf-8' codec can't decode byte 0xff"),
-        ("__use_yte__: true\n?if x:\n  device: cpu", [], "grid.yaml: Error processing template in section /?if x"),
+        (
+            '__use_yte__: true\n__definitions__: [\'open("ran", "w")\']',
+            [],
+            "grid.yaml: __use_yte__ makes it a YTE template, which can run code",
+        ),
+        ("grid: {datasets: {}}", [], "grid.yaml: grid.datasets: {} has no key to merge, so ['scifact', 'nfcorpus'"),
+        ("device: cpu", ["--config", "grid={datasets: {}}"], "--config: grid.datasets: {} has no key to merge"),
         ("encode: &e {keep: *e}", [], "grid.yaml: nested too deep, or a mapping that contains itself"),
         ("device: cpu\ndevice: cuda", [], "grid.yaml: device appears twice, on lines 1 and 2"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
@@ -108,3 +114,4 @@ def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ran").exists()

@@ -6,7 +6,7 @@ from .entries import Config
 from .load import load
 from .places import SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file
 from .values import BM25_LANGUAGES
-from .yaml_files import refuse_misread
+from .yaml_files import refuse_misread, refuse_unsafe
 
 __all__ = [
     "BM25_LANGUAGES",
@@ -23,6 +23,7 @@ __all__ = [
     "models_behind",
     "models_of",
     "refuse_misread",
+    "refuse_unsafe",
     "resolve_path",
     "run_file",
     "with_parts",

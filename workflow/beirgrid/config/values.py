@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from ..core.errors import quoted
 
 # Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
 MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
@@ -38,7 +41,19 @@ def once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _not_periodic(name: str) -> str:
+    """Refuse a name that Snakemake, which has it as a wildcard, takes for a rule that calls itself without end."""
+    if found := _PERIODIC.search(name):
+        times = len(found[0]) // len(found[1])
+        raise ValueError(
+            f"{quoted(name)} ends in {found[1]!r} {times} times, which Snakemake refuses; use another name"
+        )
+    return name
+
+
 LIST = BeforeValidator(_as_tuple)
+# The end of a name that Snakemake's PeriodicityDetector refuses.
+_PERIODIC = re.compile(r"(.+?)\1{19,}$")
 # What a text of a fixed form looks like, with the sentence that refuses another one.
 FORMS = {
     r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$": (
@@ -60,7 +75,7 @@ FORMS = {
     ),
 }
 _NAME, _GRID_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH, _HUB_ID = FORMS
-Name = Annotated[str, StringConstraints(pattern=_NAME)]
+Name = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_not_periodic)]
 GridName = Annotated[str, StringConstraints(pattern=_GRID_NAME)]
 HubId = Annotated[str, StringConstraints(pattern=_HUB_ID)]
 PathName = Annotated[str, StringConstraints(pattern=_PATH)]

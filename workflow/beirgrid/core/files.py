@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
+import stat
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import BeirgridError, DataError, quoted
 
@@ -23,6 +28,10 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 REMEDY = "If the grid made it, delete it and run the grid again"
 
 _MARK = ".beirgrid-tmp"
+# As many links as Linux follows.
+_MOST_LINKS = 40
+# Folders of the open files of a process.
+_OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 
 
 def _remove(path: Path) -> None:
@@ -35,7 +44,7 @@ def _remove(path: Path) -> None:
 def _remove_leftovers(target: Path) -> None:
     """Delete temporaries of the same target whose process, on this host, is gone (killed, say)."""
     host = socket.gethostname()
-    for leftover in target.parent.glob(f".{target.name}{_MARK}-{host}-*"):
+    for leftover in target.parent.glob(f".{glob.escape(target.name)}{_MARK}-{host}-*"):
         pid = leftover.name.rsplit("-", 1)[1]
         if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
             _remove(leftover)
@@ -64,8 +73,69 @@ def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
 
     With ``directory=True`` the temporary path is a fresh folder. If the block raises, the temporary
     is removed and whatever stood at ``target`` is left as it was.
+
+    A link to a file stays, and the file is replaced. A pipe, a terminal or ``/dev/null`` stays, and gets the bytes.
+
+    Raises:
+        DataError: the target is a socket, a disk, or no place for a folder.
     """
-    target = Path(target)
+    place = _destination(Path(target), directory)
+    with _through(place) if _takes_bytes(place) else _replacing(place, directory) as temporary:
+        yield temporary
+
+
+def _destination(target: Path, directory: bool) -> Path:
+    """Return where a target's links lead: a path of its own, or an open file of a process, such as /dev/stdout."""
+    place = target
+    for _ in range(_MOST_LINKS):
+        if _is_open(place) or not place.is_symlink():
+            break
+        place = Path(os.path.realpath(place.parent), place.readlink())
+    mode = place.stat().st_mode if place.exists() else 0
+    if place.is_symlink() and not _is_open(place):
+        raise DataError(f"{target} is a link that leads to itself: name another output")
+    if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
+        raise DataError(f"{target} is a {'socket' if stat.S_ISSOCK(mode) else 'disk'}, not a file: name another output")
+    if directory and target.is_symlink():
+        raise DataError(f"{target} is a link, and a folder is to be written: name the folder that it leads to")
+    if directory and mode and not stat.S_ISDIR(mode):
+        raise DataError(f"{target} is not a folder, and a folder is to be written: name another output")
+    if stat.S_ISDIR(mode) and not directory:
+        raise DataError(f"{target} is a folder, and a file is to be written: name another output")
+    return place
+
+
+def _is_open(path: Path) -> bool:
+    """Tell whether a path stands for an open file of a process (/dev/fd/1)."""
+    return bool(_OPEN_FILES.fullmatch(os.path.realpath(path.parent)))
+
+
+def _takes_bytes(path: Path) -> bool:
+    """Tell whether bytes are written into what stands at a path, which no file may replace."""
+    mode = path.stat().st_mode if path.exists() else 0
+    return _is_open(path) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+@contextmanager
+def _through(place: Path) -> Iterator[Path]:
+    """Yield a temporary path, and write its bytes into an open file, a pipe or a device if the block succeeds."""
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder, "output")
+        yield temporary
+        with temporary.open("rb") as source, _opened(place) as sink:
+            shutil.copyfileobj(source, sink)
+
+
+def _opened(place: Path) -> BinaryIO:
+    """Open what takes bytes; an open file of this process goes on where it is."""
+    if os.path.realpath(place.parent).startswith(f"/proc/{os.getpid()}/"):
+        sys.stdout.flush()
+        return os.fdopen(os.dup(int(place.name)), "wb")
+    return place.open("ab" if _is_open(place) else "wb")
+
+
+@contextmanager
+def _replacing(target: Path, directory: bool) -> Iterator[Path]:
     with scratch(target) as temporary:
         if directory:
             temporary.mkdir()
@@ -97,7 +167,7 @@ def write_text(path: str | Path, text: str) -> None:
 def replace_text(path: str | Path, text: str) -> bool:
     """Write a text as UTF-8, atomically, unless the file has it already; tell whether it was written."""
     try:
-        if Path(path).read_bytes() == text.encode():
+        if Path(path).is_file() and Path(path).read_bytes() == text.encode():
             return False
     except OSError:  # it is not there, or cannot be read
         pass

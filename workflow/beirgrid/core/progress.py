@@ -6,20 +6,22 @@ import re
 import sys
 import time
 
-# A line of ``Progress``, or a progress bar of a library.
-_LINE = re.compile(r".+: [\d,]+(/[\d,]+)? (.+), [\d,.]+ \2/s(, \d+:\d\d:\d\d left)?|.*\d%\|.*")
+_OWN = re.compile(r".+: (0(/[\d,]+)? [^,]+|[\d,]+(/[\d,]+)? (.+), [\d,.]+ \4/s(, (?P<left>\d+:\d\d:\d\d) left)?)")
+_BAR = re.compile(r".*\d%\|.*")  # as tqdm draws it: a library that opens a checkpoint, say
 
 
 class Progress:
     """Print ``label: done/total unit, rate/s, time left`` at most once every ``interval`` seconds.
 
-    Where the total is not known (None), the time left is not shown.
+    The first line says what begins, without a rate. Where the total is not known (None), the time left is not shown.
     """
 
     def __init__(self, label: str, total: int | None, unit: str, interval: float = 10.0) -> None:
         self.label, self.total, self.unit, self.interval = label, total, unit, interval
         self.done = 0
         self.started = self.shown = time.monotonic()
+        if total != 0:
+            self._print()
 
     @property
     def rate(self) -> float:
@@ -35,15 +37,31 @@ class Progress:
 
     def _print(self) -> None:
         total = f"/{self.total:,}" if self.total else ""
-        line = f"{self.label}: {self.done:,}{total} {self.unit}, {self.rate:,.1f} {self.unit}/s"
-        if self.total and self.done < self.total:
-            line += f", {_clock((self.total - self.done) / max(self.rate, 1e-9))} left"
+        line = f"{self.label}: {self.done:,}{total} {self.unit}"
+        if self.done:
+            line += f", {self.rate:,.1f} {self.unit}/s"
+            if self.total and self.done < self.total:
+                line += f", {_clock((self.total - self.done) / self.rate)} left"
         print(line, file=sys.stderr, flush=True)
+
+
+def is_bar(line: str) -> bool:
+    """Tell whether a line of a log is a progress bar of a library, which says nothing about the stage's work."""
+    return _BAR.fullmatch(line) is not None
 
 
 def is_progress(line: str) -> bool:
     """Tell whether a line of a log says no more than how far the work is."""
-    return _LINE.fullmatch(line) is not None
+    return is_bar(line) or _OWN.fullmatch(line) is not None
+
+
+def seconds_left(line: str) -> float | None:
+    """Return the time left that a line of ``Progress`` shows, or None if it shows none."""
+    shown = _OWN.fullmatch(line)
+    if shown is None or shown["left"] is None:
+        return None
+    hours, minutes, seconds = map(int, shown["left"].split(":"))
+    return 3600.0 * hours + 60 * minutes + seconds
 
 
 def _clock(seconds: float) -> str:

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 from . import files, lineage, stages
 from .errors import ConfigError, DataError
 from .lineage import Origin
+from .portable import portable
 from .version import full_version
 
 # Words of the running command, and the digest of the settings that it was started with (``--settings``).
@@ -89,14 +90,14 @@ def record(
     started = time.monotonic()
     yield facts
     seconds = time.monotonic() - started
-    command = shlex.join(["python", "-m", "beirgrid", *_COMMAND.get()])
+    command = shlex.join(["python", "-m", "beirgrid", *map(portable, _COMMAND.get())])
     files.write_json(
         path,
         {
             "stage": stage,
             "stage_version": stages.VERSIONS[stage],
             "command": command,
-            "settings": settings,
+            "settings": portable(settings),
             "settings_key": _SETTINGS.get(),
             **(origin.as_json(Path(path).parent) if origin else {}),
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},

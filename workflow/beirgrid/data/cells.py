@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core import files, provenance
+from ..core import files, portable, provenance
 from ..core.errors import DataError
 from . import qrels as judgements
 from .answers import DONE, FAILED, NOT_SUPPLIED, PENDING
@@ -91,6 +91,7 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     """
     look = _Look(grid, failures or {}, running)
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
+    cells = {key: found._replace(detail=portable.without_folders(found.detail)) for key, found in cells.items()}
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             found = {member: cells[member, dataset] for member in members}

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..core import files, paths, provenance
 from ..core.errors import DataError
 
+# Help of the options that ``locate`` reads.
+PLACE = "folder in which grids ran, its results folder, or the folder or name of one grid"
 # The summary of a grid, in its folder under the results.
 SUMMARY = Path(paths.GRID_SUMMARY).name
 _GRIDS = paths.GRID_SUMMARY.format(grid="*").removeprefix("results/")
@@ -74,27 +77,80 @@ class Results:
         }
 
 
-def find(place: str | Path, grid: str = "") -> Results:
+class Place(NamedTuple):
+    """Where results are: the results folder, and the summary of a grid if the place is one grid's."""
+
+    folder: Path
+    summary: Path | None
+
+    @property
+    def grid(self) -> str:
+        """The name of the grid; empty if the place is that of all grids of the folder."""
+        return self.summary.parent.name if self.summary else ""
+
+
+def locate(place: str | Path, grid: str = "", directory: Path = Path()) -> Place:
+    """Return what a place stands for: every command and function that reads results names places in this way.
+
+    Args:
+        place: the folder in which grids ran, its results folder, the folder of one grid (``results/grids/{name}``),
+            that grid's ``grid.json``, or the name of a grid that ran in the directory.
+        grid: name of the grid to find in the folder; empty for all that the folder has.
+        directory: folder from which the place is looked up.
+
+    Raises:
+        DataError: the folder has no such grid.
+    """
+    path = Path(directory, place)
+    if not path.exists() and path == Path(directory, path.name) and (named := _grids(Path(directory)).get(path.name)):
+        path = named
+    if grid:
+        found = _grids(path)
+        if grid not in found:
+            raise DataError(f"{path} has no grid {grid!r} (it has {', '.join(found) or 'none'})")
+        path = found[grid]
+    summary = path if path.name == SUMMARY else path / SUMMARY
+    if summary.is_file():
+        return Place(summary.parent.parent.parent, summary)
+    return Place(path / "results" if (path / "results").is_dir() else path, None)
+
+
+def working_folder(directory: Path, grid: str = "") -> tuple[Path, str]:
+    """Return the folder in which the grids of a place ran, and the name of the grid if the place is one grid's.
+
+    Raises:
+        DataError: there is no such place, or its results were moved out of the folder in which they were made.
+    """
+    place = locate(directory, grid)
+    if not place.folder.is_dir():
+        raise DataError(f"there is no folder {directory}, and no grid of that name ran here")
+    if place.folder.name == "results":
+        return place.folder.parent, place.grid
+    if place.summary:
+        raise DataError(f"{place.folder} should be called results, as in the folder in which the grid ran")
+    return place.folder, ""
+
+
+def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results:
     """Find the results at a place.
 
     Args:
-        place: the folder in which grids ran, its results folder, the folder of one grid (``results/grids/{name}``), or
-            that grid's ``grid.json``.
+        place: what ``locate`` reads.
         grid: name of the grid to find in the folder; empty for all that the folder has.
+        directory: folder from which the place is looked up.
 
     Raises:
         DataError: there are no results, or the summary of a grid is missing or damaged.
     """
-    place = Path(place)
-    if grid:
-        place = _grid(place, grid)
-    summary = place if place.name == SUMMARY else place / SUMMARY
-    if summary.is_file():
-        folder = summary.parent.parent.parent
+    folder, summary = locate(place, grid, directory)
+    if summary:
         return Results(folder, summary, *_summary(summary, folder))
-    folder = place / "results" if (place / "results/metrics").is_dir() else place
     if not (folder / "metrics").is_dir():
-        raise DataError(f"{place} has no results: there is no {place / 'results' / 'metrics'} and no {summary}")
+        path = Path(directory, place)
+        raise DataError(
+            f"{path} has no results: there is no {path / 'results' / 'metrics'}, no {path / SUMMARY}, and no grid of "
+            "that name"
+        )
     known: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
     for other in sorted(folder.glob(_GRIDS)):
@@ -117,13 +173,10 @@ def _scores(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _grid(place: Path, name: str) -> Path:
-    """Return the summary of a grid."""
+def _grids(place: Path) -> dict[str, Path]:
+    """Return the summaries of the grids that ran in a folder, or that a results folder has, by name."""
     summaries = [*place.glob(f"results/{_GRIDS}"), *place.glob(_GRIDS)]
-    found = {path.parent.name: path for path in sorted(summaries)}
-    if name not in found:
-        raise DataError(f"{place} has no grid {name!r} (it has {', '.join(found) or 'none'})")
-    return found[name]
+    return {path.parent.name: path for path in sorted(summaries)}
 
 
 def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result], dict[str, tuple[str, ...]]]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core import files, provenance
 from ..core.errors import DataError, quoted
+from . import results
 from .summary import GridSummary
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
     """Return the scores of a grid, one row per system, dataset and metric.
 
     Args:
-        grid: the folder in which a grid ran, its ``results`` folder, or the grid's summary.
+        grid: the folder in which grids ran, its results folder, the folder of one grid, the name of a grid of the
+            working directory, or a grid's summary.
 
     Returns:
         columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``. Means of datasets are not included.
@@ -159,10 +161,9 @@ def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
     if isinstance(grid, GridSummary):
         paths = [Path(cell.scores) for cell in grid.cells]
     else:
-        folders = [Path(grid, "results", "metrics"), Path(grid, "metrics")]
-        paths = sorted(path for folder in folders for path in folder.glob("*/*.json"))
+        paths = [cell.scores for cell in results.find(grid).cells.values() if cell.scores.is_file()]
         if not paths:
-            raise DataError(f"{grid} has no scores: there is no {folders[0]} or {folders[1]} with files in it")
+            raise DataError(f"{grid} has no scores: no cell of the grid is finished")
     rows = [
         (scores.system, scores.dataset, metric, value, scores.queries)
         for scores in map(read, paths)

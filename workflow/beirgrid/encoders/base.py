@@ -20,7 +20,6 @@ from ..core.progress import Progress
 from ..data import saved
 from . import cutting, float16, last_layer, linear
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
-from .packing import Packing
 from .protocol import Reader
 
 if TYPE_CHECKING:
@@ -99,6 +98,7 @@ class LoadedModel(Generic[EntryT]):
         precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
         engine: computes batches on the device.
         model: the model of the library that opens the checkpoint.
+        narrow: whether its last layer computes the first token of each text alone (``last_layer``).
         trainable: whether the weights stay as the checkpoint has them, so that they can be trained and saved.
     """
 
@@ -110,18 +110,18 @@ class LoadedModel(Generic[EntryT]):
         self.engine = Engine(runtime)
         self.reading = threading.Lock()  # a tokenizer serves one thread at a time
         self.model: Any = None
-        self.packing: Packing | None = None
+        self.narrow = False
         self.overflows: float16.Overflows | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return device, precision and whether batches have padding, for the record of an artifact.
+        """Return device and precision, for the record of an artifact.
 
         Ask for the facts after the texts are computed: the number of texts that overflow in float16 is one of them.
         """
         facts = {"device": self.runtime.hardware, "precision": self.precision}
         if self.overflows is not None and self.overflows.texts:
             facts["computed_in_bfloat16"] = f"{self.overflows.texts} texts that overflow in float16"
-        return facts if self.packing is None else {**facts, "batches": "packed" if self.packing.used else "padded"}
+        return facts
 
     @property
     def transformer(self) -> Any:
@@ -169,9 +169,8 @@ class LoadedModel(Generic[EntryT]):
 
         transformer = self.transformer
         self.fit_precision(transformer, self.model.tokenizer)
-        self.packing = Packing(transformer)
-        if output and not self.trainable:
-            last_layer.narrow(self.packing, lambda inputs: self.model(inputs)[output])
+        if output and not self.trainable and self.model.tokenizer.padding_side == "right":
+            self.narrow = last_layer.narrow(transformer, lambda inputs: self.model(inputs)[output], self.autocast)
         self.store_weights(transformer, transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:

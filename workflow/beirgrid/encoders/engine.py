@@ -1,9 +1,9 @@
 """The engine of all families: texts are tokenized once and ahead, computed in batches by tokens, copied to the host.
 
 While a window of texts is computed, another thread reads and tokenizes the next one. Within a window, texts are sorted
-by length and packed into batches of at most ``budget`` tokens. On a CPU each core computes batches of its own with one
-thread: no operation waits for other cores, and a batch gives the same numbers on any number of cores. On a GPU one
-batch is sent while another one is computed and copied back. There is no pause between two windows.
+by length and divided into batches of at most ``budget`` tokens, padding included. On a CPU each core computes batches
+of its own with one thread: no operation waits for other cores, and a batch gives the same numbers on any number of
+cores. On a GPU one batch is sent while another one is computed and copied back. There is no pause between two windows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import numpy as np
 from ..core.compute import Runtime
 from ..core.pipeline import ahead
 from ..core.progress import Progress
-from . import packing
-from .memory import KeptMemory
 
 if TYPE_CHECKING:
     import torch
@@ -165,7 +163,6 @@ class Engine:
         self.runtime = runtime
         self.budget = runtime.batch_tokens
         self.workers = _threads() if runtime.kind == "cpu" else 2
-        self.kept_memory = KeptMemory() if runtime.kind == "cpu" else None
 
     def run(
         self,
@@ -239,8 +236,7 @@ class Engine:
         try:
             with torch.inference_mode():
                 inputs = tokens.padded(rows, tokenizer)
-                with packing.planned(inputs.get("attention_mask"), self.runtime.device):
-                    results = forward({name: self._to_device(value) for name, value in inputs.items()})
+                results = forward({name: self._to_device(value) for name, value in inputs.items()})
                 return [Batch(rows, keep(self._to_host(results)))]
         except (MemoryError, RuntimeError) as error:
             if not _lacks_memory(error) or len(rows) == 1:
@@ -262,9 +258,7 @@ class Engine:
                 flush=True,
             )
         self.budget = min(self.budget, max(tokens // 2, 1))
-        if self.kept_memory:
-            self.kept_memory.give_back()
-        else:
+        if self.runtime.kind == "cuda":
             torch.cuda.empty_cache()
 
     def _to_device(self, value: Any) -> Any:

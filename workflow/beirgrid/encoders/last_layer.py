@@ -7,74 +7,122 @@ needs keys and values only. Queries, attention's output and the feed-forward net
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from . import packing
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import torch
 
+# Layers of transformers that compute as BERT's does.
+_BERTS = ("BertLayer", "CamembertLayer", "ElectraLayer", "RobertaLayer", "XLMRobertaLayer")
+# Tokens of the texts of the probe.
+_LENGTHS = (9, 5, 1)
+# Largest difference of a narrow layer's results, relative to their largest number, by the type of the products.
+_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+# Hidden states of all tokens, [texts, longest, hidden], and their mask, to those of first tokens: [texts, 1, hidden].
+Compute = Callable[["torch.Tensor", "torch.Tensor | None"], "torch.Tensor"]
 
-# A layer, the hidden states of all tokens [1, tokens, hidden], those of first tokens to its results [1, texts, hidden].
-Compute = Callable[[Any, "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
-
-def narrow(packed: packing.Packing, read: Callable[[dict[str, torch.Tensor]], torch.Tensor]) -> None:
-    """Let the last layer compute first tokens alone, if the model then gives the same.
+def narrow(
+    transformer: Any,
+    read: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> bool:
+    """Let the last layer compute first tokens alone, if its form is known and the model then gives the same.
 
     Args:
-        packed: the transformer; nothing changes where it computes with padding, or has layers of an unknown form.
+        transformer: the model of transformers under pooling or head. Its batches are padded on the right.
         read: inputs of a batch to what is read of the model, a row for each text.
+        autocast: returns the context in which the model computes.
+
+    Returns:
+        Whether the layer does.
     """
     import torch
 
-    layers = [(layer, compute) for layer in packed.transformer.modules() if (compute := _known(layer))]
-    if not (packed.used and layers):
-        return
+    layers = [(layer, compute) for layer in transformer.modules() if (compute := _known(layer))]
+    if not layers:
+        return False
     layer, compute = layers[-1]
     plain = layer.forward
 
-    def forward(hidden: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
-        firsts = packing.firsts()
-        return plain(hidden, *arguments, **options) if firsts is None else compute(layer, hidden, hidden[:, firsts])
+    def forward(
+        hidden: torch.Tensor, attention_mask: torch.Tensor | None = None, *arguments: Any, **options: Any
+    ) -> torch.Tensor:
+        first = compute(hidden, attention_mask)
+        return torch.nn.functional.pad(first, (0, 0, 0, hidden.shape[1] - 1))  # nobody reads the zeros
 
-    with torch.inference_mode():
+    inputs = _probe(transformer)
+    with torch.inference_mode(), autocast():
         try:
-            expected = read(packing.sample(packed.transformer))
-            layer.forward, packed.narrow = forward, True
-            alike = packing.equal(read(packing.sample(packed.transformer)), expected)
+            expected = read(dict(inputs))
+            layer.forward = forward
+            alike = _equal(read(dict(inputs)), expected)
         except Exception:  # if the modules do not fit together, whoever opens the model says so
             alike = False
     if not alike:
-        layer.forward, packed.narrow = plain, False
+        layer.forward = plain
+    return alike
 
 
-def _known(layer: torch.nn.Module) -> Compute | None:
-    """Return what computes the first tokens of a layer, if its form is known."""
-    attention = getattr(layer, "attention", None)
-    if hasattr(layer, "feed_forward_chunk") and hasattr(getattr(attention, "self", None), "query"):
-        return _bert
-    return _distilbert if hasattr(layer, "sa_layer_norm") and hasattr(attention, "q_lin") else None
+def _probe(transformer: Any) -> dict[str, torch.Tensor]:
+    """Return the inputs of a padded batch of texts of different lengths."""
+    import torch
+
+    device, size = next(transformer.parameters()).device, transformer.config.vocab_size
+    shape = len(_LENGTHS), max(_LENGTHS)
+    ids = (size // 2 + torch.arange(shape[0] * shape[1], device=device).reshape(shape)) % size
+    mask = (torch.arange(shape[1], device=device) < torch.tensor(_LENGTHS, device=device)[:, None]).long()
+    return {"input_ids": ids, "attention_mask": mask}
 
 
-def _bert(layer: Any, hidden: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """Compute a layer of BERT, RoBERTa, XLM-RoBERTa or ELECTRA."""
-    parts = layer.attention.self
-    found = _attended(parts, parts.query(own), parts.key(hidden), parts.value(hidden))
-    result: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(found, own))
+def _equal(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether numbers are the same up to the rounding of the products that they come from."""
+    import torch
+
+    kind = found.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    tolerance = _TOLERANCE[str(low).removeprefix("torch.")]
+    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+
+
+def _known(layer: Any) -> Compute | None:
+    """Return what computes the first tokens of a layer, if its form is known and PyTorch computes its attention."""
+    if not type(layer).__module__.startswith("transformers.models."):
+        return None
+    name, attention = type(layer).__name__, cast(Any, getattr(layer, "attention", None))
+    if name in _BERTS and not layer.is_decoder and _by_pytorch(attention.self):
+        return lambda hidden, mask: _bert(layer, hidden, mask)
+    if name == "TransformerBlock" and hasattr(attention, "q_lin") and _by_pytorch(attention):
+        return lambda hidden, mask: _distilbert(layer, hidden, mask)
+    return None
+
+
+def _by_pytorch(attention: Any) -> bool:
+    return getattr(attention, "config", None) is not None and attention.config._attn_implementation == "sdpa"
+
+
+def _bert(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    parts, first = layer.attention.self, hidden[:, :1]
+    found = _attended(parts, mask, parts.query(first), parts.key(hidden), parts.value(hidden))
+    result: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(found, first))
     return result
 
 
-def _distilbert(layer: Any, hidden: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    parts = layer.attention
-    found = parts.out_lin(_attended(parts, parts.q_lin(own), parts.k_lin(hidden), parts.v_lin(hidden)))
-    own = layer.sa_layer_norm(found + own)
-    result: torch.Tensor = layer.output_layer_norm(layer.ffn(own) + own)
+def _distilbert(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    parts, first = layer.attention, hidden[:, :1]
+    found = parts.out_lin(_attended(parts, mask, parts.q_lin(first), parts.k_lin(hidden), parts.v_lin(hidden)))
+    first = layer.sa_layer_norm(found + first)
+    result: torch.Tensor = layer.output_layer_norm(layer.ffn(first) + first)
     return result
 
 
-def _attended(module: Any, *parts: torch.Tensor) -> torch.Tensor:
-    """Return the attention of queries [1, texts, hidden] to keys and values [1, tokens, hidden]: [1, texts, hidden]."""
+def _attended(module: Any, mask: torch.Tensor | None, *parts: torch.Tensor) -> torch.Tensor:
+    """Return the attention of queries [texts, 1, hidden] to keys and values [texts, longest, hidden]."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
     width = module.attention_head_size
     query, key, value = (part.view(*part.shape[:2], -1, width).transpose(1, 2) for part in parts)
-    return packing.attend(module, query, key, value, None, scaling=module.scaling)[0].flatten(2)
+    mask = None if mask is None else mask[:, :, :1]  # that of the first token
+    found = sdpa_attention_forward(module, query, key, value, mask, scaling=module.scaling, is_causal=False)[0]
+    return found.flatten(2)

@@ -69,11 +69,6 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
             if expansion:
                 transformer.query_expansion = {**expansion, "length": length}
 
-    def prepare(self, role: str) -> None:
-        """Pad queries that are expanded: no token may attend to the expansion, which has vectors nevertheless."""
-        assert self.packing is not None
-        self.packing.active = not (role == "query" and self.model[0].query_expansion)
-
     def limit(self, role: str) -> int | None:
         """Return the tokens that are read of a text; an expansion may lengthen queries."""
         transformer = self.model[0]

@@ -15,7 +15,6 @@ from ..core.progress import Progress
 from .base import check_finite
 from .engine import order, windows
 from .headed import HeadedModel
-from .packing import Packing
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +44,6 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         self.open(AutoModelForTokenClassification, folder)
         if self.model.num_labels != 1:
             raise DataError(f"{folder} has {self.model.num_labels} labels; term weights are one number per word piece")
-        self.packing = Packing(self.model)
         self.keep_apart(self.model.classifier)
 
     def weigh(self, texts: list[str], *, progress: Progress | None = None) -> list[dict[str, int]]:

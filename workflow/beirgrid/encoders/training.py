@@ -1,4 +1,4 @@
-"""The device of a trainer: one GPU, where the libraries would take all that they see."""
+"""Trainers: their device (one GPU, where the libraries would take all that they see) and their progress."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.compute import Runtime
+from ..core.progress import Progress
 
 
 def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> Any:
@@ -38,3 +39,17 @@ def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> An
         disable_tqdm=True,
         **options,
     )
+
+
+def progress() -> Any:
+    """Return a callback of a trainer that counts its steps in the log."""
+    from transformers import TrainerCallback
+
+    class Steps(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.progress = Progress("train", state.max_steps - state.global_step, "steps")
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.progress.add(1)
+
+    return Steps()

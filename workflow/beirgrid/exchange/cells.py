@@ -17,7 +17,7 @@ from ..data.results import Result, Results
 from ..data.summary import REMEDY
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
-Directory = Annotated[Path, "folder in which the grid ran, or its results folder"]
+Directory = Annotated[Path, results.PLACE]
 GridName = Annotated[str, "name of the grid; all finished cells of the folder unless given"]
 # Keys of records that exports read.
 _KEYS = ("command", "packages", "cpus", "finished")

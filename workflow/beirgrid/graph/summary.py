@@ -18,6 +18,7 @@ from ..config.entries import (
     TrainedOn,
 )
 from ..core import paths
+from ..core.portable import portable
 from ..data.summary import Cell, DatasetSummary, GridSummary, ModelNote
 from .commands import Commands
 from .grid import Grid
@@ -82,12 +83,13 @@ class Summary:
     def _dataset(self, name: str) -> DatasetSummary:
         entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
         described: dict[str, Any] = {key: getattr(entry, key) for key in ("task", "domain", "relevance", "statistics")}
-        described["not_supplied"] = tuple(str(missing[part]) for part in self.grid.parts(name) if part in missing)
+        folders = [str(missing[part]) for part in self.grid.parts(name) if part in missing]
+        described["not_supplied"] = tuple(map(portable, folders))
         if entry.mean_of:
             return DatasetSummary(**described, mean_of=entry.mean_of)
         corpus = self.grid.corpus(name)
         source = self.grid.config.corpora[corpus]
-        place = str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id
+        place = portable(str(resolve_path(source.path))) if isinstance(source, LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
         described["language"] = source.language
         if not described["not_supplied"]:

@@ -28,7 +28,7 @@ from ..data import checkpoints, training
 from ..data.collection import count
 from ..data.entries import from_json
 from ..encoders import DenseEncoder
-from ..encoders.training import arguments
+from ..encoders.training import arguments, progress
 
 if TYPE_CHECKING:
     import torch
@@ -184,7 +184,8 @@ def _train(
         logging_steps=0.01,  # of all steps
     )
     shown = examples.select_columns([name for name in examples.column_names if name != "document"])
-    trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=_loss(model, recipe, base))
+    loss = _loss(model, recipe, base)
+    trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=loss, callbacks=[progress()])
     last = _last_state(state)
     if last:
         print(f"going on from {last}", file=sys.stderr)

@@ -18,12 +18,13 @@ from ..config.values import Language, Length
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
+from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..data import checkpoints, collection, training
 from ..data import qrels as judgements
 from ..data.entries import SizeOption, from_json
 from ..encoders import DenseEncoder
-from ..encoders.training import arguments
+from ..encoders.training import arguments, progress
 from ..search import lucene
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ def _label(examples: list[dict[str, Any]], teacher: Path, entry: DenseModel, run
     """Replace the labels by a dense teacher's, as logits: the loss takes the softmax of labels and scores."""
     encoder = DenseEncoder(teacher, entry.model_copy(update={"similarity": "cosine"}), runtime)
     texts = list(dict.fromkeys(text for example in examples for text in example["docs"]))
-    vectors = dict(zip(texts, encoder.encode_documents(texts), strict=True))
+    reading = Progress("teach", len(texts), "documents")
+    vectors = dict(zip(texts, encoder.encode_documents(texts, progress=reading), strict=True))
     queries = encoder.encode_queries([example["query"] for example in examples])
     for example, query in zip(examples, queries, strict=True):
         example["labels"] = [float(query @ vectors[text]) / TEMPERATURE for text in example["docs"]]
@@ -213,6 +215,7 @@ def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
 
     model.eval()
     features, targets = [], []
+    fitted = Progress("fit the head", len(examples[:HEAD_LISTS]), "lists")
     with torch.inference_mode():
         for example in examples[:HEAD_LISTS]:
             pairs = [(example["query"], text) for text in example["docs"]]
@@ -221,6 +224,7 @@ def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
             labels = torch.tensor(example["labels"], dtype=torch.float64, device=pooled.device)
             features.append(pooled - pooled.mean(0))
             targets.append(labels - labels.mean())
+            fitted.add(1)
         x, y = torch.cat(features), torch.cat(targets)
         ridge = RIDGE * len(x) * x.var() * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
         weight = torch.linalg.solve(x.T @ x + ridge, x.T @ y)
@@ -256,6 +260,7 @@ def _fit(examples: list[dict[str, Any]], base: Path, recipe: TrainRecipe, runtim
             ),
             train_dataset=Dataset.from_list(examples),
             loss=ListNetLoss(model),
+            callbacks=[progress()],
         )
         seconds: float = trainer.train().metrics["train_runtime"]
     model.save_pretrained(str(output), create_model_card=False)

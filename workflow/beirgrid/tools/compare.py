@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 SAME, DIFFERENT = 0, 1
 _PLACES = """\
 A and B are PLACE, PLACE:SYSTEM or :SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
-grid (results/grids/NAME), or the grid.json of that grid. Without PLACE, it is the working directory. If only A or B
-names a system, the other side has the same system. If neither names one, all systems that both have are compared.
+grid (results/grids/NAME), the grid.json of that grid, or NAME, if that grid ran in the working directory. Without it,
+PLACE is the working directory. --directory names another directory. If only A or B names a system, the other side has
+the same system. If neither names one, all systems that both have are compared.
 
 exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B only;
 2 something cannot be compared."""
@@ -125,6 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _PLACES
     parser.add_argument("a", metavar="A", help="the reference")
     parser.add_argument("b", metavar="B", help="what is compared with A")
+    parser.add_argument("--directory", default=Path(), type=Path, help="folder from which A and B are looked up")
     parser.add_argument("--metrics", nargs="+", default=[], help="metrics, name@k (default: all that both have)")
     parser.add_argument("--datasets", nargs="+", default=[], help="datasets (default: all)")
     parser.add_argument("--baseline", default="", help="system in A and in B for effect ratios")
@@ -154,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
         args.metrics = list(dict.fromkeys(args.metrics))
         for metric in args.metrics:
             parse_metric(metric)
-        first, second = _side(args.a, args.baseline), _side(args.b, args.baseline)
+        first, second = (_side(text, args.directory, args.baseline) for text in (args.a, args.b))
         report = compare(first, second, args)
     except BeirgridError as error:
         raise NotComparableError(str(error)) from None
@@ -166,12 +168,12 @@ def run(args: argparse.Namespace) -> int:
     return report.exit_status
 
 
-def _side(text: str, baseline: str) -> Side:
+def _side(text: str, directory: Path, baseline: str) -> Side:
     """Return what A or B stands for; it must have the baseline, if one is named."""
     place, system = text, ""
-    if not Path(text).exists() and ":" in text:
+    if not Path(directory, text).exists() and ":" in text:
         place, _, system = text.rpartition(":")
-    found = results.find(place or ".")
+    found = results.find(place, directory=directory)
     for name in filter(None, (system, baseline)):
         if not found.runs(name):
             known = ", ".join(found.systems)

@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -23,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..core.stages import COMMANDS
 
@@ -86,8 +87,16 @@ def run() -> None:
     path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
     with contextlib.suppress(OSError, ValueError):
         owner = (folder / _OWNER).read_text()
+        if _limits(int(owner)) != _limits(0):  # a fork would have the server's
+            return
         if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
             stand_in(connection, ["-m", "beirgrid", *sys.argv[1:]])
+
+
+def _limits(process: int) -> list[tuple[int, int]]:
+    """Return the limits of a process that ``ulimit`` sets; 0 stands for this process."""
+    names = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
+    return [resource.prlimit(process, getattr(resource, name)) for name in names]
 
 
 def _kind(words: list[str]) -> str:
@@ -185,22 +194,29 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     gc.freeze()
     server, over = os.getpid(), False
     forks: dict[int, tuple[int, socket.socket]] = {}  # the process and its client, by the process's descriptor
+    asking: dict[int, _Asking] = {}  # clients that have not said all, by their descriptor
     while forks or not over:
         clients = {client.fileno(): pid for pid, client in forks.values()}
-        for ready in select.select([*forks, *clients, *(() if over else (listener, ended))], [], [])[0]:
+        heard: list[int] = [*forks, *clients, *(() if over else (listener.fileno(), ended, *asking))]
+        for ready in select.select(heard, [], [])[0]:
             if ready == ended:
                 over = True
-            elif ready is listener:
+            elif ready == listener.fileno():
                 client = listener.accept()[0]
-                if (asked := _receive(client)) is None:
-                    client.close()
+                asking[client.fileno()] = _Asking(client)
+            elif ready in asking:
+                if (request := asking[ready].hear()) is None:
                     continue
-                if (pid := os.fork()) == 0:
+                client, streams = asking[ready].client, asking.pop(ready).streams
+                if request and (pid := os.fork()) == 0:
                     _end_with(server)
-                    return asked
-                for stream in asked[1]:
+                    return request, streams
+                for stream in streams:
                     os.close(stream)
-                forks[os.pidfd_open(pid)] = (pid, client)
+                if request:
+                    forks[os.pidfd_open(pid)] = (pid, client)
+                else:
+                    client.close()
             elif ready in forks:
                 pid, client = forks.pop(ready)
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -214,16 +230,31 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     os._exit(0)
 
 
-def _receive(client: socket.socket) -> tuple[Request, list[int]] | None:
-    """Return what a client asks for, and its streams; None where it has been killed."""
-    with contextlib.suppress(OSError):
-        length, streams, *_ = socket.recv_fds(client, 8, 3)
-        text = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
-        if text and len(text) == int.from_bytes(length, "big"):
-            return Request(*json.loads(text)), streams
-        for stream in streams:
-            os.close(stream)
-    return None
+class _Asking:
+    """A client that is read as it speaks: no other client waits for one that is slow, stopped or silent."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self.client = client
+        self.said = b""
+        self.streams: list[int] = []
+
+    def hear(self) -> Request | Literal[False] | None:
+        """Read what is there, and return the request; None until it is whole, False if it never will be."""
+        try:
+            more, streams, *_ = socket.recv_fds(self.client, 65536, 3, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return False
+        self.said += more
+        self.streams += streams
+        length = 8 + int.from_bytes(self.said[:8], "big")
+        if len(self.said) < max(length, 9):
+            return None if more else False
+        with contextlib.suppress(ValueError, TypeError):
+            if len(self.streams) == 3:
+                return Request(*json.loads(self.said[8:length]))
+        return False
 
 
 def _next_byte(connection: int) -> int:
@@ -279,22 +310,8 @@ def prepare(libraries: list[str]) -> None:
         importlib.import_module(library)
     if numba := sys.modules.get("numba"):
         numba.njit(lambda: None)()  # makes the compiler ready
-    if "sentence_transformers" in libraries:
-        _load_attention()
     if mapping := sys.modules.get("transformers.conversion_mapping"):
         mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns
-
-
-def _load_attention() -> None:
-    """Load the compiled attention, where numba may keep it: elsewhere, each job has a folder of its own for it."""
-    from ..core import compiled
-
-    compiled.guard()
-    try:
-        from ..encoders import tiles  # noqa: F401
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
 
 
 def _main(arguments: list[str]) -> None:

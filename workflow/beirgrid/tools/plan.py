@@ -135,24 +135,24 @@ def merged(configfiles: list[Path], settings: list[str], more: dict[str, Any] | 
     from snakemake.common.configfile import load_configfile
     from snakemake.utils import update_config
     from snakemake_interface_common.exceptions import WorkflowError
-    from yte.exceptions import YteError  # of a configfile that is a template
 
+    configuration.refuse_unsafe(configfiles)
     raw: dict[str, Any] = {}
     base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
     for path in (*base, *configfiles):
         try:
             update_config(raw, load_configfile(path))
-        except (WorkflowError, UnicodeDecodeError, YteError) as error:
+        except (WorkflowError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
         except RecursionError:
             why = "nested too deep, or a mapping that contains itself (an alias *x below its own anchor &x)"
             raise ConfigError(f"{path}: {why}") from None
     try:
-        update_config(raw, parse_config(settings))
+        update_config(raw, given := parse_config(settings))
         update_config(raw, more or {})
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from None
-    configuration.refuse_misread(configfiles)
+    configuration.refuse_misread(configfiles, given, raw)
     return configuration.load(raw)
 
 
@@ -179,6 +179,8 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[Job]:
 
     cores = str(needs.measured.get("cpus", 1000))
     command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
+    # Snakemake would prefer a profile of the working directory, which can run code.
+    command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]
     said = io.StringIO()
     # A filter, as Snakemake clears the handlers of its logger when it starts.
     logger.addFilter(collect)

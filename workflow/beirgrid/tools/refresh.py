@@ -16,7 +16,7 @@ from typing import Annotated
 from ..core import files, paths, provenance
 from ..core.checkout import MODULES
 from ..core.errors import BeirgridError, DataError
-from ..data import summary
+from ..data import results, summary
 from ..data.summary import GridSummary
 from ..graph.summary import PUBLISHED
 from . import status
@@ -31,21 +31,21 @@ LIBRARIES = ("jinja2", "numba", "pandas", "pyarrow", "scipy", "statsmodels")
 def report(
     *,
     grid: Annotated[str, "name of the grid; without it, all grids of the folder"] = "",
-    directory: Annotated[Path, "as for snakemake: where results/ is"] = Path(),
+    directory: Annotated[Path, results.PLACE] = Path(),
     background: Annotated[bool, "print no summary, and run with the lowest priority"] = False,
 ) -> None:
     """Make the tables and the page of a grid from what is done so far, and print a summary.
 
     Args:
         grid: name of the grid. Without it, all grids that were run in the folder.
-        directory: where results/ is.
+        directory: the folder in which grids ran, its results folder, the folder of one grid, or the name of a grid of
+            the working directory.
         background: print no summary, and run with the lowest priority.
 
     Raises:
         BeirgridError: no such grid was run in the folder.
     """
-    if not directory.is_dir():
-        raise BeirgridError(f"there is no folder {directory}")
+    directory, grid = results.working_folder(directory, grid)
     os.chdir(directory)
     if background:
         os.nice(19)

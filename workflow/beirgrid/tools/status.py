@@ -24,7 +24,8 @@ from typing import Any
 
 from ..config import load
 from ..core.errors import BeirgridError, ConfigError
-from ..core.progress import is_progress
+from ..core.progress import is_bar, is_progress, seconds_left
+from ..data import results
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.records import Records
@@ -251,7 +252,7 @@ def _complete(run: Execution) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid status``."""
-    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.add_argument("--directory", default=Path(), type=Path, help=results.PLACE)
     parser.add_argument(
         "--watch", type=_seconds, metavar="SECONDS", help="refresh the screen every SECONDS, until the run is over"
     )
@@ -268,9 +269,7 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Print the screen, once or again and again."""
-    if not args.directory.is_dir():
-        raise BeirgridError(f"there is no folder {args.directory}")
-    os.chdir(args.directory)
+    os.chdir(results.working_folder(args.directory)[0])
     while True:
         current = read(EVENTS)
         screen = "\n".join(lines(current, shutil.get_terminal_size().columns))
@@ -353,18 +352,35 @@ def _left(current: Execution) -> str:
         (current.over or {"time": time.time() if current.alive else current.last})["time"] - current.facts["time"], 1.0
     )
     rate = f"{len(done) / elapsed * 60:,.1f} jobs per minute"
-    if current.over or current.alive is False or not done:
+    if current.over or current.alive is False:
         return rate
-    seconds: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for job in done:
-        seconds.setdefault(job.rule, []).append(job.seconds)
-    waiting = Counter(current.facts["jobs"]) - current.count("done") - current.count("failed")
-    known = sum(jobs * sum(seconds[rule]) / len(seconds[rule]) for rule, jobs in waiting.items() if rule in seconds)
-    at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
-    unknown = sum(jobs for rule, jobs in waiting.items() if rule not in seconds)
-    beside = f", and {unknown} jobs of stages without a finished job" if unknown else ""
+        times.setdefault(job.rule, []).append(job.seconds)
+    means = {rule: sum(seconds) / len(seconds) for rule, seconds in times.items()}
+    running = current.in_state("running")
+    waiting = (
+        Counter(current.facts["jobs"]) - current.count("done") - current.count("failed") - current.count("running")
+    )
+    lasting: list[float | None] = [_rest(job, means.get(job.rule)) for job in running]
+    lasting += [means.get(rule) for rule in waiting.elements()]
+    known = [seconds for seconds in lasting if seconds is not None]
+    unknown = len(lasting) - len(known)
     failed = " (including jobs that depend on a failed job and will not run)" if current.in_state("failed") else ""
-    return f"{rate}; left: about {_clock(known / at_once)}{beside}{failed}"
+    if not known:
+        return f"{rate}; left: {unknown} jobs of stages without a finished job{failed}" if unknown else rate
+    at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
+    beside = f", and {unknown} jobs of stages without a finished job" if unknown else ""
+    return f"{rate}; left: about {_clock(max(sum(known) / at_once, *known))}{beside}{failed}"
+
+
+def _rest(job: Job, mean: float | None) -> float | None:
+    """Return the seconds that a running job still takes: as its log says, else by the mean of its stage's jobs."""
+    left = seconds_left(_last_words(job))
+    if left is not None or mean is None:
+        return left
+    rest = mean - (time.time() - job.since)
+    return rest if rest > 0 else None  # longer than the mean: nobody knows
 
 
 def _cells(current: Execution, width: int) -> Iterator[str]:
@@ -411,10 +427,20 @@ def _cell(records: Records, states: dict[str, str], system: str, dataset: str) -
 
 def _describe(job: Job) -> str:
     """Return what a running job last said; a cluster may not have begun with it."""
-    log = Path(job.logs[0])
-    begun = log.is_file() and log.stat().st_mtime >= job.since - 1  # else it is an earlier attempt's
-    said = [*_tail(log, 1), "begun"][0] if begun else "submitted, not begun"
+    said = (_last_words(job) or "begun") if _begun(job) else "submitted, not begun"
     return f"  {job.name}, {_clock(time.time() - job.since)}: {said}"
+
+
+def _begun(job: Job) -> bool:
+    """Tell whether a job's log is that of this attempt."""
+    log = Path(job.logs[0])
+    return log.is_file() and log.stat().st_mtime >= job.since - 1
+
+
+def _last_words(job: Job) -> str:
+    """Return the last line of a running job's log that is no library's progress bar, empty if there is none."""
+    said = [line for line in _tail(Path(job.logs[0]), 100) if not is_bar(line)] if _begun(job) else []
+    return said[-1] if said else ""
 
 
 def _tail(path: Path, count: int) -> Iterable[str]:

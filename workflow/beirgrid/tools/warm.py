@@ -1,7 +1,7 @@
 """Compile numba's functions at set-up, so that no job spends half a minute on them.
 
-numba compiles the search of impact postings and exact scores on first use, and attention on import. It keeps the
-compiled functions beside their files.
+numba compiles the search of impact postings and exact scores on first use. It keeps the compiled functions beside their
+files.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from ..encoders import packing
 from ..search import flat, impact
 
 
 def main() -> None:
     """Use every compiled function that the stages use, on a few documents."""
-    packing.compiled_tiles()
     flat.search_exact(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), 1)
     weights = scipy.sparse.csr_matrix(np.eye(2, dtype=np.float32))
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
