@@ -42,6 +42,7 @@ _TOOLS = {
     "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
     "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
+    "why": ("tools.why:add_arguments", "show what made a file, from what, and whether the next run makes it again"),
 }
 # A module is imported when its command runs.
 COMMANDS = {words: (stage.function, stage.help) for words, stage in stages.COMMANDS.items()} | _TOOLS

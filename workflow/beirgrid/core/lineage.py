@@ -150,7 +150,7 @@ def _facts(option: str, path: Path) -> dict[str, Fact]:
     place, record = _record_of(path)
     folder = place.parent if place else Path()
     told = {
-        name: Fact(fact["value"], _joined(folder, fact["path"]) if "path" in fact else None)
+        name: Fact(fact["value"], joined(folder, fact["path"]) if "path" in fact else None)
         for name, fact in record.get("lineage", {}).items()
     }
     if (root := _ROOTS.get(option)) and path.exists():  # what reads a missing file names it
@@ -158,7 +158,8 @@ def _facts(option: str, path: Path) -> dict[str, Fact]:
     return told
 
 
-def _joined(folder: Path, path: str) -> Path:
+def joined(folder: Path, path: str) -> Path:
+    """Return the path of a file that a record in a folder names."""
     return Path(os.path.normpath(folder / path))
 
 

@@ -1,0 +1,105 @@
+"""``beirgrid why``: what made a file, from what, and whether it is made again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import finished
+import pytest
+
+from beirgrid.__main__ import main
+from beirgrid.core import reasons
+
+RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
+QRELS = "results/datasets/one/qrels.tsv"
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A collection, a run and its scores, with times in the order in which they were made."""
+    (tmp_path / "site").mkdir()
+    monkeypatch.chdir(tmp_path / "site")
+    finished.collection(tmp_path, "one")
+    finished.searched("dense", "one", finished.rankings(1), "float32", depth=10)
+    return tmp_path / "site"
+
+
+def _why(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["why", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_what_made_a_file_and_from_what(site, capsys, monkeypatch, tmp_path):
+    said = _why(capsys, SCORES)
+    assert "stage: evaluate, version" in said
+    assert f"run: {RUN} (" in said
+    assert f"qrels: {QRELS} (" in said
+    assert 'metrics: ["ndcg@10", "recall@5"]' in said
+    assert said.endswith("made again by the next run: no reason is known\n")
+    assert _why(capsys, SCORES.replace(".json", ".per-query.parquet")) == said
+    monkeypatch.chdir(tmp_path)
+    assert "stage: evaluate" in _why(capsys, SCORES, "--directory", "site")
+
+
+def test_a_file_without_a_record_is_named(site, capsys):
+    Path("results/own.txt").touch()
+    assert main(["why", "results/own.txt"]) == 1
+    assert "no record names results/own.txt" in capsys.readouterr().err
+
+
+def _newer(path: str) -> None:
+    time = Path(SCORES).stat().st_mtime_ns + 10**9
+    os.utime(path, ns=(time, time))
+
+
+def _cut(path: str) -> None:
+    Path(path).write_bytes(Path(path).read_bytes()[:-1])
+
+
+def _searched_again(path: str) -> None:
+    finished.searched("other", "one", finished.rankings(2), "float32", depth=10)
+    for suffix in (".run.gz", ".json"):
+        Path(f"results/runs/other/one{suffix}").replace(f"results/runs/dense/one{suffix}")
+
+
+def _raise_version(path: str) -> None:
+    record = json.loads(Path(path).read_text())
+    Path(path).write_text(json.dumps(record | {"stage_version": 1}))
+
+
+def _ask_for_others(path: str) -> None:
+    Path("results/grids/demo").mkdir(parents=True)
+    Path("results/grids/demo/grid.json").write_text(json.dumps({"settings": {path: "0" * 16}}))
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "reason"),
+    [
+        (_newer, QRELS, f"qrels {QRELS} is newer"),
+        (_cut, SCORES.replace(".json", ".per-query.parquet"), "per-query.parquet is damaged"),
+        (_searched_again, RUN, f"run {RUN} has another content ("),
+        (_raise_version, SCORES, "version of the stage 1 → "),
+        (_ask_for_others, SCORES, "the grid demo asks for other settings"),
+    ],
+)
+def test_each_reason_is_named(site, capsys, change, path, reason):
+    change(path)
+    said = _why(capsys, SCORES)
+    assert "made again by the next run: yes\n" in said
+    assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"max_length": 256}, {"max_length": 128}, ["max_length 256 → 128"]),
+        ({"prompts": {"query": "q: "}}, {"prompts": {"query": "s: "}}, ['prompts.query "q: " → "s: "']),
+        ({"a": 1, "b": [1]}, {"a": 1, "b": [1]}, []),
+        ({"a": 1}, {"b": 2}, ["a 1 → (none)", "b (none) → 2"]),
+    ],
+)
+def test_changes_name_keys_and_values(before, now, said):
+    assert list(reasons.changes(before, now)) == said

@@ -1,0 +1,95 @@
+"""``beirgrid why FILE``: what made an artifact, from what, and whether the next run makes it again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..core import files, lineage, provenance, reasons, stages
+from ..core.errors import DataError
+
+# The tables of summaries of grids say which settings each grid asks for (paths.GRID_SUMMARY).
+_SUMMARIES = "results/grids/*/grid.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid why``."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="an artifact, or its record")
+    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print what made an artifact, and why the next run would make it again.
+
+    Raises:
+        DataError: no record names the artifact, or the record is damaged.
+    """
+    directory: Path = args.directory
+    place, record = _record(args.file if args.file.exists() else directory / args.file)
+    print(*_description(place, record), sep="\n")
+    found = list(_reasons(place, record, directory))
+    print("made again by the next run:", "yes" if found else "no reason is known")
+    for reason in found:
+        print(f"  {reason}")
+
+
+def _record(path: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the record of an artifact, or of a file in an artifact that is a folder."""
+    if path.suffix == ".json" and path.is_file():
+        return path, provenance.read_record(path)
+    for folder in path.parents:
+        for place in sorted(folder.glob("*.json")):
+            with suppress(DataError, ValueError, OSError):
+                record = provenance.read_record(place)
+                names = [place.parent / name for name in record.get("outputs", {})]
+                if any(name == path or name.is_relative_to(path) for name in names):
+                    return place, record
+    raise DataError(f"no record names {path}: beirgrid did not make it, or the .json file beside it is gone")
+
+
+def _description(place: Path, record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines about the stage, the settings and the inputs of an artifact."""
+    packages = record.get("packages", {})
+    yield f"record: {place}"
+    yield f"stage: {record['stage']}, version {record.get('stage_version', 'unknown')}"
+    yield f"made: {record.get('finished', '')} by beirgrid {packages.get('beirgrid', 'of an unknown version')}"
+    yield f"command: {record.get('command', '')}"
+    yield "settings:"
+    for name, value in (record.get("asked") or record["settings"]).items():
+        yield f"  {name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    yield "inputs:"
+    for option, inputs in record.get("inputs", {}).items():
+        for given in inputs:
+            content = f", SHA-256 {given['sha256'][:16]}…" if given.get("sha256") else ""
+            path = lineage.joined(place.parent, given["path"])
+            yield f"  {option}: {path} ({given.get('bytes', 0):,} bytes{content})"
+
+
+def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterator[str]:
+    """Yield why the artifacts of a record would be made again, as far as files tell."""
+    try:
+        provenance.compare_sizes(place, record)
+    except DataError as error:
+        yield str(error)
+    version = stages.VERSIONS.get(record["stage"])
+    if version != record.get("stage_version"):
+        yield f"version of the stage {record.get('stage_version')} → {version} (CHANGELOG.md says why)"
+    for option, inputs in record.get("inputs", {}).items():
+        for given in inputs:
+            path = lineage.joined(place.parent, given["path"])
+            told = {name: value for name, value in given.items() if name != "path"}
+            if path.exists() and (now := lineage.describe(path)) != told:
+                yield f"{option} {path} has another content ({', '.join(reasons.changes(told, now))})"
+            elif path.is_file() and path.stat().st_mtime_ns > place.stat().st_mtime_ns:
+                yield f"{option} {path} is newer"
+    for summary in sorted(directory.glob(_SUMMARIES)):
+        with files.reading(summary):
+            asked = files.read_json(summary).get("settings", {})
+        digest = next((key for path, key in asked.items() if (directory / path).resolve() == place.resolve()), None)
+        if digest and digest != record.get("settings_key"):
+            yield f"the grid {summary.parent.name} asks for other settings"
