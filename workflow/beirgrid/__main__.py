@@ -32,6 +32,8 @@ from .core.version import dated_version
 _TOOLS = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
     "run": ("tools.run:add_arguments", "run a grid: a file of one's own, a ready-made one, or systems and datasets"),
+    "list": ("tools.catalogue:add_arguments", "list what is registered, what it needs, and what is here"),
+    "init": ("tools.init:add_arguments", "write a grid file with comments, from options or a few questions"),
     "report": ("tools.refresh:report", "make the tables and the report of a grid from its finished cells"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
@@ -60,7 +62,7 @@ examples:
   beirgrid demo                                         a small collection, some minutes
   beirgrid run --systems bm25,minilm --datasets scifact
   beirgrid run --model ./my-model --against bm25 --datasets scifact,nfcorpus
-  beirgrid plan --configfile grid.yaml                  jobs, hours, downloads and disk before the run
+  beirgrid plan grid.yaml                               jobs, hours, downloads and disk before the run
   beirgrid run grid.yaml --profile slurm                on a cluster
   beirgrid status                                       what runs, what failed, time left
 

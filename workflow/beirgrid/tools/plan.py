@@ -25,6 +25,7 @@ from ..graph.inputs import Inputs
 from ..graph.needs import Needs
 from ..graph.records import Records
 from .calibrate import calibrate
+from .run import find_grid
 from .text import columned
 
 _BASE = ("datasets", "systems", "config")
@@ -65,6 +66,7 @@ class Job:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid plan``."""
+    parser.add_argument("grid", nargs="?", default="", metavar="GRID", help="configfile, or a ready-made grid by name")
     parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
@@ -86,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the plan of a grid."""
-    args.configfile = [path.absolute() for path in args.configfile]
+    args.configfile = [path.absolute() for path in [*([find_grid(args.grid)] if args.grid else []), *args.configfile]]
     if missing := [path for path in args.configfile if not path.is_file()]:
         raise BeirgridError(f"there is no configfile {missing[0]}")
     args.directory.mkdir(parents=True, exist_ok=True)

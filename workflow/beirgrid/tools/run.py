@@ -148,15 +148,14 @@ def write_grid(args: argparse.Namespace) -> Path:
     merged([], content)
     name = content["grid"]["name"]
     path: Path = args.directory / paths.GRID_FOLDER.format(grid=name) / "grid.yaml"
-    files.replace_text(path, as_yaml(content))
+    files.replace_text(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
     print(f"The grid {name}, as {path} describes it", file=sys.stderr, flush=True)
     return path
 
 
 def as_yaml(content: dict[str, Any]) -> str:
     """Return a configuration as a configfile."""
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
-    return f"# Written by beirgrid. Edit it as you like, and run it: beirgrid run FILE\n{text}"
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
 def describe(args: argparse.Namespace) -> dict[str, Any]:
@@ -216,6 +215,24 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     else:
         entry = {"retriever": name}
     return system, {**({"models": {name: found}} if found else {}), "systems": {system: entry}}
+
+
+def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the entries of the dataset in a folder in BEIR layout.
+
+    Raises:
+        ConfigError: the folder has no qrels, or those of several splits and none called test.
+    """
+    path = Path(folder).expanduser().resolve()
+    splits = sorted({file.name.partition(".")[0] for file in path.glob("qrels/*.tsv*")})
+    if not splits or (len(splits) > 1 and "test" not in splits):
+        found = f"it has those of {', '.join(splits)}" if splits else "there are none"
+        raise ConfigError(f"--collection: {path} needs relevance judgements in qrels/test.tsv; {found}")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._") or "mine"
+    config = merged([], {})
+    name = f"my-{name}" if name in {*config.datasets, *config.corpora} else name
+    dataset = {"corpus": name, "split": "test" if "test" in splits else splits[0]}
+    return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}
 
 
 def _kind(family: str) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""``beirgrid list``: what is registered, and what is here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from beirgrid.__main__ import main
+from beirgrid.core import files
+from beirgrid.stages.evaluate import evaluate
+
+
+def listed(capsys, *words: str) -> list[dict]:
+    assert main(["list", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The working directory, in which a run of bm25 on the demo is evaluated, and MiniLM is fetched."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").write_text("q Q0 d 1 1.0 x\n")
+    (tmp_path / "qrels").write_text("q 0 d 1\n")
+    output = tmp_path / "results/metrics/bm25/demo.json"
+    evaluate(run=Path("run"), qrels=Path("qrels"), metrics=["mrr@10"], system="bm25", dataset="demo", output=output)
+    files.write_json(tmp_path / "results/models/minilm/model.json", {})
+    return tmp_path
+
+
+def test_models_say_what_they_need_and_whether_they_are_here(folder, capsys):
+    rows = {row["model"]: row for row in listed(capsys, "models")}
+    assert rows["minilm"]["here"]
+    assert rows["minilm"]["download MB"] == 0  # a package has it
+    assert (
+        rows["dpr"] | {"family": "dense", "from": "facebook/dpr-ctx_encoder-multiset-base", "pickled": True}
+        == rows["dpr"]
+    )
+    assert 400 < rows["dpr"]["download MB"] < 500
+    assert not rows["dpr"]["here"]
+    assert [row["model"] for row in listed(capsys, "models", "--here")] == ["minilm"]
+
+
+def test_systems_name_their_models_and_the_datasets_that_they_ran_on(folder, capsys):
+    rows = {row["system"]: row for row in listed(capsys, "systems")}
+    assert rows["bm25"]["here"] == ["demo"]
+    assert rows["bm25+minilm"] == {
+        "system": "bm25+minilm",
+        "kind": "fusion",
+        "models": ["minilm"],
+        "download MB": 0,
+        "here": [],
+    }
+    assert rows["bm25+ce"]["kind"] == "cross-encoder"
+    assert [row["system"] for row in listed(capsys, "systems", "late", "v2")] == ["colbertv2"]
+
+
+def test_datasets_name_licences_and_what_their_user_supplies(folder, capsys):
+    rows = {row["dataset"]: row for row in listed(capsys, "datasets")}
+    assert rows["scifact"]["documents"] == 5183
+    assert rows["scifact"]["licence"]
+    assert not rows["scifact"]["supply"]
+    assert rows["bioasq"]["supply"].endswith("bioasq")  # the folder to fill
+    assert rows["cqadupstack"]["corpus"] == "mean of 12"
+
+
+def test_grids_and_runs_of_a_folder(folder, capsys):
+    names = {row["grid"]: row for row in listed(capsys, "grids")}
+    assert {"paper", "demo"} <= set(names)
+    assert not names["paper"]["here"]
+    assert listed(capsys, "runs") == [{"system": "bm25", "dataset": "demo", "queries": 1, "mrr@10": 1.0}]
+    assert "ndcg@k" in {row["metric"] for row in listed(capsys, "metrics")}
+
+
+def test_a_table_is_for_people(folder, capsys):
+    assert main(["list", "datasets", "scifact"]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["dataset", "corpus", "task"]
+    assert "scifact" in {row.split()[0] for row in rows}
+    assert all("scifact" in row for row in rows)
+    assert main(["list", "datasets", "no-such-word"]) == 0
+    assert capsys.readouterr().out == "no datasets with no-such-word\n"

@@ -1,0 +1,211 @@
+"""``beirgrid list``: what is registered, what it needs, and what is here already."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
+from ..config.entries import Config, LocalCorpus, Reranked, Retriever
+from ..config.metrics import LOWER_IS_BETTER, NAMES, STANDARD
+from ..core import paths
+from ..core.errors import DataError
+from ..data import results, scores
+from ..graph.grid import Grid
+from ..graph.needs import Needs
+from .text import columned
+
+_EXAMPLES = """\
+examples:
+  beirgrid list models dense              rows that contain all of these words
+  beirgrid list datasets --here           what was fetched in this folder
+  beirgrid list runs --json               for programs
+  beirgrid list systems --configfile grid.yaml"""
+
+Row = dict[str, Any]
+# Names of a list that a table shows.
+_NAMED = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid list``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parser.add_argument("kind", choices=list(_KINDS))
+    parser.add_argument("words", nargs="*", metavar="WORD", help="show the rows that contain each of these words")
+    parser.add_argument("--here", action="store_true", help="show what this folder has already")
+    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
+    parser.add_argument("--directory", default=Path(), type=Path, help=results.PLACE)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the rows of a kind."""
+    rows = (row for row in _KINDS[args.kind](args) if row.get("here", True) or not args.here)
+    found = [row for row in rows if _fits(row, args.words)]
+    if args.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    elif found:
+        columns = list(dict.fromkeys(name for row in found for name in row))
+        print("\n".join(columned(columns, [[_shown(row.get(name)) for name in columns] for row in found])))
+    else:
+        print(f"no {args.kind}" + (f" with {' '.join(args.words)}" if args.words else ""))
+
+
+def _fits(row: Row, words: list[str]) -> bool:
+    text = " ".join(map(_shown, row.values())).lower()
+    return all(word.lower() in text for word in words)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, list):
+        return ", ".join(value if len(value) <= _NAMED else [*value[:_NAMED], f"… ({len(value)})"])
+    return (
+        f"{value:,.0f}" if isinstance(value, int | float) and abs(value) >= 10 else "" if value is None else str(value)
+    )
+
+
+class _Registry:
+    """The configuration, and the folder in which grids run."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from .plan import merged
+
+        self.config: Config = merged([path.absolute() for path in args.configfile], [])
+        self.needs = Needs(Grid(self.config))
+        self.folder = results.working_folder(args.directory)[0]
+
+    def has(self, pattern: str, **names: str) -> bool:
+        """Tell whether a file of the working folder is there."""
+        return (self.folder / pattern.format(**names)).is_file()
+
+
+def systems(args: argparse.Namespace) -> Iterator[Row]:
+    """Yield the systems: their kind, what they are made of, what they download, and the datasets that they ran on."""
+    registry = _Registry(args)
+    config, done = registry.config, _finished(registry.folder)
+    for name, entry in config.systems.items():
+        models = [model for model in models_behind(config, [name]) if model in config.models]
+        own = entry.retriever if isinstance(entry, Retriever) else entry.reranker if isinstance(entry, Reranked) else ""
+        family = config.models[own].family if own in config.models else ""
+        yield {
+            "system": name,
+            "kind": "fusion" if entry.kind == "fuse" else family or entry.kind,
+            "models": models,
+            "download MB": round(sum(_download(registry, model) for model in models)),
+            "here": sorted(dataset for system, dataset in done if system == name),
+        }
+
+
+def models(args: argparse.Namespace) -> Iterator[Row]:
+    """Yield the models: their family, where they come from, and their size."""
+    registry = _Registry(args)
+    for name, entry in registry.config.models.items():
+        origin = entry.origin
+        yield {
+            "model": name,
+            "family": entry.family,
+            "from": str(getattr(entry, origin)) if origin in ("checkpoint", "path", "package") else "trained here",
+            "million parameters": entry.size.parameters,
+            "download MB": round(_download(registry, name)),
+            "pickled": entry.pickled,
+            "runs code": entry.trust_remote_code,
+            "here": registry.has(paths.MODEL_RECORD, model=name),
+        }
+
+
+def _download(registry: _Registry, model: str) -> float:
+    """Return the MB of a checkpoint that the hub has."""
+    if registry.config.models[model].origin != "checkpoint":
+        return 0.0
+    return registry.needs.units.fetch_model(model)["model_download_mb"]
+
+
+def datasets(args: argparse.Namespace) -> Iterator[Row]:
+    """Yield the datasets: their sizes, their licence, what they download, and whether they are supplied."""
+    registry = _Registry(args)
+    config = registry.config
+    for name, entry in config.datasets.items():
+        if entry.mean_of:
+            yield {**_EMPTY, "dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task}
+            continue
+        corpus = entry.corpus or ""
+        source = config.corpora[corpus]
+        missing = absent_folder(source)
+        yield {
+            **_EMPTY,
+            "dataset": name,
+            "corpus": corpus,
+            "task": entry.task,
+            "language": source.language,
+            "documents": source.documents,
+            "queries": entry.queries,
+            "licence": source.licence,
+            "from": str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id,
+            "download MB": round(registry.needs.sizes.download_mb(corpus)),
+            "supply": str(missing or ""),
+            "here": registry.has(paths.CORPUS_RECORD, corpus=corpus)
+            and registry.has(paths.DATASET_RECORD, dataset=name),
+        }
+
+
+_EMPTY: Row = {
+    **dict.fromkeys(("dataset", "corpus", "task", "language")),
+    **dict.fromkeys(("documents", "queries", "licence", "from", "download MB", "supply")),
+    "here": False,
+}
+
+
+def metrics(args: argparse.Namespace) -> Iterator[Row]:
+    """Yield the metrics."""
+    for name in NAMES:
+        used = [metric for metric in STANDARD if metric.split("@")[0] == name]
+        yield {"metric": f"{name}@k", "by default": used, "less is better": name in LOWER_IS_BETTER}
+
+
+def grids(args: argparse.Namespace) -> Iterator[Row]:
+    """Yield the ready-made grids, and those that ran in the folder, with the number of finished cells."""
+    folder = results.working_folder(args.directory)[0]
+    for path in sorted((CHECKOUT / "config" / "grids").glob("*.yaml")):
+        comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+        sentence = " ".join(line.lstrip("# ") for line in comments).partition(". ")[0].rstrip(".")
+        yield {"grid": path.stem, "cells": None, "finished": None, "description": sentence, "here": False}
+    for path in sorted(folder.glob(paths.GRID_SUMMARY.format(grid="*"))):
+        cells = results.find(path).cells.values()
+        finished = sum(cell.scores.is_file() for cell in cells)
+        row = {"grid": path.parent.name, "cells": len(cells), "finished": finished, "description": str(path.parent)}
+        yield {**row, "here": True}
+
+
+def runs(args: argparse.Namespace) -> Iterator[Row]:
+    """Yield the finished cells of the folder, with their scores."""
+    for cell in results.find(args.directory).cells.values():
+        if cell.scores.is_file():
+            found = scores.read(cell.scores)
+            shown = {metric: round(value, 4) for metric, value in found.means.items()}
+            yield {"system": cell.system, "dataset": cell.dataset, "queries": found.queries, **shown}
+
+
+def _finished(folder: Path) -> list[tuple[str, str]]:
+    """Return the cells of a folder that have scores; none where no grid ran."""
+    try:
+        return list(results.find(folder).cells)
+    except DataError:
+        return []
+
+
+_KINDS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
+    "systems": systems,
+    "models": models,
+    "datasets": datasets,
+    "metrics": metrics,
+    "grids": grids,
+    "runs": runs,
+}
