@@ -32,6 +32,7 @@ from .core.version import dated_version
 _TOOLS = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
     "run": ("tools.run:add_arguments", "run a grid: a file of one's own, a ready-made one, or systems and datasets"),
+    "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
     "list": ("tools.catalogue:add_arguments", "list what is registered, what it needs, and what is here"),
     "init": ("tools.init:add_arguments", "write a grid file with comments, from options or a few questions"),
     "report": ("tools.refresh:report", "make the tables and the report of a grid from its finished cells"),

