@@ -311,7 +311,7 @@ def _named_prompt(prompts: Mapping[str, str]) -> Any:
 
         chosen = get_prompt(dict(prompts), task, PromptType(side))
         fallback = [] if side == "query" else ["passage", "corpus"]
-        return chosen or next((prompts[name] for name in fallback if prompts.get(name)), "")
+        return next((prompts[name] for name in fallback if name in prompts), "") if chosen is None else chosen
 
     return sent
 

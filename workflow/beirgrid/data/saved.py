@@ -42,10 +42,9 @@ def prompts(folder: Path, entry: Prompts) -> dict[str, str]:
 
 
 def _own(folder: Path, role: str) -> str:
-    """Return the text that a checkpoint puts before queries or documents of retrieval, as mteb reads it."""
+    """Return the text that a checkpoint puts before queries or documents, as mteb and sentence-transformers read it."""
     stated = settings(folder).get("prompts") or {}
-    roles = _DOCUMENT if role == "document" else (role,)
-    return next((stated[name] or "" for name in (f"Retrieval-{role}", "Retrieval", *roles) if name in stated), "")
+    return next((stated[name] or "" for name in (f"Retrieval-{role}", "Retrieval", role) if name in stated), "")
 
 
 def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:

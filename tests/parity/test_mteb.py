@@ -1,0 +1,261 @@
+"""Vectors and scores of models taken by their ids, beside mteb's own loaders of tiny checkpoints in their formats."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import (
+    opened,
+    save_cross_encoder,
+    save_decoder,
+    save_dense,
+    save_modernbert,
+    save_plain,
+    save_pylate,
+    save_splade,
+)
+
+from beirgrid.config import registry
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.encoders.late_interaction import LateInteractionEncoder
+from beirgrid.encoders.sparse import SparseTextEncoder
+
+TEXTS = ["a short text", "one that is somewhat longer than the first", "x", "numbers 1 2 3 and (brackets)"]
+TASKS = ["SciFact", "ArguAna", "NQ"]
+
+
+def loaded(texts: list[str]) -> Any:
+    """Return texts as mteb hands them to a model."""
+    from datasets import Dataset
+    from torch.utils.data import DataLoader
+
+    return DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)
+
+
+def encoded(wrapper: Any, task: str, side: str) -> Any:
+    """Return what mteb's loader makes of the texts as queries or documents of a task."""
+    import mteb
+    from mteb.types import PromptType
+
+    encode = getattr(wrapper, "_encode", None) or wrapper.encode
+    return encode(
+        loaded(TEXTS),
+        task_metadata=mteb.get_task(task).metadata,
+        hf_split="test",
+        hf_subset="default",
+        prompt_type=PromptType(side),
+        show_progress_bar=False,
+    )
+
+
+def entries(loader: Any, **arguments: Any) -> dict[str, dict[str, Any]]:
+    """Return the prompts of an entry for each task, as they follow from a loader and its arguments."""
+    meta = SimpleNamespace(loader=loader, loader_kwargs=arguments)
+    prompts, differ = registry._prompts(meta, TASKS)
+    queries = differ.get("queries", {})
+    return {task: prompts | ({"query": queries[task]} if task in queries else {}) for task in TASKS}
+
+
+def stating(folder: Path, **settings: Any) -> Path:
+    """Let a checkpoint state prompts."""
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    return folder
+
+
+def normalised(vectors: Any) -> np.ndarray:
+    vectors = np.asarray(vectors, np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def assert_equal_vectors(wrapper: Any, folder: Path, prompts: dict[str, dict[str, Any]]) -> None:
+    """Compare both sides of each task; the queries of two tasks with other prompts must differ."""
+    for task, own in prompts.items():
+        entry = {"family": "dense", "similarity": "cosine", "pooling": "own", "prompts": own}
+        encoder = opened(DenseEncoder, folder, entry)
+        for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+            np.testing.assert_allclose(encode(TEXTS), normalised(encoded(wrapper, task, side)), atol=1e-5)
+
+
+SAVED = {
+    "bert": save_dense,
+    "modernbert": save_modernbert,
+    "decoder": save_decoder,
+    "without modules.json": lambda folder: save_plain(folder, "bert"),
+}
+
+
+@pytest.mark.parametrize("kind", SAVED)
+@pytest.mark.parametrize(
+    "given",
+    [None, {"query": "query: ", "document": "passage: "}, {"query": "q: ", "SciFact-query": "claim: "}],
+    ids=["the checkpoint's own", "two sides", "one task"],
+)
+def test_sentence_transformers(tmp_path, kind, given):
+    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
+
+    folder = SAVED[kind](tmp_path / "model")
+    wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu", model_prompts=given)
+    arguments = {"model_prompts": given} if given else {}
+    assert_equal_vectors(wrapper, folder, entries(SentenceTransformerEncoderWrapper, **arguments))
+
+
+@pytest.mark.parametrize(
+    ("stated", "used"),
+    [
+        ({"query": "find: ", "passage": "text: "}, ("find: ", "")),  # sentence-transformers 6 keeps document: None
+        ({"query": "find: ", "document": "doc: ", "passage": "text: "}, ("find: ", "doc: ")),
+        ({"Retrieval-query": "task: ", "query": "find: "}, ("task: ", "")),
+        ({"s2p_query": "find: "}, ("", "")),
+    ],
+)
+def test_prompts_that_a_checkpoint_states(tmp_path, stated, used):
+    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
+
+    folder = stating(save_dense(tmp_path / "model"), prompts=stated)
+    wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu")
+    own = entries(SentenceTransformerEncoderWrapper)
+    assert_equal_vectors(wrapper, folder, own)
+    encoder = opened(DenseEncoder, folder, {"family": "dense", "similarity": "cosine", "prompts": own["NQ"]})
+    assert (encoder.model.prompts["query"], encoder.model.prompts["document"]) == used
+
+
+@pytest.mark.parametrize("passages", [True, False])
+@pytest.mark.parametrize(
+    "given", [None, {"SciFact": "Check the claim", "Retrieval": {"query": "Search", "document": ""}}]
+)
+def test_instructions(tmp_path, passages, given):
+    from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
+
+    folder = save_decoder(tmp_path / "model")
+    arguments = {
+        "instruction_template": "Instruct: {instruction}\nQuery: ",
+        "apply_instruction_to_passages": passages,
+        "prompts_dict": given,
+    }
+    wrapper = InstructSentenceTransformerModel(str(folder), "main", device="cpu", **arguments)
+    prompts = entries(InstructSentenceTransformerModel, **arguments)
+    if given:
+        assert prompts["SciFact"]["query"] != prompts["NQ"]["query"]
+    if passages and given:
+        prompts = {task: own for task, own in prompts.items() if task != "SciFact"}  # has another text before documents
+    assert_equal_vectors(wrapper, folder, prompts)
+
+
+def test_the_instructions_of_qwen(tmp_path):
+    """Its loader is a function, which names the template itself."""
+    from mteb.models.model_implementations.qwen3_models import q3e_instruct_loader
+
+    folder = save_decoder(tmp_path / "model")
+    wrapper = q3e_instruct_loader(str(folder), "main", device="cpu")
+    assert_equal_vectors(wrapper, folder, entries(q3e_instruct_loader))
+
+
+@pytest.mark.parametrize("given", [None, {"query": "q: ", "document": "d: "}])
+def test_sparse(tmp_path, given):
+    from mteb.models.sentence_transformer_wrapper import SparseEncoderWrapper
+
+    folder = save_splade(tmp_path / "model")
+    wrapper = SparseEncoderWrapper(str(folder), device="cpu", model_prompts=given)
+    prompts = entries(SparseEncoderWrapper, **({"model_prompts": given} if given else {}))
+    encoder = opened(SparseTextEncoder, folder, {"family": "sparse", "prompts": prompts["NQ"]})
+    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+        np.testing.assert_allclose(encode(TEXTS).toarray(), encoded(wrapper, "NQ", side).to_dense(), atol=1e-5)
+
+
+def test_late_interaction(tmp_path):
+    from mteb.models.sentence_transformer_wrapper import MultiVectorWrapper
+
+    folder = save_pylate(tmp_path / "model")
+    wrapper = MultiVectorWrapper(str(folder), device="cpu")
+    encoder = opened(LateInteractionEncoder, folder, {"family": "late-interaction"})
+    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+        vectors, counts = encode(TEXTS)
+        expected = encoded(wrapper, "NQ", side)
+        assert counts.tolist() == [len(one) for one in expected]
+        np.testing.assert_allclose(vectors, np.concatenate([one.numpy() for one in expected]), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Electra"])
+def test_cross_encoders(tmp_path, kind):
+    """mteb applies a sigmoid to the scores of one label, which keeps their order."""
+    import mteb
+    import torch
+    from mteb.models.sentence_transformer_wrapper import CrossEncoderWrapper
+
+    folder = save_cross_encoder(tmp_path / "model", kind)
+    wrapper = CrossEncoderWrapper(str(folder), device="cpu", activation_fn=torch.nn.Identity())
+    queries, documents = TEXTS, TEXTS[::-1]
+    expected = wrapper.predict(
+        loaded(queries),
+        loaded(documents),
+        task_metadata=mteb.get_task("NQ").metadata,
+        hf_split="test",
+        hf_subset="default",
+    )
+    scorer = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"})
+    np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)
+
+
+@cache
+def _instructed() -> list[str]:
+    loaders = ("InstructSentenceTransformerModel", "q3e_instruct_loader", "SentenceTransformerEncoderWrapper")
+    usable = [model.name for model in registry.models() if model.engine == "beirgrid" and model.family == "dense"]
+    return [name for name in usable if registry._loader(registry._meta(name)) in loaders]
+
+
+def test_every_prompt_is_what_mteb_sends(monkeypatch):
+    """Each model's loader runs over a recorder in place of its checkpoint, task by task, on both sides."""
+    import sentence_transformers
+
+    sent: list[str] = []
+
+    class Recorder:
+        modalities = ("text",)
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.prompts = {"query": None, "document": None}
+
+        def __getattr__(self, name: str) -> Any:
+            return SimpleNamespace() if not name.startswith("__") else super().__getattribute__(name)
+
+        def _first_module(self) -> Any:
+            config = SimpleNamespace(_attn_implementation="sdpa")
+            return SimpleNamespace(auto_model=SimpleNamespace(config=config))
+
+        def encode(self, texts: list[str], prompt: str | None = None, **options: Any) -> np.ndarray:
+            sent.append(prompt or "")
+            return np.zeros((len(texts), 1), np.float32)
+
+        def encode_query(self, texts: list[str], prompt: str | None = None, **options: Any) -> np.ndarray:
+            return self.encode(texts, self.prompts.get("query") if prompt is None else prompt)
+
+        def encode_document(self, texts: list[str], prompt: str | None = None, **options: Any) -> np.ndarray:
+            named = next((self.prompts[key] for key in ("document", "passage", "corpus") if key in self.prompts), None)
+            return self.encode(texts, named if prompt is None else prompt)
+
+    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", Recorder)
+    logging.getLogger("mteb").setLevel(logging.ERROR)
+    compared = 0
+    for name in _instructed():
+        meta, facts = registry._meta(name), registry.facts(name)
+        if facts["entry"]["prompts"].get("own"):
+            continue
+        wrapper = meta.loader(
+            name, "main", device="cpu", **{k: v for k, v in meta.loader_kwargs.items() if k != "device"}
+        )
+        for task in TASKS:
+            for side, shared in (("query", "query"), ("document", "document")):
+                encoded(wrapper, task, side)
+                by_task = facts.get("queries" if side == "query" else "documents", {})
+                assert by_task.get(task, facts["entry"]["prompts"][shared]) == sent.pop(), (name, task, side)
+                compared += 1
+    assert compared > 300
