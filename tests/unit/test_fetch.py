@@ -398,7 +398,6 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad("query-id-with-space", qrels("q 1\td1\t1\n"), QRELS_FILE + ":5: the id 'q 1' has white space"),
     Bad("document-id-with-space", qrels("q1\td 1\t1\n"), QRELS_FILE + ":5: the id 'd 1' has white space"),
     Bad("no-document-id", qrels("q1\t\t1\n"), QRELS_FILE + ":5: the id ''"),
-    Bad("no-qrels-file", NO_QRELS, r"/folder has no qrels/test\.tsv \(or qrels/test\.tsv\.gz\)"),
     Bad("no-such-split", {}, r"/folder has no qrels/dev\.tsv", dataset={"split": "dev"}),
     Bad("qrels-without-a-line", {"qrels/test.tsv": HEADER}, r"'tiny' has no qrels \(split 'test' is empty\)"),
     Bad("empty-qrels-file", {"qrels/test.tsv": ""}, r"'tiny' has no qrels \(split 'test' is empty\)"),

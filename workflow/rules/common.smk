@@ -10,7 +10,7 @@ from beirgrid.core.errors import BeirgridError
 from beirgrid.data import published
 from beirgrid.graph import reruns
 from beirgrid.graph.commands import Commands, in_file
-from beirgrid.graph.grid import Grid, metric_files
+from beirgrid.graph.grid import Grid, metric_files, runs_without_scores
 from beirgrid.graph.inputs import SHARD_STEPS, TRAINING_STEPS, Inputs
 from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params

@@ -16,7 +16,13 @@ from ..core import files
 _TEXT, _NUMBER, _COUNT, _TRUTH = "str", "float64", "Int64", "boolean"
 
 # What a cell of the grid is. Only a cell that is done has a value.
-DONE, PENDING, FAILED, NOT_SUPPLIED = STATUSES = ("done", "pending", "failed", "not supplied")
+DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
+    "done",
+    "pending",
+    "failed",
+    "not supplied",
+    "not judged",
+)
 
 _CELL = {"system": _TEXT, "dataset": _TEXT, "metric": _TEXT, "value": _NUMBER}
 _SCORES = {

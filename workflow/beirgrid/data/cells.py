@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import files, portable, provenance
 from ..core.errors import DataError
 from . import qrels as judgements
-from .answers import DONE, FAILED, NOT_SUPPLIED, PENDING
+from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
 from .scores import Scores, of_another_run, read_cell, unanswered
 from .summary import Cell, GridSummary
 
@@ -92,6 +93,8 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     look = _Look(grid, failures or {}, running)
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
     cells = {key: found._replace(detail=portable.without_folders(found.detail)) for key, found in cells.items()}
+    unjudged = [name for name, entry in grid.datasets.items() if entry.not_judged]
+    cells |= {key: Found(NOT_JUDGED, "") for key in product((*grid.systems, *grid.members), unjudged)}
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             found = {member: cells[member, dataset] for member in members}
@@ -113,9 +116,9 @@ def _over_seeds(system: str, dataset: str, members: Mapping[str, Found]) -> Foun
 
 
 def refuse_unfinished(cells: Cells) -> None:
-    """Raise DataError unless every cell is done."""
+    """Raise DataError unless every cell with qrels is done."""
     for (system, dataset), found in cells.items():
-        if found.status != DONE:
+        if found.status not in (DONE, NOT_JUDGED):
             raise DataError(found.detail or f"{system} on {dataset} has no scores. {files.REMEDY}")
 
 
@@ -128,7 +131,7 @@ def combined(parts: Mapping[str, Found | None]) -> tuple[str, str]:
     if len(parts) == 1:
         found = next(iter(parts.values()))
         return (found.status, found.detail) if found else (NOT_SUPPLIED, "")
-    status = next((state for state in (NOT_SUPPLIED, FAILED, PENDING) if state in states.values()), DONE)
+    status = next((state for state in (NOT_SUPPLIED, NOT_JUDGED, FAILED, PENDING) if state in states.values()), DONE)
     lacking = [f"{name} ({state})" for name, state in states.items() if state != DONE]
     if lacking:
         return status, f"lacks {', '.join(lacking)}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..config import is_unjudged
 from ..config.collections import Corpus, Dataset
 from ..core.errors import DataError, quoted
 from . import collection, ids
@@ -17,7 +18,7 @@ class Judged(NamedTuple):
     """What a dataset consists of.
 
     Attributes:
-        texts: query id to text, of the queries that have qrels, in the source's order.
+        texts: query id to text, of the queries that have qrels, in the source's order. Without qrels, all queries.
         grades: query id to document id to grade.
         excluded: query id to the documents that are not ranked for the query.
         facts: counts for the record.
@@ -44,24 +45,26 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
     Raises:
         DataError: queries, qrels and corpus do not fit each other, or the dataset's entry.
     """
-    grades, excluded, overruled = _grades(name, dataset, source.judgements(dataset))
+    grades, excluded, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
     texts, dropped = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
+    if not grades and not texts:
+        raise DataError(f"dataset {name!r} has no queries")
     judged = {document for query in grades.values() for document in query}
     known = collection.known_ids(documents, judged | texts.keys())
     missing = judged - known
-    if missing == judged:
+    if judged and missing == judged:
         raise DataError(
             f"dataset {name!r}: the corpus {dataset.corpus!r} has none of the {len(judged):,} documents that the "
             f"qrels judge ({quoted(min(judged))}, say). Do the ids of qrels and corpus agree?"
         )
-    if not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
+    if judged and not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
         raise DataError(
             f"dataset {name!r}: none of its {sum(map(len, grades.values())):,} judgements is relevant (a grade above "
             f"0), so that every score would be 0 (split {dataset.split!r}). Is another column the grade?"
         )
     named = known & texts.keys()
     own = _own_documents(name, dataset, documents, named, texts, grades)
-    warnings = []
+    warnings = [] if judged else [f"dataset {name!r} has no qrels: its runs will have no scores"]
     if dropped:
         warnings.append(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
     if missing:
@@ -110,7 +113,7 @@ def _own_documents(
         own = {found.id for found in collection.pick_documents(documents, named) if _same_text(texts[found.id], found)}
     # Where the entry says "true", an own document may be judged not relevant: it is dropped, as beir drops it.
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
-    if judged := [query for query in texts if query in own and grades[query].get(query, least - 1) >= least]:
+    if judged := [query for query in texts if query in own and grades.get(query, {}).get(query, least - 1) >= least]:
         raise DataError(
             f"dataset {name!r}: {len(judged)} queries are documents of the same id, which are not "
             f"ranked for them, but the qrels judge these documents, {quoted(judged[0])} first. To rank them, "
@@ -125,7 +128,7 @@ def _same_text(query: str, document: collection.Document) -> bool:
 
 
 def _grades(
-    name: str, dataset: Dataset, judgements: Iterator[Judgement | Exclusion]
+    name: str, dataset: Dataset, corpus: Corpus, judgements: Iterator[Judgement | Exclusion]
 ) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], int]:
     """Return the qrels, the documents not ranked per query, and how many judgements were overruled by a later one."""
     grades: dict[str, dict[str, int]] = {}
@@ -143,7 +146,7 @@ def _grades(
         of_query = grades.setdefault(query, {})
         overruled += of_query.get(document, grade) != grade
         of_query[document] = grade
-    if not grades:
+    if not grades and not is_unjudged(corpus):
         raise DataError(f"dataset {name!r} has no qrels (split {dataset.split!r} is empty)")
     for query, documents in excluded.items():
         if both := [document for document in documents if grades.get(query, {}).get(document, 0) > 0]:
@@ -156,7 +159,10 @@ def _grades(
 def _judged_queries(
     name: str, dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
 ) -> tuple[dict[str, str], int]:
-    """Return id to text of the queries that have qrels, in the source's order, and the duplicates dropped."""
+    """Return id to text of the queries that have qrels, in the source's order, and the duplicates dropped.
+
+    A dataset without qrels has all queries of the source.
+    """
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
     dropped = 0
@@ -170,7 +176,7 @@ def _judged_queries(
                 f"of each, add allow: [duplicate-queries] to corpora.{dataset.corpus}."
             )
         places[query.id] = query.place
-        if query.id not in grades:
+        if grades and query.id not in grades:
             continue
         if not query.text.strip() and "empty-queries" not in corpus.allow:
             raise DataError(

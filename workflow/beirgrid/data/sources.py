@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ..config import both_forms, local_forms, resolve_path
+from ..config import both_forms, is_unjudged, local_forms, resolve_path
 from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
 from ..core import files
 from ..core.errors import DataError, lone_surrogate, quoted
@@ -97,6 +97,8 @@ class LocalSource:
             yield Query(read_id(row, place), read_text(row, "text", place, required=True), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
+        if is_unjudged(self.corpus):
+            return
         yield from qrels.judgements(self._file(f"qrels/{dataset.split}.tsv"))
 
     def _file(self, name: str) -> Path:

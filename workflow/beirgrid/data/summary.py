@@ -37,9 +37,15 @@ class DatasetSummary(Entry):
     corpus: str = Field("", description="Name of its corpus. A mean has none.")
     mean_of: Texts = Field((), description="The datasets that it is the mean of.")
     not_supplied: Texts = Field((), description="Absent folders that its user supplies: then it has no scores.")
+    not_judged: bool = Field(False, description="It has no qrels: its runs have no scores.")
     corpus_record: str = Field("", description="Record of its corpus. A mean, or what is not supplied, has none.")
     dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
     qrels: str = Field("", description="Its qrels, as above.")
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether it has scores of its own."""
+        return not (self.mean_of or self.not_supplied or self.not_judged)
 
 
 class Cell(Entry):
@@ -98,9 +104,10 @@ class GridSummary(Entry):
 
     @property
     def counted_once(self) -> list[str]:
-        """The rows that a mean over datasets counts: those that are supplied, and no part of another row."""
+        """The rows that a mean over datasets counts: those that are supplied and judged, and no part of another row."""
         parts = {part for row in self.rows for part in self.datasets[row].mean_of}
-        return [row for row in self.rows if row not in parts and not self.datasets[row].not_supplied]
+        entries = {row: self.datasets[row] for row in self.rows if row not in parts}
+        return [row for row, entry in entries.items() if not (entry.not_supplied or entry.not_judged)]
 
 
 def read(path: str | Path) -> GridSummary:
@@ -137,7 +144,7 @@ def _contradictions(grid: GridSummary) -> Iterator[str]:
             yield f"has a mean of {name!r}, which is itself a mean"
     cells = {(cell.system, cell.dataset) for cell in grid.cells}
     run = [member for system in grid.systems for member in grid.seeds.get(system, (system,))]
-    own = [name for name, entry in grid.datasets.items() if not (entry.mean_of or entry.not_supplied)]
+    own = [name for name, entry in grid.datasets.items() if entry.has_scores]
     known = {(system, name) for system in run for name in own}
     for system, dataset in sorted(cells ^ known):
         yield f"{'lacks' if (system, dataset) in known else 'has'} a cell of {system!r} on {dataset!r}"

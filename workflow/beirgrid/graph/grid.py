@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..config import absent_folder, layers, with_parts
+from ..config import absent_folder, is_unjudged, layers, with_parts
 from ..config.entries import (
     Bm25,
     Config,
@@ -54,6 +54,11 @@ class Grid:
 
     @property
     def cells(self) -> list[tuple[str, str]]:
+        """Every (system, dataset) of the grid that has scores; a system with seeds is run as its members."""
+        return [(system, dataset) for system, dataset in self.runs if dataset not in self.not_judged]
+
+    @property
+    def runs(self) -> list[tuple[str, str]]:
         """Every (system, dataset) of the grid that can be run; a system with seeds is run as its members."""
         members = [member for system in self.config.grid.systems for member in self.members(system)]
         return [(member, dataset) for dataset in self.datasets for member in members]
@@ -81,6 +86,11 @@ class Grid:
             if folder := absent_folder(self.config.corpora[self.corpus(part)]):
                 missing[part] = folder
         return missing
+
+    @cached_property
+    def not_judged(self) -> set[str]:
+        """Datasets without qrels: they are run, but not evaluated."""
+        return {name for name in self.datasets if is_unjudged(self.config.corpora[self.corpus(name)])}
 
     # What things are made from
 
@@ -225,6 +235,12 @@ def fill(pattern: str, **values: Any) -> str:
     for name, value in values.items():
         pattern = pattern.replace(f"{{{name}}}", str(value))
     return pattern
+
+
+def runs_without_scores(grid: Grid) -> list[str]:
+    """Return the runs of the datasets without qrels."""
+    runs = [(system, dataset) for system, dataset in grid.runs if dataset in grid.not_judged]
+    return [paths.RUN.format(system=system, dataset=dataset) for system, dataset in runs]
 
 
 def metric_files(grid: Grid) -> list[str]:

@@ -50,8 +50,9 @@ class Inputs:
 
     def dataset_files(self, dataset: str) -> list[str]:
         """Return the local files of a dataset's queries and qrels."""
-        split = self.grid.config.datasets[dataset].split
-        return self.local_files(self.grid.corpus(dataset), "queries.jsonl", f"qrels/{split}.tsv")
+        qrels = f"qrels/{self.grid.config.datasets[dataset].split}.tsv"
+        judged = [] if dataset in self.grid.not_judged else [qrels]
+        return self.local_files(self.grid.corpus(dataset), "queries.jsonl", *judged)
 
     def expansion_files(self, system: str, corpus: str) -> list[str]:
         """Return the local files of published expansions for a corpus."""

@@ -43,7 +43,8 @@ class Records:
         """Return the records of every step behind one cell, and its scores; those of all members."""
         members = self.grid.members(system)
         found = [record for member in members for record in self.of_cell(member, dataset)]
-        return [*dict.fromkeys(found), *(paths.METRICS.format(system=member, dataset=dataset) for member in members)]
+        last = paths.RUN if dataset in self.grid.not_judged else paths.METRICS
+        return [*dict.fromkeys(found), *(last.format(system=member, dataset=dataset) for member in members)]
 
     def patterns(self, name: str) -> list[str]:
         """Return the patterns of the records behind a system, with wildcards dataset, corpus and shard."""

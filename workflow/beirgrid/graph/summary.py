@@ -92,10 +92,11 @@ class Summary:
         place = portable(str(resolve_path(source.path))) if isinstance(source, LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
         described["language"] = source.language
+        described["not_judged"] = name in self.grid.not_judged
         if not described["not_supplied"]:
             described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)
             described["dataset_record"] = paths.DATASET_RECORD.format(dataset=name)
-            described["qrels"] = paths.QRELS.format(dataset=name)
+            described["qrels"] = "" if described["not_judged"] else paths.QRELS.format(dataset=name)
         return DatasetSummary(**described)
 
     def _cell(self, system: str, dataset: str) -> Cell:

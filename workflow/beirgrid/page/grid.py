@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
-from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers
+from ..data.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
 from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..data.summary import NO, GridSummary
 from ..data.tables import FLAW, TRAINING, shown_scores
@@ -21,6 +21,7 @@ SHADES = 8
 VERDICTS = (
     "",
     NOT_SUPPLIED,
+    NOT_JUDGED,
     PENDING,
     FAILED,
     "no reference",

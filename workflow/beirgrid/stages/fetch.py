@@ -113,7 +113,7 @@ def _write_qrels(found: judged.Judged, path: Path) -> None:
     with path.open("w", encoding="utf-8") as stream:
         stream.write("query-id\tcorpus-id\tscore\n")
         for query in found.texts:
-            lines = (f"{query}\t{document}\t{grade}\n" for document, grade in found.grades[query].items())
+            lines = (f"{query}\t{document}\t{grade}\n" for document, grade in found.grades.get(query, {}).items())
             stream.writelines(lines)
 
 

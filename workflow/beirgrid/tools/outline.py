@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..data import tables
-from ..data.answers import DONE, FAILED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
+from ..data.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
 from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..data.summary import GridSummary
 from .text import aligned
@@ -88,6 +88,9 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
     if counts.get(NOT_SUPPLIED):
         missing = dict.fromkeys(own.loc[own["status"] == NOT_SUPPLIED, "dataset"])
         yield f"Not supplied: {', '.join(missing)}."
+    if counts.get(NOT_JUDGED):
+        missing = dict.fromkeys(own.loc[own["status"] == NOT_JUDGED, "dataset"])
+        yield f"Not judged, so without scores: {', '.join(missing)} (beirgrid set pool says what to judge)."
     if counts.get(FAILED):
         reasons = own.loc[own["status"] == FAILED, "detail"].value_counts()
         yield f"Failed: {counts[FAILED]} of {len(own)} cells."

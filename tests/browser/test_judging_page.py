@@ -1,0 +1,144 @@
+"""Judging in Chromium: with the keyboard, two judges at once, a server that is killed, and without a server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from beirgrid.judging import documents, queries, server
+from beirgrid.judging.pools import Pair
+from beirgrid.judging.sets import EvaluationSet
+
+HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title='hacked'\">"
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A set of twelve pairs: four queries, three documents each."""
+    texts = [documents.Document(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
+    found = EvaluationSet.create(tmp_path / "notes", texts, "here")
+    found.write_queries([queries.Query(f"q{i}", f"rye bread {i}") for i in range(4)])
+    found.store.add_pool(Pair(f"q{query}", f"d{document}", 1.0) for query in range(4) for document in range(3))
+    return found
+
+
+class Served:
+    """A judging command in a process of its own."""
+
+    def __init__(self, folder) -> None:
+        command = [sys.executable, "-m", "beirgrid", "set", "judge", str(folder), "--no-browser"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.address = re.search(r"http://\S+", self.process.stdout.readline())[0]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def served(made):
+    found = Served(made.folder)
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def judge(chromium):
+    """Open the page as a judge, in a browser profile of its own."""
+    contexts = []
+
+    def opened(address: str, name: str):
+        context = chromium.new_context(viewport={"width": 1280, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.goto(address)
+        if name:
+            page.keyboard.type(name)  # the field has the focus
+            page.keyboard.press("Enter")
+        page.wait_for_selector("#pair:not([hidden])")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def press(page, key: str) -> None:
+    """Press a key and wait until the page shows the answer."""
+    before = page.locator("#left").inner_text()
+    page.keyboard.press(key)
+    page.wait_for_function("before => document.getElementById('left').innerText !== before", arg=before)
+
+
+def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, served, judge):
+    ann, ben = judge(served.address, "ann"), judge(served.address, "ben")
+    assert ann.locator("#query").inner_text() != ben.locator("#query").inner_text()
+    assert ann.locator("mark").first.inner_text().lower() in ("rye", "bread")
+    assert HOSTILE in ann.locator("#text").inner_text()
+    assert ann.title() == "Judging notes"
+    press(ann, "3")
+    press(ben, "0")
+    press(ann, "1")
+    press(ann, "u")
+    ann.keyboard.press("s")
+    ann.keyboard.type("in another language")
+    press(ann, "Enter")
+    assert [(found.judge, found.grade, found.reason) for found in made.store.judgements()] == [
+        ("ann", 3, ""),
+        ("ben", 0, ""),
+        ("ann", None, "in another language"),
+    ]
+    while ben.locator("#pair").is_visible() and made.store.progress("ben").left:
+        press(ben, "2")
+    for _ in range(made.store.progress("ann").left):
+        press(ann, "2")
+    assert ann.locator("#done").is_visible()
+    assert len(made.store.judgements()) == 12
+
+
+def test_a_killed_server_loses_nothing(made, served, judge):
+    page = judge(served.address, "ann")
+    press(page, "3")
+    press(page, "2")
+    served.end()
+    page.keyboard.press("1")
+    page.wait_for_function("document.getElementById('message').innerText.includes('Nothing was lost')")
+    assert [found.grade for found in made.store.judgements()] == [3, 2]
+    again = Served(made.folder)
+    try:
+        page = judge(again.address, "ann")
+        assert page.locator("#left").inner_text().startswith("2 judged, 10 left")
+        press(page, "1")
+    finally:
+        again.end()
+    assert [found.grade for found in made.store.judgements()] == [3, 2, 1]
+
+
+def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_path):
+    judging, path = server.Judging(made), tmp_path / "ann.html"
+    path.write_text(server.offline(judging, "ann"), encoding="utf-8")
+    page = judge(path.as_uri(), "")
+    for key in "3201":
+        press(page, key)
+    page.reload()  # the browser keeps what was judged
+    page.wait_for_selector("#pair:not([hidden])")
+    assert page.locator("#left").inner_text().startswith("4 judged, 8 left")
+    with page.expect_download() as download:
+        page.locator("#save").click()
+    download.value.save_as(tmp_path / "back.csv")
+    assert server.take_back(judging, "ann", tmp_path / "back.csv") == 4
+    assert [found.grade for found in made.store.judgements()] == [3, 2, 0, 1]
+
+
+def test_the_page_is_accessible_and_fits_a_telephone(served, judge):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = judge(served.address, "ann")
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa"]})
+    assert not found.response["violations"], found.generate_report()

@@ -1,0 +1,391 @@
+"""Making an evaluation set: documents, queries, the store of judgements, and the server that collects them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beirgrid.core.errors import BeirgridError, DataError
+from beirgrid.judging import documents, queries, server
+from beirgrid.judging.pools import Pair
+from beirgrid.judging.sets import EvaluationSet
+from beirgrid.judging.store import STALE, Judgement, Store
+
+HOSTILE = "<script>document.title = 'hacked'</script> & </textarea>"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with one document of each kind."""
+    place = tmp_path / "docs"
+    (place / "sub folder").mkdir(parents=True)
+    (place / ".hidden").mkdir()
+    (place / ".hidden/no.md").write_text("not read")
+    (place / "picture.png").write_bytes(b"\x89PNG")
+    (place / "a.md").write_text("---\ndate: 2020\n---\n# Rye bread\n\nBake it *slowly*.\n")
+    (place / "sub folder/b.txt").write_text("\ufeffPlain text.\r\nSecond line.\r\n", encoding="utf-8")
+    (place / "c.html").write_text(
+        "<html><head><title>A  page</title><style>p{}</style></head><body><p>One</p><script>x</script><p>Two</p></body>"
+    )
+    (place / "d.jsonl").write_text('{"_id": "j1", "title": "T", "text": "JSON"}\n{"text": "no id"}\n')
+    (place / "e.csv").write_text('id,title,body\n7,Row,"a, b"\n')
+    pq.write_table(pa.table({"docid": ["p1"], "contents": ["parquet text"]}), place / "f.parquet")
+    return place
+
+
+def test_documents_of_every_kind_are_read(folder):
+    found = {document.id: (document.title, document.text) for document in documents.read(folder)}
+    assert found == {
+        "a.md": ("Rye bread", "Bake it *slowly*."),
+        "c.html": ("A page", "One\nTwo"),
+        "j1": ("T", "JSON"),
+        "d.jsonl#2": ("", "no id"),
+        "7": ("Row", "a, b"),
+        "p1": ("", "parquet text"),
+        "sub%20folder/b.txt": ("b", "Plain text.\nSecond line."),
+    }
+
+
+def test_a_pdf_is_read_and_a_scan_is_refused(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib.pyplot")
+    figure = matplotlib.figure()
+    figure.text(0.1, 0.5, "Rye bread keeps for days")
+    figure.savefig(tmp_path / "a.pdf", metadata={"Title": "Bread"})
+    (found,) = documents.read(tmp_path)
+    assert (found.id, found.title) == ("a.pdf", "Bread")
+    assert "Rye bread keeps" in found.text
+    figure.clear()
+    figure.savefig(tmp_path / "a.pdf")
+    with pytest.raises(DataError, match="has no text: it may be a scan"):
+        list(documents.read(tmp_path))
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 broken")
+    with pytest.raises(DataError, match="cannot be read as a PDF"):
+        list(documents.read(tmp_path))
+
+
+def test_long_documents_are_cut_at_paragraphs(tmp_path):
+    paragraphs = [" ".join(f"{name}{i}" for i in range(30)) for name in "abc"]
+    (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
+    found = list(documents.read(tmp_path, chunk=70))
+    assert [document.id for document in found] == ["long.txt#1", "long.txt#2"]
+    assert found[0].text == f"{paragraphs[0]}\n\n{paragraphs[1]}"
+    assert [len(document.text.split()) for document in documents.read(tmp_path, chunk=20)] == [20, 10] * 3
+    assert [document.id for document in documents.read(tmp_path, chunk=100)] == ["long.txt"]
+
+
+def test_duplicates_are_named():
+    texts = [("a", "Rye  bread"), ("b", "rye bread"), ("c", "wheat"), ("d", "RYE BREAD")]
+    assert documents.duplicates(documents.Document(name, "", text) for name, text in texts) == {"a": ["b", "d"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"id,name\n1,x\n", "a.csv row 1: no column text, body"),
+        ("a.jsonl", b"[]\n", "a.jsonl:1: expected a JSON object"),
+        ("a.txt", b"\xff\xfe", "a.txt:1: not UTF-8"),
+        ("a.html", b" ", "a.html is empty"),
+        ("a.parquet", b"PAR1", "a.parquet is damaged"),
+        ("a.doc", b"word", "has no documents: files ending in .md"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message.replace(".", r"\.")):
+        list(documents.read(tmp_path))
+
+
+def test_queries_are_read_and_checked(tmp_path):
+    path = tmp_path / "queries.csv"
+    path.write_text("query,id\n how  to bake ,q7\n,q8\n")
+    assert queries.read(path) == [queries.Query("q7", "how to bake")]
+    (tmp_path / "queries.txt").write_text("first query\nsecond\n")
+    assert [query.id for query in queries.read(tmp_path / "queries.txt")] == ["q1", "q2"]
+    path.write_text("words\nx\n")
+    with pytest.raises(DataError, match=r"row 1: no column query, text, q \(it has words\)"):
+        queries.read(path)
+
+
+def test_a_log_is_sampled_by_frequency_and_length():
+    log = [queries.Query("", "bread", 90), queries.Query("", "Bread", 10), queries.Query("", "rye flour", 60)]
+    log += [queries.Query("", f"how long does bread number {i} keep fresh") for i in range(100)]
+    log += [queries.Query("", f"bread {i}") for i in range(100)]
+    found = queries.sample(log, 12, seed=1)
+    assert found == queries.sample(log, 12, seed=1) != queries.sample(log, 12, seed=2)
+    by_stratum = {name: [query for query in found if query.stratum == name] for name in {q.stratum for q in found}}
+    assert [(query.text, query.times) for query in by_stratum["head, short"]] == [("bread", 100), ("rye flour", 60)]
+    assert len(found) == 12
+    assert len(by_stratum["tail, long"]) >= 4
+    assert len(queries.sample(log, 10_000)) == 202
+
+
+def test_personal_data_and_near_duplicates_are_named():
+    texts = ["mail ann@example.org", "call +49 30 1234 5678", "DE89 3704 0044 0532 0130 00", "bread 2024", "3.11.7"]
+    found = queries.personal(queries.Query(str(i), text) for i, text in enumerate(texts))
+    assert found == {"0": "an e-mail address", "1": "a telephone number", "2": "an IBAN"}
+    twins = [
+        queries.Query("a", "How to bake bread"),
+        queries.Query("b", "bread bake how to?"),
+        queries.Query("c", "rye"),
+    ]
+    assert queries.without_near_duplicates(twins) == ([twins[0], twins[2]], {"b": "a"})
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = Store(tmp_path / "judgements.sqlite")
+    found.add_pool(Pair(f"q{query}", f"d{document}", 1.0) for query in range(20) for document in range(3))
+    return found
+
+
+def test_judges_share_the_pool_and_never_meet_on_a_query(store):
+    seen: dict[str, list[tuple[str, str]]] = {"ann": [], "ben": []}
+    for turn in range(60):
+        judge = ("ann", "ben")[turn % 2]
+        query, document = store.next(judge)
+        seen[judge].append((query, document))
+        store.judge(Judgement(judge, query, document, 1))
+    assert store.next("ann") is store.next("ben") is None
+    assert len({*seen["ann"], *seen["ben"]}) == 60
+    assert not {query for query, _ in seen["ann"]} & {query for query, _ in seen["ben"]}
+    runs = [query for query, _ in seen["ann"]]
+    assert all(runs[at : at + 3].count(runs[at]) == 3 for at in range(0, 30, 3)), (
+        "documents of a query follow each other"
+    )
+    assert [query for query, _ in seen["ann"]] != sorted(query for query, _ in seen["ann"])
+
+
+def test_shared_queries_are_judged_by_everyone(tmp_path):
+    shared = Store(tmp_path / "shared.sqlite")
+    shared.add_pool([Pair("q", "d", 1.0)], overlap=1.0)
+    for judge in ("ann", "ben"):
+        assert shared.next(judge) == ("q", "d")
+        shared.judge(Judgement(judge, "q", "d", 2))
+    assert shared.next("ann") is None
+    assert [judgement.judge for judgement in shared.judgements()] == ["ann", "ben"]
+
+
+def test_a_judge_who_leaves_frees_the_query(store):
+    query, _ = store.next("ann", now=1000.0)
+    others = set()
+    while pair := store.next("ben", now=1001.0):
+        others.add(pair[0])
+        store.judge(Judgement("ben", *pair, 0), now=1001.0)
+    assert query not in others
+    assert store.next("ben", now=1000.0 + STALE + 1)[0] == query
+
+
+def test_judgements_can_be_changed_and_undone(store):
+    first = store.next("ann")
+    store.judge(Judgement("ann", *first, 1), now=10.0)
+    store.judge(Judgement("ann", *first, 3), now=20.0)
+    assert [judgement.grade for judgement in store.judgements()] == [3]
+    assert store.undo("ann") == first
+    assert [judgement.grade for judgement in store.judgements()] == [1]
+    assert store.undo("ann") == first
+    assert store.undo("ann") is None
+    assert store.judgements() == []
+    with pytest.raises(DataError, match="does not have document 'd9' for query 'q0'"):
+        store.judge(Judgement("ann", "q0", "d9", 1))
+
+
+def test_progress_leaves_breaks_out_of_the_estimate(store):
+    assert store.progress("ann") == (0, 60, None)
+    for number, at in enumerate((0.0, 5.0, 10.0, 4000.0, 4005.0)):
+        store.judge(Judgement("ann", *store.next("ann", now=at), 1), now=at)
+        assert store.progress("ann", now=at).judged == number + 1
+    assert store.progress("ann", now=4005.0).seconds_left == 5.0 * 55
+
+
+def test_a_pool_grows_and_keeps_its_judgements(store):
+    pair = store.next("ann")
+    store.judge(Judgement("ann", *pair, 2))
+    assert store.add_pool([Pair(*pair, 9.0), Pair("q0", "new", 1.0)]) == 1
+    assert len(store.judgements()) == 1
+    assert len(store.pool()) == 61
+
+
+KILLED = """
+import sys, itertools
+from beirgrid.judging.store import Judgement, Store
+from pathlib import Path
+store = Store(Path(sys.argv[1]))
+for number in itertools.count(1):
+    pair = store.next("ann")
+    store.judge(Judgement("ann", *pair, 1))
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_loses_no_judgement_that_was_acknowledged(store):
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(store.path)], stdout=subprocess.PIPE, text=True)
+    told = [process.stdout.readline() for _ in range(7)]
+    os.kill(process.pid, signal.SIGKILL)
+    told += process.stdout.readlines()
+    process.wait()
+    kept = len(store.judgements())
+    assert int(told[-1]) <= kept <= int(told[-1]) + 1
+    store.judge(Judgement("ann", *store.next("ann"), 1))
+    assert len(store.judgements()) == kept + 1
+
+
+def test_a_damaged_store_is_named(tmp_path):
+    (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(DataError, match=r"x\.sqlite is damaged"):
+        Store(tmp_path / "x.sqlite").judgements()
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A set with two queries and a pool of three pairs."""
+    texts = [documents.Document("d1", "Rye", f"Rye bread. {HOSTILE}"), documents.Document("d2", "", "Wheat")]
+    found = EvaluationSet.create(tmp_path / "notes", texts, "here")
+    found.write_queries([queries.Query("q1", "rye bread"), queries.Query("q2", "wheat")])
+    found.store.add_pool([Pair("q1", "d1", 1.0), Pair("q1", "d2", 1.0), Pair("q2", "d2", 1.0)])
+    return found
+
+
+@pytest.fixture
+def served(made):
+    """The address of a page on which the set is judged."""
+    running, address = server.serve(server.Judging(made))
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield address
+    running.shutdown()
+    running.server_close()
+
+
+def ask(address: str, path: str, body: object = None, judge: str = "ann", **headers: str):
+    url = address.replace("/?", f"/{path}?") + f"&judge={judge}"
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
+    _, first = ask(served, "next")
+    pair = {key: first["pair"][key] for key in ("query", "document")}
+    assert ask(served, "judge", {**pair, "grade": 7}) == (400, {"error": "the grade '7' is none of 0, 1, 2, 3"})
+    assert ask(served, "judge", {**pair, "grade": None}) == (400, {"error": "a skipped document needs a reason"})
+    assert ask(served, "judge", [])[0] == 400
+    assert ask(served, "next", judge="%3Cb%3E")[0] == 400
+    status, second = ask(served, "judge", {**pair, "grade": 3})
+    assert status == 200
+    assert second["progress"]["judged"] == 1
+    assert ask(served, "undo", {})[1]["pair"] == first["pair"]
+    assert ask(served, "judge", {**pair, "grade": None, "reason": "no  text"})[1]["progress"]["judged"] == 1
+    assert [judgement.reason for judgement in made.store.judgements()] == ["no text"]
+
+
+def test_the_server_answers_nobody_else(served):
+    bare = served.partition("?")[0]
+    assert ask(f"{bare}?token=guess", "next")[0] == 403
+    assert ask(served, "next", None, "ann", Host="evil.example:80")[0] == 403
+    assert ask(served, "elsewhere")[0] == 404
+    with urllib.request.urlopen(served, timeout=10) as answer:
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+def test_an_offline_page_holds_its_pairs_as_data(made):
+    page = server.offline(server.Judging(made), "ann")
+    assert "<script>document.title" not in page
+    assert "\\u003cscript>document.title" in page
+    assert page.count("</script>") == 1
+
+
+def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path):
+    judging, path = server.Judging(made), tmp_path / "back.csv"
+    rows = [
+        ("query", "document", "grade", "reason"),
+        ("q1", "d1", "3", ""),
+        ("q1", "d2", "", ""),
+        ("q2", "d2", "9", ""),
+    ]
+
+    def write():
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(rows)
+
+    write()
+    with pytest.raises(BeirgridError, match=r"back\.csv row 3: the grade '9' is none of"):
+        server.take_back(judging, "ann", path)
+    assert made.store.judgements() == []
+    rows[3] = ("q2", "other", "1", "")
+    write()
+    with pytest.raises(BeirgridError, match="does not have document 'other' of query 'q2'"):
+        server.take_back(judging, "ann", path)
+    rows[3] = ("q2", "d2", "0", "")
+    write()
+    assert server.take_back(judging, "ann", path) == 2
+    assert made.grades() == {"ann": {("q1", "d1"): 3, ("q2", "d2"): 0}}
+
+
+def test_versions_keep_who_when_and_how(made):
+    with pytest.raises(BeirgridError, match="has no judgements yet"):
+        made.accept("majority")
+    for judge, grade in (("ann", 2), ("ben", 0)):
+        made.store.judge(Judgement(judge, "q1", "d1", grade))
+    with pytest.raises(BeirgridError, match="disagree on 1 pairs that 'cem' has not judged, first document 'd1'"):
+        made.accept("adjudicated", "cem")
+    with pytest.raises(BeirgridError, match="none of the 1 judged documents is relevant"):
+        made.accept("strictest")
+    assert not (made.folder / "qrels").exists()
+    made.accept("majority", without=["ben"])
+    made.store.judge(Judgement("cem", "q1", "d1", 3))
+    version = made.accept("adjudicated", "cem")
+    again = EvaluationSet(made.folder)
+    assert [found.number for found in again.description.versions] == [1, 2]
+    assert version == again.description.versions[1]
+    assert version.judges == ["ann", "ben", "cem"]
+    assert (again.qrels(1), again.qrels(2)) == ({"q1": {"d1": 2}}, {"q1": {"d1": 3}})
+    assert (made.folder / "qrels/test.tsv").read_text() == (made.folder / "versions/2.tsv").read_text()
+    (made.folder / "versions/1.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    with pytest.raises(DataError, match="was changed after version 1 was accepted"):
+        again.qrels(1)
+    with pytest.raises(BeirgridError, match=r"has no version 3 \(it has 1, 2\)"):
+        again.qrels(3)
+
+
+def test_a_folder_that_is_no_set_is_refused(tmp_path, made):
+    with pytest.raises(DataError, match=r"has no set\.json"):
+        EvaluationSet(tmp_path)
+    with pytest.raises(BeirgridError, match="is an evaluation set already"):
+        EvaluationSet.create(made.folder, [], "here")
+    with pytest.raises(BeirgridError, match="cannot be the name of a dataset"):
+        EvaluationSet.create(tmp_path / "white space", [documents.Document("a", "", "b")], "here")
+    with pytest.raises(DataError, match="two documents have the id 'a'"):
+        EvaluationSet.create(tmp_path / "twice", [documents.Document("a", "", "b")] * 2, "here")
+    assert not (tmp_path / "twice/corpus.jsonl").exists()
+    Path(made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
+    with pytest.raises(DataError, match=r"set\.json: colour: Extra inputs"):
+        EvaluationSet(made.folder)
+
+
+def test_two_threads_store_every_judgement(store):
+    def judge(name: str) -> None:
+        while pair := store.next(name):
+            store.judge(Judgement(name, *pair, 1))
+
+    threads = [threading.Thread(target=judge, args=(name,)) for name in ("ann", "ben", "cem")]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.judgements()) == 60, f"after {time.monotonic() - started:.0f} s"

@@ -1,0 +1,181 @@
+"""Pools, agreement and estimates against independent implementations, worked examples and simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import cohen_kappa_score
+from statsmodels.stats.inter_rater import fleiss_kappa
+from statsmodels.stats.power import TTestPower
+
+from beirgrid.judging import agreement, estimates, overlap, pools
+
+RUNS = {
+    "a": {"q1": ["d1", "d2", "d3"], "q2": ["e1", "e2"]},
+    "b": {"q1": ["d3", "d1", "d4"], "q2": ["e3"]},
+    "c": {"q1": ["d1", "d3", "d2"]},
+}
+
+
+def chosen(found: pools.Pool) -> list[tuple[str, str]]:
+    return [(pair.query, pair.document) for pair in found.pairs]
+
+
+def test_a_depth_pool_has_the_top_documents_of_every_run():
+    found = pools.pool(RUNS, "depth", 2)
+    assert set(chosen(found)) == {("q1", "d1"), ("q1", "d2"), ("q1", "d3"), ("q2", "e1"), ("q2", "e2"), ("q2", "e3")}
+    assert found.candidates == 6
+    assert found.complete == {"a": 2, "b": 2, "c": 2}
+    assert found.left_out["c"] == 0  # its third document is in the pool by another run
+    assert found.left_out["b"] == pytest.approx(0.64 / (1 + 0.8 + 0.64 + 1))
+
+
+def test_a_budget_takes_first_ranks_first_and_alternates_between_queries():
+    assert chosen(pools.pool(RUNS, "depth", 3, budget=4)) == [("q1", "d1"), ("q2", "e1"), ("q1", "d3"), ("q2", "e3")]
+    for method, budget in itertools.product(("depth", "rbp", "change"), (0, 1, 3)):
+        assert len(pools.pool(RUNS, method, 3, budget).pairs) == budget
+    assert pools.pool(RUNS, "depth", 3, budget=1).complete == {"a": 0, "b": 0, "c": 1}
+
+
+def test_rank_biased_weights_are_summed_over_runs():
+    weights = {(pair.query, pair.document): pair.weight for pair in pools.pool(RUNS, "rbp", 3).pairs}
+    assert weights["q1", "d1"] == pytest.approx(0.2 * (1 + 0.8 + 1))
+    assert weights["q1", "d4"] == pytest.approx(0.2 * 0.64)
+    assert max(weights, key=weights.__getitem__) == ("q1", "d1")
+
+
+def test_a_document_at_one_rank_in_all_runs_changes_no_comparison():
+    runs = {name: {"q": ["same", name]} for name in "ab"}
+    weights = {pair.document: pair.weight for pair in pools.pool(runs, "change", 2).pairs}
+    assert weights == pytest.approx({"same": 0.0, "a": 1 / math.log2(3), "b": 1 / math.log2(3)})
+
+
+def test_leaving_a_system_out_names_the_pairs_that_it_alone_brings():
+    assert pools.leave_out(RUNS, ["b"], "depth", 2) == {("q2", "e3")}
+    assert pools.leave_out(RUNS, ["a", "c"], "depth", 2) == {("q1", "d2"), ("q2", "e1"), ("q2", "e2")}
+
+
+def test_kappas_equal_other_implementations():
+    random = np.random.default_rng(1)
+    for _ in range(20):
+        first, second = random.integers(0, 4, (2, 50))
+        assert agreement.cohen(first, second) == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
+        counts = random.multinomial(5, [0.4, 0.3, 0.2, 0.1], size=30)
+        assert agreement.fleiss(counts) == pytest.approx(fleiss_kappa(counts), abs=1e-12)
+
+
+def test_alpha_equals_the_worked_example():
+    """Data and value are those of Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011)."""
+    lack = np.nan
+    values = np.array(
+        [
+            [1, 2, 3, 3, 2, 1, 4, 1, 2, lack, lack, lack],
+            [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, lack, 3],
+            [lack, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, lack],
+            [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, lack],
+        ]
+    )
+    assert agreement.krippendorff(values) == pytest.approx(0.815, abs=5e-4)
+    assert agreement.krippendorff(np.array([[0, 1, 2.0], [0, 1, 2.0]])) == 1
+    assert math.isnan(agreement.krippendorff(np.array([[0, lack], [lack, 1]])))
+
+
+def test_coefficients_have_intervals_and_name_their_judges():
+    random = np.random.default_rng(2)
+    truth = {(f"q{query}", f"d{rank}"): int(random.integers(0, 4)) for query in range(20) for rank in range(5)}
+    noisy = {pair: grade if random.random() < 0.8 else int(random.integers(0, 4)) for pair, grade in truth.items()}
+    found = agreement.coefficients({"ann": truth, "ben": noisy, "cem": dict(list(truth.items())[:50])})
+    names = [(coefficient.name, coefficient.judges, coefficient.pairs) for coefficient in found]
+    assert names == [
+        ("Cohen's kappa", ("ann", "ben"), 100),
+        ("Cohen's kappa", ("ann", "cem"), 50),
+        ("Cohen's kappa", ("ben", "cem"), 50),
+        ("Fleiss' kappa", ("ann", "ben", "cem"), 50),
+        ("Krippendorff's alpha (ordinal)", ("ann", "ben", "cem"), 100),
+    ]
+    assert all(coefficient.low <= coefficient.value <= coefficient.high for coefficient in found)
+    assert found[1].value == found[1].low == found[1].high == 1
+    assert agreement.coefficients({"ann": truth}) == []
+
+
+GRADES = {
+    "ann": {("q", "a"): 2, ("q", "b"): 0, ("q", "c"): 1},
+    "ben": {("q", "a"): 2, ("q", "b"): 3},
+    "cem": {("q", "b"): 3},
+}
+
+
+def test_disagreements_are_resolved_as_asked():
+    assert agreement.disagreements(GRADES) == [(("q", "b"), {"ann": 0, "ben": 3, "cem": 3})]
+    same = {("q", "a"): 2, ("q", "c"): 1}
+    assert agreement.resolve(GRADES, "majority") == ({**same, ("q", "b"): 3}, [])
+    assert agreement.resolve(GRADES, "strictest") == ({**same, ("q", "b"): 0}, [])
+    assert agreement.resolve(GRADES, "adjudicated", "cem") == ({**same, ("q", "b"): 3}, [])
+    assert agreement.resolve(GRADES, "adjudicated", "dan") == (same, [("q", "b")])
+
+
+def test_power_agrees_with_statsmodels_where_queries_are_many():
+    differences = np.random.default_rng(3).normal(0.02, 0.3, 400)
+    smallest = estimates.smallest_difference(differences, 400)
+    effect = smallest / np.std(differences, ddof=1)
+    assert TTestPower().power(effect, 400, 0.05) == pytest.approx(0.8, abs=0.003)
+    assert estimates.queries_needed(differences, smallest) == pytest.approx(400, abs=1)
+    assert estimates.queries_needed(differences, 0) == 0
+
+
+def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_does_not():
+    """A model that overrates every second query, and people who judge 40 of 400 queries."""
+    random = np.random.default_rng(4)
+    covered = plain = 0
+    widths = []
+    for _ in range(200):
+        truth = random.beta(2, 3, 400)
+        by_model = np.clip(truth + 0.15 * (random.random(400) < 0.5) + random.normal(0, 0.05, 400), 0, 1)
+        sample = random.permutation(400)
+        people, others = sample[:40], sample[40:]
+        found = estimates.prediction_powered_mean(by_model[others], by_model[people], truth[people])
+        covered += found.low <= 0.4 <= found.high  # the mean of the distribution
+        half = stats.t.ppf(0.975, 399) * np.std(by_model, ddof=1) / 20
+        plain += abs(np.mean(by_model) - 0.4) <= half
+        alone = stats.t.interval(0.95, 39, np.mean(truth[people]), stats.sem(truth[people]))
+        widths.append((found.high - found.low) / (alone[1] - alone[0]))
+    assert covered / 200 == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 200))
+    assert plain / 200 < 0.2
+    assert np.mean(widths) < 0.75  # the model's judgements make the interval narrower than the sample alone
+
+
+def test_a_model_that_knows_nothing_does_no_harm():
+    random = np.random.default_rng(5)
+    people, noise = random.random(50), random.random(500)
+    found = estimates.prediction_powered_mean(noise[50:], noise[:50], people)
+    alone = stats.t.interval(0.95, 49, np.mean(people), stats.sem(people))
+    assert found.high - found.low == pytest.approx(alone[1] - alone[0], rel=0.1)
+    with pytest.raises(ValueError, match="at least two"):
+        estimates.prediction_powered_mean(noise, noise[:1], people[:1])
+
+
+def test_rank_biased_overlap_equals_its_definition():
+    """The sum of the agreements at all depths, weighted, with the last agreement for the depths beyond."""
+    random, persistence = np.random.default_rng(6), 0.9
+    for _ in range(20):
+        first, second = (random.permutation(12)[:8].tolist() for _ in range(2))
+        depths = range(1, 2000)
+        agreements = [len(set(first[:d]) & set(second[:d])) / d if d <= 8 else None for d in depths]
+        expected = sum(
+            (1 - persistence) * persistence ** (d - 1) * (agreements[7] if agreed is None else agreed)
+            for d, agreed in zip(depths, agreements, strict=True)
+        )
+        assert overlap.rank_biased_overlap(first, second) == pytest.approx(expected, abs=1e-9)
+    assert overlap.rank_biased_overlap([], ["a"]) == 0
+
+
+def test_systems_are_compared_on_their_common_queries():
+    same = {"q1": ["a", "b", "c"], "q2": ["d"]}
+    found = overlap.compare(same, {"q1": ["c", "b", "a"], "q3": ["e"]}, depth=2)
+    assert (found.overlap, found.tau) == (0.5, -1)
+    assert overlap.compare(same, same, depth=1) == (1, pytest.approx(1), 1)
+    assert all(map(math.isnan, overlap.compare({}, same)))

@@ -1,0 +1,90 @@
+"""From a folder of documents to a verdict: a set without qrels runs, is pooled and judged, and then has scores."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import beirgrid
+from small import run
+
+from beirgrid.judging.sets import EvaluationSet
+from beirgrid.judging.store import Judgement
+
+TOPICS = ("rye bread", "cold frames", "bicycle brakes", "sourdough starter", "apple trees")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Path:
+    """A working directory with a folder of Markdown files and a file of queries."""
+    folder = tmp_path_factory.mktemp("own")
+    for number, topic in enumerate(TOPICS):
+        for part in range(3):
+            text = f"# {topic.title()} {part}\n\nAll about {topic}, part {part}. " + "Some more words follow. " * part
+            path = folder / f"docs/{number}/{part}.md"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    (folder / "queries.txt").write_text("".join(f"{topic}\n" for topic in TOPICS) + "who is ann@example.org\n")
+    return folder
+
+
+def told(*arguments: str, cwd: Path, status: int = 0) -> str:
+    found = beirgrid("set", *arguments, cwd=cwd)
+    assert found.returncode == status, found.stdout + found.stderr
+    return found.stdout + found.stderr
+
+
+def scores(work: Path) -> dict[str, dict[str, str]]:
+    with (work / "results/grids/notes/tables/scores.csv").open() as stream:
+        return {row["system"]: row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10"}
+
+
+def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work):
+    assert "15 documents" in told("init", "notes", "--documents", "docs", cwd=work)
+    assert "seems to hold an e-mail address" in (said := told("queries", "notes", "--from", "queries.txt", cwd=work))
+    assert "notes: 5 queries" in said
+    assert "has no runs of notes" in told("pool", "notes", cwd=work, status=1)
+
+    grid = yaml.safe_load((work / "notes/grid.yaml").read_text())
+    assert grid["datasets"] == {"notes": {"corpus": "notes", "queries_are_documents": False}}
+    grid["grid"]["systems"] = ["bm25", "bm25-flat"]
+    (work / "notes/grid.yaml").write_text(yaml.safe_dump(grid))
+    done = run(work / "notes/grid.yaml", work)
+    assert done.returncode == 0, done.stdout
+    assert "Not judged, so without scores: notes" in done.stdout
+    assert {row["status"] for row in scores(work).values()} == {"not judged"}
+    page = (work / "results/grids/notes/report/index.html").read_text()
+    assert "The dataset has no qrels" in page.replace("the dataset", "The dataset")
+    assert "bm25 and bm25-flat" not in told("status", "notes", cwd=work)  # there is no pool yet
+
+    assert "RBP weight left out" in told("pool", "notes", "--depth", "3", "--judgements", "12", cwd=work)
+    assert "bm25 and bm25-flat" in told("status", "notes", cwd=work)
+    made = EvaluationSet(work / "notes")
+    while pair := made.store.next("ann"):
+        query, document = pair
+        number = int(query.removeprefix("q")) - 1
+        made.store.judge(Judgement("ann", query, document, 3 if document.startswith(f"{number}/") else 0))
+    assert "version 1 has 12 judgements" in told("accept", "notes", cwd=work)
+
+    done = run(work / "notes/grid.yaml", work)
+    assert done.returncode == 0, done.stdout
+    found = scores(work)
+    assert {row["status"] for row in found.values()} == {"done"}
+    assert all(0 < float(row["value"]) <= 1 for row in found.values())
+    record = json.loads((work / "results/datasets/notes/dataset.json").read_text())
+    assert record["facts"]["judgements"] == 12
+    assert "a paired test finds" in told("status", "notes", cwd=work)
+    made.store.judge(Judgement("ben", *made.store.pool()[0], 1))
+    told("accept", "notes", "--resolution", "strictest", cwd=work)
+    assert "Kendall's tau" in told("compare", "notes", "1", "2", cwd=work)
+
+
+def test_a_set_that_is_none_is_refused(work):
+    assert "is no evaluation set" in told("status", "docs", cwd=work, status=1)
+    assert "--chunk must be at least 20 words" in told(
+        "init", "other", "--documents", "docs", "--chunk", "5", cwd=work, status=1
+    )
+    assert "has no documents" in told("init", "empty", "--documents", "nowhere", cwd=work, status=1)

@@ -1,0 +1,182 @@
+"""Documents of one's own, as a corpus in BEIR layout: from files of text and from tables."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from ..core.errors import BeirgridError, DataError
+from ..data import ids, lines
+from ..data.sources import json_lines, read_id, read_text
+
+# Names of the columns of tables and of the keys of JSON lines, the first that a row has counts.
+_IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
+
+
+class Document(NamedTuple):
+    """A document of the corpus."""
+
+    id: str
+    title: str
+    text: str
+
+
+def read(folder: Path, chunk: int | None = None) -> Iterator[Document]:
+    """Yield the documents of a folder or of one file, in the order of their paths.
+
+    The id of a file is its path within the folder, percent-encoded. The id of a row is what its id column says, or the
+    id of the file and the number of the row. A chunk adds its number.
+
+    Args:
+        folder: the folder, or a file.
+        chunk: the most words of a document; paragraphs of longer ones are put together up to this number.
+
+    Raises:
+        DataError: a file cannot be read, or there are no documents.
+        BeirgridError: a PDF, if pypdf is not installed.
+    """
+    files = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if _is_document(path, folder))
+    if not files:
+        raise DataError(f"{folder} has no documents: files ending in {', '.join(_READERS)}")
+    root = folder.parent if folder.is_file() else folder
+    for path in files:
+        name = quote(path.relative_to(root).as_posix(), safe="/")
+        for document in _READERS[path.suffix.lower()](path, name):
+            ids.check(document.id, str(path))
+            yield from _chunks(document, chunk) if chunk else [document]
+
+
+def duplicates(documents: Iterable[Document]) -> dict[str, list[str]]:
+    """Return groups of documents whose words are the same: the first id to the others."""
+    first: dict[str, str] = {}
+    groups: dict[str, list[str]] = {}
+    for document in documents:
+        words = " ".join(f"{document.title} {document.text}".casefold().split())
+        original = first.setdefault(words, document.id)
+        if original != document.id:
+            groups.setdefault(original, []).append(document.id)
+    return groups
+
+
+def _is_document(path: Path, folder: Path) -> bool:
+    """Tell whether a path is a file of a known kind; hidden files and folders are none."""
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return not hidden and path.suffix.lower() in _READERS and path.is_file()
+
+
+def _chunks(document: Document, most: int) -> Iterator[Document]:
+    """Yield a document in chunks of whole paragraphs with at most ``most`` words; a longer paragraph is cut."""
+    paragraphs = [words for text in re.split(r"\n\s*\n", document.text) if (words := text.split())]
+    pieces = [words[at : at + most] for words in paragraphs for at in range(0, len(words), most)]
+    chunks: list[list[str]] = []
+    size = most
+    for piece in pieces:
+        if size + len(piece) > most:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(" ".join(piece))
+        size += len(piece)
+    if len(chunks) <= 1:
+        yield document
+        return
+    for number, chunk in enumerate(chunks, start=1):
+        yield Document(f"{document.id}#{number}", document.title, "\n\n".join(chunk))
+
+
+def _text(path: Path) -> str:
+    return "\n".join(line for line, _ in lines.read(path, blank=True))
+
+
+def _plain(path: Path, name: str) -> Iterator[Document]:
+    yield Document(name, path.stem, _text(path).strip())
+
+
+def _markdown(path: Path, name: str) -> Iterator[Document]:
+    """Yield a Markdown file without its front matter; its title is the first heading, or the file's name."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", _text(path), flags=re.DOTALL).strip()
+    heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text, re.MULTILINE)
+    if heading and heading.start() == 0:
+        text = text[heading.end() :].strip()
+    yield Document(name, heading[1] if heading else path.stem, text)
+
+
+def _html(path: Path, name: str) -> Iterator[Document]:
+    from lxml import etree, html
+
+    text = _text(path)
+    if not text.strip():
+        raise DataError(f"{path} is empty")
+    page = html.document_fromstring(text)
+    title = " ".join((page.findtext(".//title") or path.stem).split())
+    etree.strip_elements(page, "head", "script", "style", "template", "noscript", etree.Comment, with_tail=False)
+    lines_of_text = (" ".join(line.split()) for part in page.itertext() for line in part.splitlines())
+    yield Document(name, title, "\n".join(filter(None, lines_of_text)))
+
+
+def _pdf(path: Path, name: str) -> Iterator[Document]:
+    try:
+        import pypdf
+    except ImportError:
+        raise BeirgridError(f"{path}: to read PDF files, install pypdf (pip install pypdf)") from None
+    try:
+        reader = pypdf.PdfReader(path)
+        text = "\n\n".join(page.extract_text() for page in reader.pages).strip()
+        title = reader.metadata.title if reader.metadata else None
+    except Exception as error:  # the library raises errors of many kinds on a damaged file
+        raise DataError(f"{path} cannot be read as a PDF ({type(error).__name__}: {error})") from error
+    if not text:
+        raise DataError(f"{path} has no text: it may be a scan, which needs character recognition first")
+    yield Document(name, title or path.stem, text.encode(errors="replace").decode())
+
+
+def _json_lines(path: Path, name: str) -> Iterator[Document]:
+    yield from _rows(json_lines(path), name)
+
+
+def _csv(path: Path, name: str) -> Iterator[Document]:
+    rows = csv.DictReader(
+        (f"{line}\n" for line, _ in lines.read(path, blank=True)),
+        delimiter="\t" if path.suffix.lower() == ".tsv" else ",",
+    )
+    yield from _rows(((row, f"{path} row {number}") for number, row in enumerate(rows, start=1)), name)
+
+
+def _parquet(path: Path, name: str) -> Iterator[Document]:
+    import pyarrow.parquet as pq
+
+    from ..core import files
+
+    def rows() -> Iterator[tuple[dict[str, Any], str]]:
+        with files.reading(path):
+            for batch in pq.ParquetFile(path).iter_batches(1000):
+                yield from ((row, f"{path}") for row in batch.to_pylist())
+
+    yield from _rows(rows(), name)
+
+
+def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[Document]:
+    for number, (row, place) in enumerate(rows, start=1):
+        text = next((key for key in _TEXTS if row.get(key) is not None), None)
+        if text is None:
+            raise DataError(f"{place}: no column {', '.join(_TEXTS)} (it has {', '.join(map(str, row))})")
+        key = next((key for key in _IDS if row.get(key) not in (None, "")), None)
+        identifier = read_id(row, place, key) if key else f"{name}#{number}"
+        title = read_text(row, "title", place) if row.get("title") is not None else ""
+        yield Document(identifier, title, read_text(row, text, place))
+
+
+_READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {
+    ".md": _markdown,
+    ".txt": _plain,
+    ".html": _html,
+    ".htm": _html,
+    ".pdf": _pdf,
+    ".jsonl": _json_lines,
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".parquet": _parquet,
+}

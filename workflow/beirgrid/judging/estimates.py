@@ -1,0 +1,88 @@
+"""What judgements can tell: how small a difference a number of queries can show, and means under a model as judge.
+
+Prediction-powered inference (Angelopoulos et al., Science 2023; PPI++, 2023) corrects the mean that a model's
+judgements give by the queries that people judged too.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Interval(NamedTuple):
+    """An estimate of a mean, with its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def _normal_quantile(probability: float) -> float:
+    return NormalDist().inv_cdf(probability)
+
+
+def _student_quantile(probability: float, degrees: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(probability, degrees))
+
+
+def smallest_difference(differences: np.ndarray, queries: int, power: float = 0.8, alpha: float = 0.05) -> float:
+    """Return the smallest mean difference that a paired two-sided test on a number of queries finds.
+
+    Args:
+        differences: differences of two systems per query, float [queries seen]; their standard deviation is used.
+        queries: number of queries of the test.
+        power: probability that the test finds such a difference.
+        alpha: level of the test.
+    """
+    spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else float("nan")
+    return (_normal_quantile(1 - alpha / 2) + _normal_quantile(power)) * spread / math.sqrt(queries)
+
+
+def queries_needed(differences: np.ndarray, difference: float, power: float = 0.8, alpha: float = 0.05) -> int:
+    """Return how many queries a paired two-sided test needs to find a mean difference.
+
+    Args:
+        differences: differences of two systems per query, float [queries seen].
+        difference: the mean difference to find.
+        power: probability that the test finds it.
+        alpha: level of the test.
+    """
+    at_one = smallest_difference(differences, 1, power, alpha)
+    return max(2, math.ceil((at_one / abs(difference)) ** 2)) if difference else 0
+
+
+def prediction_powered_mean(
+    by_model: np.ndarray, model_where_judged: np.ndarray, by_people: np.ndarray, confidence: float = 0.95
+) -> Interval:
+    """Return the mean that people's judgements of all queries would give, from a model's judgements and a sample.
+
+    Args:
+        by_model: values of the queries that only the model judged, float [queries].
+        model_where_judged: values under the model of the queries that people judged too, float [sample].
+        by_people: values of these queries under people's judgements, float [sample], a random sample of all queries.
+        confidence: coverage of the interval.
+
+    Raises:
+        ValueError: the sample has fewer than two queries.
+    """
+    sample, others = len(by_people), len(by_model)
+    if sample < 2 or len(model_where_judged) != sample:
+        raise ValueError("prediction-powered inference needs at least two queries that people judged")
+    everything = np.concatenate([by_model, model_where_judged])
+    variance = float(np.var(everything, ddof=1))
+    covariance = float(np.cov(by_people, model_where_judged)[0, 1])
+    # The weight of the model's values that gives the narrowest interval (PPI++).
+    weight = min(max(covariance / ((1 + sample / others) * variance), 0.0), 1.0) if others and variance else 0.0
+    corrected = by_people - weight * model_where_judged
+    mean = weight * float(np.mean(by_model)) + float(np.mean(corrected)) if others else float(np.mean(by_people))
+    error = float(np.var(corrected, ddof=1)) / sample
+    if others > 1:
+        error += weight**2 * float(np.var(by_model, ddof=1)) / others
+    half = _student_quantile((1 + confidence) / 2, sample - 1) * math.sqrt(error)
+    return Interval(mean, mean - half, mean + half)

@@ -1,0 +1,149 @@
+"""Pools: the (query, document) pairs to judge, chosen from the runs of several systems.
+
+``depth`` takes the top documents of every run (Spärck Jones and van Rijsbergen, 1975). ``rbp`` takes the documents with
+the largest sum of rank-biased-precision weights (Moffat, Webber and Zobel, SIGIR 2007). ``change`` takes the documents
+that can change the most comparisons of two systems (after Carterette, Allan and Sitaraman, SIGIR 2006): it sums the
+differences of a document's DCG discounts over all pairs of systems.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+Method = Literal["depth", "rbp", "change"]
+# System to query to the ids of its ranked documents, best first.
+Rankings = Mapping[str, Mapping[str, Sequence[str]]]
+
+# The share of readers who go on to the next document: nearly all of the weight is in the top 20.
+PERSISTENCE = 0.8
+
+
+class Pair(NamedTuple):
+    """A pair to judge. Pairs with larger weights are worth more."""
+
+    query: str
+    document: str
+    weight: float
+
+
+class Pool(NamedTuple):
+    """The pairs to judge, most valuable first, and what the pool leaves out.
+
+    Attributes:
+        pairs: the chosen pairs.
+        candidates: pairs among the top ``depth`` documents of all runs.
+        complete: for each system, the depth to which the pool has all documents of every query.
+        left_out: for each system, the share of its rank-biased-precision weight that is outside of the pool.
+    """
+
+    pairs: list[Pair]
+    candidates: int
+    complete: dict[str, int]
+    left_out: dict[str, float]
+
+
+def pool(rankings: Rankings, method: Method, depth: int, budget: int | None = None) -> Pool:
+    """Choose the pairs to judge.
+
+    Args:
+        rankings: the runs.
+        method: how pairs are weighted.
+        depth: documents per run and query that are considered.
+        budget: the largest number of pairs; None for all candidates.
+    """
+    queries = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
+    weigh = _WEIGHTS[method]
+    pairs = [
+        Pair(query, document, weight)
+        for query in queries
+        for document, weight in weigh([of.get(query, ())[:depth] for of in rankings.values()]).items()
+    ]
+    # Equal weights alternate between queries, so that a budget cuts all queries alike.
+    seen: dict[tuple[str, float], int] = {}
+    turn = {}
+    for pair in pairs:
+        turn[pair] = seen[pair.query, pair.weight] = seen.get((pair.query, pair.weight), -1) + 1
+    chosen = sorted(pairs, key=lambda pair: (-pair.weight, turn[pair]))[:budget]
+    kept = {(pair.query, pair.document) for pair in chosen}
+    return Pool(
+        chosen,
+        len(pairs),
+        {system: _complete(of_system, kept, depth) for system, of_system in rankings.items()},
+        {system: _left_out(of_system, kept) for system, of_system in rankings.items()},
+    )
+
+
+def leave_out(rankings: Rankings, without: Sequence[str], method: Method, depth: int) -> set[tuple[str, str]]:
+    """Return the pairs that no other system would have brought into the pool.
+
+    Args:
+        rankings: the runs.
+        without: the systems that are left out: one system, or a family.
+        method: how pairs are weighted.
+        depth: documents per run and query that are considered.
+    """
+    others = {system: of_system for system, of_system in rankings.items() if system not in without}
+    full, reduced = (
+        {(pair.query, pair.document) for pair in pool(runs, method, depth).pairs} for runs in (rankings, others)
+    )
+    return full - reduced
+
+
+def _depth(tops: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Weigh each document by its best rank."""
+    best: dict[str, int] = {}
+    for top in tops:
+        for rank, document in enumerate(top):
+            best[document] = min(rank, best.get(document, rank))
+    return {document: 1.0 / (1 + rank) for document, rank in best.items()}
+
+
+def _rank_biased(tops: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Weigh each document by the sum of its rank-biased-precision weights over all runs."""
+    weights: dict[str, float] = {}
+    for top in tops:
+        for rank, document in enumerate(top):
+            weights[document] = weights.get(document, 0.0) + (1 - PERSISTENCE) * PERSISTENCE**rank
+    return weights
+
+
+def _change(tops: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Weigh each document by how much it can change the differences of DCG between all pairs of runs."""
+    gains = [{document: 1 / math.log2(rank + 2) for rank, document in enumerate(top)} for top in tops]
+    documents = dict.fromkeys(document for top in tops for document in top)
+    return {
+        document: sum(abs(a.get(document, 0.0) - b.get(document, 0.0)) for a, b in itertools.combinations(gains, 2))
+        for document in documents
+    }
+
+
+_WEIGHTS: dict[str, Callable[[Sequence[Sequence[str]]], dict[str, float]]] = {
+    "depth": _depth,
+    "rbp": _rank_biased,
+    "change": _change,
+}
+
+
+def _complete(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]], depth: int) -> int:
+    """Return the depth to which the pool has all documents of a run."""
+    gaps = (
+        rank
+        for query, documents in of_system.items()
+        for rank, document in enumerate(documents[:depth])
+        if (query, document) not in kept
+    )
+    return min(gaps, default=depth)
+
+
+def _left_out(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]]) -> float:
+    """Return the share of a run's rank-biased-precision weight that is outside of the pool."""
+    inside = total = 0.0
+    for query, documents in of_system.items():
+        for rank, document in enumerate(documents):
+            weight = PERSISTENCE**rank
+            total += weight
+            inside += weight * ((query, document) in kept)
+    return 1 - inside / total if total else 0.0

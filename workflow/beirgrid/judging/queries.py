@@ -1,0 +1,132 @@
+"""Queries of an evaluation set: all of a file, or a sample of a query log by frequency and length."""
+
+from __future__ import annotations
+
+import csv
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..core.errors import DataError
+from ..data import ids, lines
+from ..data.sources import json_lines, read_id, read_text
+
+_IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
+# Queries of at most this many words are short.
+_SHORT = 3
+# Two queries are near duplicates if they share this part of their words.
+_NEAR = 0.8
+_PERSONAL = {
+    "an e-mail address": re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"),
+    "a telephone number": re.compile(r"(?<![\w.])\+?\d[\d ()/-]{7,}\d(?![\w.])"),
+    "an IBAN": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"),
+    "an IP address": re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b"),
+}
+
+
+class Query(NamedTuple):
+    """A query of the set.
+
+    Attributes:
+        id: id of the query.
+        text: its text.
+        times: how often the log has it; 1 for a query of a file.
+        stratum: frequency and length of a query of a log; empty for a query of a file.
+    """
+
+    id: str
+    text: str
+    times: int = 1
+    stratum: str = ""
+
+
+def read(path: Path) -> list[Query]:
+    """Read queries from a file: JSON lines, CSV or TSV with a header, or plain text with a query per line.
+
+    Raises:
+        DataError: naming file and line, for a row without a query or an id that a run cannot hold.
+    """
+    found = []
+    for number, (row, place) in enumerate(_rows(path), start=1):
+        text = next((key for key in _TEXTS if row.get(key) is not None), None)
+        if text is None:
+            raise DataError(f"{place}: no column {', '.join(_TEXTS)} (it has {', '.join(map(str, row))})")
+        key = next((key for key in _IDS if row.get(key) not in (None, "")), None)
+        identifier = read_id(row, place, key) if key else f"q{number}"
+        ids.check(identifier, place)
+        counted = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
+        if not re.fullmatch(r"\d{1,12}", str(counted)):
+            raise DataError(f"{place}: {counted!r} is no number of times")
+        if query := " ".join(read_text(row, text, place, required=True).split()):
+            found.append(Query(identifier, query, int(str(counted))))
+    if not found:
+        raise DataError(f"{path} has no queries")
+    return found
+
+
+def sample(log: Iterable[Query], size: int, seed: int = 0) -> list[Query]:
+    """Sample queries from a log, the same number from each stratum as far as the stratum has them.
+
+    Strata are frequency times length. Queries sorted by frequency are the head until they have a third of the log's
+    volume, the torso until two thirds, and the tail after that. Short queries have at most three words.
+
+    Args:
+        log: the queries of the log; the same words count as the same query.
+        size: number of queries.
+        seed: seed of the sample.
+    """
+    counts: Counter[str] = Counter()
+    spelling: dict[str, str] = {}
+    for query in log:
+        words = query.text.casefold()
+        counts[words] += query.times
+        spelling.setdefault(words, query.text)
+    volume = sum(counts.values())
+    strata: dict[str, list[Query]] = {}
+    before = 0
+    for number, (words, count) in enumerate(sorted(counts.items(), key=lambda item: (-item[1], item[0])), start=1):
+        frequency = ("head", "torso", "tail")[min(2, 3 * before // volume)]
+        length = "short" if len(words.split()) <= _SHORT else "long"
+        stratum = f"{frequency}, {length}"
+        strata.setdefault(stratum, []).append(Query(f"q{number}", spelling[words], count, stratum))
+        before += count
+    chooser = random.Random(seed)  # noqa: S311 - sampling queries is not cryptography
+    chosen: list[Query] = []
+    for at, stratum in enumerate(sorted(strata, key=lambda name: len(strata[name]))):
+        share = (size - len(chosen)) // (len(strata) - at)
+        chosen += chooser.sample(strata[stratum], min(share, len(strata[stratum])))
+    return sorted(chosen, key=lambda query: int(query.id[1:]))
+
+
+def personal(queries: Iterable[Query]) -> dict[str, str]:
+    """Return the ids of queries that look as if they held personal data, and what they seem to hold."""
+    return {query.id: what for query in queries for what, pattern in _PERSONAL.items() if pattern.search(query.text)}
+
+
+def without_near_duplicates(queries: Iterable[Query]) -> tuple[list[Query], dict[str, str]]:
+    """Return the queries without those whose words are nearly the words of an earlier one, and which one that is."""
+    kept: list[tuple[Query, set[str]]] = []
+    dropped = {}
+    for query in queries:
+        words = set(re.findall(r"\w+", query.text.casefold())) or {query.text}
+        twin = next((other for other, own in kept if len(words & own) >= _NEAR * len(words | own)), None)
+        if twin is None:
+            kept.append((query, words))
+        else:
+            dropped[query.id] = twin.id
+    return [query for query, _ in kept], dropped
+
+
+def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    suffix = path.suffix.lower()
+    if suffix == ".jsonl":
+        yield from json_lines(path)
+    elif suffix in (".csv", ".tsv"):
+        text = (f"{line}\n" for line, _ in lines.read(path, blank=True))
+        table = csv.DictReader(text, delimiter="\t" if suffix == ".tsv" else ",")
+        yield from ((dict(row), f"{path} row {number}") for number, row in enumerate(table, start=1))
+    else:
+        yield from (({"text": line}, place) for line, place in lines.read(path))

@@ -1,0 +1,217 @@
+"""The page on which people judge, served on the loopback interface alone, or as one HTML file for use without a server.
+
+The page shows documents as text: nothing in them is markup. A token in the page's address and the check of the host
+name keep other users and other web sites out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ..core.errors import BeirgridError, DataError
+from .sets import EvaluationSet
+from .store import Judgement
+
+_PAGE = Path(__file__).with_name("judge.html")
+_DATA = "/*DATA*/null"
+# Bytes of the longest request.
+_LONGEST = 100_000
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+
+
+def page(data: dict[str, Any]) -> str:
+    """Return the page with what it shows: the guideline, the grades and, for use without a server, all pairs."""
+    text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    return _PAGE.read_text(encoding="utf-8").replace(_DATA, text)
+
+
+class Judging:
+    """What the page asks for, by evaluation set."""
+
+    def __init__(self, evaluation_set: EvaluationSet) -> None:
+        """Read the queries and the pooled documents of a set.
+
+        Raises:
+            BeirgridError: the set has no pool.
+        """
+        self.set = evaluation_set
+        self.store = evaluation_set.store
+        self.queries = evaluation_set.queries()
+        pool = self.store.pool()
+        if not pool:
+            raise BeirgridError(f"{evaluation_set.folder} has no pool: beirgrid set pool makes it")
+        self.texts = evaluation_set.documents(document for _, document in pool)
+        if unknown := [document for _, document in pool if document not in self.texts]:
+            raise DataError(f"{evaluation_set.folder}: the corpus lacks the pooled document {unknown[0]!r}")
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the page says of the set."""
+        description = self.set.description
+        return {"name": description.name, "guideline": description.guideline, "grades": description.grades}
+
+    def pair(self, query: str, document: str) -> dict[str, str]:
+        """Return what the page shows of a pair."""
+        found = self.texts[document]
+        shown = {"query": query, "document": document, "title": found.title, "text": found.text}
+        return {**shown, "query_text": self.queries.get(query, query)}
+
+    def next(self, judge: str) -> dict[str, Any]:
+        """Return the next pair of a judge, or none, and the judge's progress."""
+        pair = self.store.next(judge)
+        progress = self.store.progress(judge)._asdict()
+        return {"pair": self.pair(*pair) if pair else None, "progress": progress}
+
+    def judge(self, judge: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Store a judgement and return what comes next.
+
+        Raises:
+            BeirgridError: the grade is none of the set's, or a skipped pair has no reason.
+        """
+        self.store.judge(_judgement(judge, row, self.set.description.grades))
+        return self.next(judge)
+
+    def undo(self, judge: str) -> dict[str, Any]:
+        """Take back a judge's last judgement and show its pair again."""
+        pair = self.store.undo(judge)
+        found = self.next(judge)
+        return {**found, "pair": self.pair(*pair)} if pair else found
+
+
+def check_judge(name: str) -> str:
+    """Return the name of a judge; raise BeirgridError if it cannot be one."""
+    if not re.fullmatch(r"[^\W_][\w .@-]{0,49}", name):
+        raise BeirgridError(f"{name[:60]!r} cannot be a judge's name: use up to 50 letters, digits, spaces and . @ - _")
+    return name
+
+
+def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Judgement:
+    """Read a judgement from what a page or a file says."""
+    grade, reason = row.get("grade"), " ".join(str(row.get("reason") or "").split())[:500]
+    if grade in (None, ""):
+        if not reason:
+            raise BeirgridError("a skipped document needs a reason")
+        return Judgement(judge, str(row.get("query")), str(row.get("document")), None, reason)
+    if str(grade) not in {str(known) for known in grades}:
+        raise BeirgridError(f"the grade {str(grade)[:20]!r} is none of {', '.join(map(str, grades))}")
+    return Judgement(judge, str(row.get("query")), str(row.get("document")), int(grade), reason)
+
+
+def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
+    """Return a server on the loopback interface, and the address to open.
+
+    Args:
+        judging: what is judged.
+        port: the port; 0 for a free one.
+    """
+    token = secrets.token_urlsafe(16)
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 30  # seconds: a silent client does not hold its thread for ever
+
+        def do_GET(self) -> None:
+            """Answer with the page or the next pair."""
+            self._answer({"/": self._page, "/next": lambda: judging.next(self._judge())})
+
+        def do_POST(self) -> None:
+            """Store or take back a judgement."""
+            body = self._body
+            self._answer(
+                {"/judge": lambda: judging.judge(self._judge(), body()), "/undo": lambda: judging.undo(self._judge())}
+            )
+
+        def _answer(self, answers: dict[str, Any]) -> None:
+            host = self.headers.get("Host", "").rpartition(":")[0]
+            path = urlsplit(self.path).path
+            if host not in ("127.0.0.1", "localhost") or not secrets.compare_digest(self._query("token"), token):
+                return self._send(HTTPStatus.FORBIDDEN, {"error": "open the address that beirgrid printed"})
+            if path not in answers:
+                return self._send(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
+            try:
+                found = answers[path]()
+            except BeirgridError as error:
+                return self._send(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+            return self._send(HTTPStatus.OK, found)
+
+        def _page(self) -> str:
+            return page({**judging.settings(), "token": token})
+
+        def _judge(self) -> str:
+            return check_judge(self._query("judge"))
+
+        def _query(self, name: str) -> str:
+            return parse_qs(urlsplit(self.path).query).get(name, [""])[0]
+
+        def _body(self) -> dict[str, Any]:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdigit() or int(length) > _LONGEST:
+                raise BeirgridError("the request has no length, or is too long")
+            try:
+                row = json.loads(self.rfile.read(int(length)))
+            except ValueError:
+                raise BeirgridError("the request is not JSON") from None
+            if not isinstance(row, dict):
+                raise BeirgridError("the request is no JSON object")
+            return row
+
+        def _send(self, status: HTTPStatus, content: dict[str, Any] | str) -> None:
+            is_page = isinstance(content, str)
+            body = content if isinstance(content, str) else json.dumps(content)
+            self.send_response(status)
+            self.send_header("Content-Type", f"{'text/html' if is_page else 'application/json'}; charset=utf-8")
+            self.send_header("Content-Security-Policy", _POLICY)
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("Referrer-Policy", "no-referrer")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            encoded = body.encode()
+            self.send_header("Content-Length", str(len(encoded)))
+            self.end_headers()
+            self.wfile.write(encoded)
+
+        def log_message(self, *arguments: Any) -> None:
+            """Log nothing: requests name judges and queries."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    return server, f"http://127.0.0.1:{server.server_address[1]}/?token={token}"
+
+
+def offline(judging: Judging, judge: str) -> str:
+    """Return one HTML file with all pairs that wait for a judge; it saves the judgements as CSV."""
+    waiting = judging.store.waiting(check_judge(judge))
+    pairs = [judging.pair(query, document) for query, document in waiting]
+    return page({**judging.settings(), "judge": judge, "pairs": pairs})
+
+
+def take_back(judging: Judging, judge: str, path: Path) -> int:
+    """Store the judgements of a CSV file with the columns query, document, grade and reason; return their number.
+
+    Raises:
+        BeirgridError: naming the row, for a grade that is none; nothing is stored then.
+    """
+    text = path.read_text(encoding="utf-8-sig")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    found = []
+    for number, row in enumerate(rows, start=1):
+        if not row.get("grade") and not row.get("reason"):
+            continue  # a row that the judge left empty
+        try:
+            found.append(_judgement(check_judge(judge), row, judging.set.description.grades))
+        except BeirgridError as error:
+            raise BeirgridError(f"{path} row {number}: {error}") from None
+    known = set(judging.store.pool())
+    if strangers := [judgement for judgement in found if (judgement.query, judgement.document) not in known]:
+        query, document = strangers[0].query, strangers[0].document
+        raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
+    for judgement in found:
+        judging.store.judge(judgement)
+    return len(found)

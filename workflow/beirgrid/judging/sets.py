@@ -1,0 +1,246 @@
+"""An evaluation set on disk: a folder in BEIR layout, with a description, a pool, judgements and versions of its qrels.
+
+set.json              name, guideline, grades, where documents and queries came from, versions
+corpus.jsonl          documents
+queries.jsonl         queries
+judgements.sqlite     the pool, and all judgements of all judges
+versions/{n}.tsv      the qrels of each version
+qrels/test.tsv        the qrels of the newest version
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..core import files
+from ..core.errors import BeirgridError, DataError
+from ..core.version import __version__
+from ..data import qrels
+from ..data.sources import json_lines, read_id, read_text
+from .agreement import Coefficient, Grades, Resolution, coefficients, resolve
+from .documents import Document
+from .queries import Query
+from .store import Store
+
+GUIDELINE = (
+    "Judge whether the document answers the query, not whether its words match. Judge each document by itself, as if "
+    "you saw no other one. If you cannot decide, skip it and say why."
+)
+GRADES = {
+    0: "not relevant: the document has nothing to do with the query",
+    1: "related: it is on the topic, but does not answer the query",
+    2: "relevant: it answers the query in part",
+    3: "perfectly relevant: it answers the query fully",
+}
+
+
+class Version(BaseModel):
+    """A version of the qrels."""
+
+    model_config = ConfigDict(extra="forbid")
+    number: int
+    date: str
+    judges: list[str]
+    judgements: int
+    queries: int
+    resolution: Resolution
+    adjudicator: str = ""
+    guideline: str
+    agreement: list[dict[str, Any]] = Field(default_factory=list)
+    sha256: str
+
+
+class Description(BaseModel):
+    """The content of set.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    licence: str = ""
+    guideline: str = GUIDELINE
+    grades: dict[int, str] = Field(default_factory=lambda: dict(GRADES), min_length=2)
+    documents: dict[str, Any] = Field(default_factory=dict)
+    queries: dict[str, Any] = Field(default_factory=dict)
+    pools: list[dict[str, Any]] = Field(default_factory=list)
+    versions: list[Version] = Field(default_factory=list)
+    made_with: str = f"beirgrid {__version__}"
+
+
+class EvaluationSet:
+    """The folder of an evaluation set."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open a set.
+
+        Raises:
+            DataError: the folder is no evaluation set, or its set.json is damaged.
+        """
+        self.folder = folder
+        path = folder / "set.json"
+        if not path.is_file():
+            raise DataError(f"{folder} is no evaluation set: it has no set.json (beirgrid set init makes one)")
+        with files.reading(path):
+            content = files.read_json(path)
+        try:
+            self.description = Description.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise DataError(f"{path}: {key}: {first['msg']}") from None
+
+    @classmethod
+    def create(cls, folder: Path, documents: Iterable[Document], origin: str, **values: Any) -> EvaluationSet:
+        """Make the folder of a set with its corpus.
+
+        Args:
+            folder: the folder, which has no set yet. Its name is the name of the set.
+            documents: the documents.
+            origin: where the documents came from.
+            values: values of the description.
+
+        Raises:
+            BeirgridError: the folder has a set, or its name cannot be that of a dataset.
+            DataError: two documents have the same id, or there is none.
+        """
+        if (folder / "set.json").exists():
+            raise BeirgridError(f"{folder} is an evaluation set already; delete it, or choose another folder")
+        try:
+            description = Description(name=folder.resolve().name, **values)
+        except ValidationError:
+            name = folder.resolve().name
+            raise BeirgridError(f"{name!r} cannot be the name of a dataset: use letters, digits, _, . and -") from None
+        folder.mkdir(parents=True, exist_ok=True)
+        seen: set[str] = set()
+        with files.atomic(folder / "corpus.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
+            for document in documents:
+                if document.id in seen:
+                    raise DataError(f"two documents have the id {document.id!r}")
+                seen.add(document.id)
+                stream.write(_line({"_id": document.id, "title": document.title, "text": document.text}))
+            if not seen:
+                raise DataError(f"{origin} has no documents")
+        description.documents = {"from": origin, "number": len(seen)}
+        files.write_text(folder / "set.json", description.model_dump_json(indent=2))
+        return cls(folder)
+
+    @property
+    def store(self) -> Store:
+        """The pool and the judgements."""
+        return Store(self.folder / "judgements.sqlite")
+
+    def save(self) -> None:
+        """Write set.json."""
+        files.write_text(self.folder / "set.json", self.description.model_dump_json(indent=2) + "\n")
+
+    def write_queries(self, queries: Iterable[Query], **facts: Any) -> None:
+        """Write queries.jsonl in place of the queries that are there."""
+        rows = [{"_id": q.id, "text": q.text, "metadata": {"stratum": q.stratum, "times": q.times}} for q in queries]
+        if repeated := {row["_id"] for row in rows if sum(other["_id"] == row["_id"] for other in rows) > 1}:
+            raise DataError(f"two queries have the id {min(map(str, repeated))!r}")
+        files.write_text(self.folder / "queries.jsonl", "".join(map(_line, rows)))
+        self.description.queries = {**facts, "number": len(rows)}
+        self.save()
+
+    def queries(self) -> dict[str, str]:
+        """Return the queries: id to text."""
+        path = self.folder / "queries.jsonl"
+        if not path.is_file():
+            raise DataError(f"{self.folder} has no queries: beirgrid set queries adds them")
+        return {read_id(row, place): read_text(row, "text", place) for row, place in json_lines(path)}
+
+    def documents(self, wanted: Iterable[str]) -> dict[str, Document]:
+        """Return some documents by their ids."""
+        known = set(wanted)
+        found = {}
+        for row, place in json_lines(self.folder / "corpus.jsonl"):
+            if (identifier := read_id(row, place)) in known:
+                found[identifier] = Document(identifier, read_text(row, "title", place), read_text(row, "text", place))
+        return found
+
+    def grades(self) -> Grades:
+        """Return the grades by judge; skipped pairs have none."""
+        found: dict[str, dict[tuple[str, str], int]] = {}
+        for judgement in self.store.judgements():
+            if judgement.grade is not None:
+                found.setdefault(judgement.judge, {})[judgement.query, judgement.document] = judgement.grade
+        return found
+
+    def accept(self, how: Resolution, adjudicator: str = "", without: Iterable[str] = ()) -> Version:
+        """Make a version of the qrels from the judgements; the qrels of the set are then this version.
+
+        Args:
+            how: how disagreements are resolved (``agreement.resolve``).
+            adjudicator: the judge who decides, for ``adjudicated``.
+            without: judges whose judgements are left out.
+
+        Raises:
+            BeirgridError: there are no judgements, an adjudicator has not decided all disagreements, or none of the
+                judged documents is relevant.
+        """
+        left_out = set(without)
+        grades = {judge: of_judge for judge, of_judge in self.grades().items() if judge not in left_out}
+        if not grades:
+            raise BeirgridError(f"{self.folder} has no judgements yet: beirgrid set judge collects them")
+        resolved, undecided = resolve(grades, how, adjudicator)
+        if undecided:
+            query, document = undecided[0]
+            raise BeirgridError(
+                f"judges disagree on {len(undecided)} pairs that {adjudicator!r} has not judged, first document "
+                f"{document!r} for query {query!r}: beirgrid set status {self.folder} --disagreements FILE lists them"
+            )
+        if not any(grade > 0 for grade in resolved.values()):
+            raise BeirgridError(f"none of the {len(resolved)} judged documents is relevant: every score would be 0")
+        number = len(self.description.versions) + 1
+        lines = [f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items())]
+        text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
+        path = self.folder / f"versions/{number}.tsv"
+        files.write_text(path, text)
+        version = Version(
+            number=number,
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            judges=sorted(grades),
+            judgements=len(resolved),
+            queries=len({query for query, _ in resolved}),
+            resolution=how,
+            adjudicator=adjudicator,
+            guideline=self.description.guideline,
+            agreement=[_defined(found) for found in coefficients(grades) if found.pairs],
+            sha256=files.sha256(path),
+        )
+        self.description.versions.append(version)
+        self.save()
+        files.write_text(self.folder / "qrels/test.tsv", text)
+        return version
+
+    def qrels(self, version: int) -> Mapping[str, Mapping[str, int]]:
+        """Return the qrels of a version.
+
+        Raises:
+            BeirgridError: there is no such version.
+            DataError: the file is not the one that was accepted.
+        """
+        known = {made.number: made for made in self.description.versions}
+        if version not in known:
+            raise BeirgridError(
+                f"{self.folder} has no version {version} (it has {', '.join(map(str, known)) or 'none'})"
+            )
+        path = self.folder / f"versions/{version}.tsv"
+        found = qrels.read(path)
+        if files.sha256(path) != known[version].sha256:
+            raise DataError(f"{path} was changed after version {version} was accepted")
+        return found
+
+
+def _defined(found: Coefficient) -> dict[str, Any]:
+    """Return a coefficient with None in place of NaN, which JSON does not have."""
+    facts = {**found._asdict(), "judges": list(found.judges)}
+    return {key: None if value != value else value for key, value in facts.items()}
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"

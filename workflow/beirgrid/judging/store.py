@@ -1,0 +1,203 @@
+"""Judgements on disk: an SQLite file in WAL mode, a transaction per judgement, nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ..core.errors import BeirgridError, DataError
+from .pools import Pair
+
+# Seconds after which a query that a judge has begun goes to whoever asks next.
+STALE = 1800
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS pool (query TEXT, document TEXT, weight REAL, shared INTEGER, PRIMARY KEY (query, document));
+CREATE TABLE IF NOT EXISTS judgements (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, judge TEXT NOT NULL, query TEXT NOT NULL, document TEXT NOT NULL,
+    grade INTEGER, reason TEXT NOT NULL DEFAULT '', at REAL NOT NULL, undone INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX IF NOT EXISTS by_pair ON judgements (query, document);
+CREATE TABLE IF NOT EXISTS claims (query TEXT PRIMARY KEY, judge TEXT NOT NULL, at REAL NOT NULL);
+"""
+
+
+class Judgement(NamedTuple):
+    """A judgement: a grade, or a skipped pair with the reason."""
+
+    judge: str
+    query: str
+    document: str
+    grade: int | None
+    reason: str = ""
+    at: float = 0.0
+
+
+class Progress(NamedTuple):
+    """How far a judge is.
+
+    Attributes:
+        judged: pairs that the judge has graded or skipped.
+        left: pairs that still wait for this judge, pairs that other judges may take included.
+        seconds_left: an estimate from the judge's last judgements; None before there are three.
+    """
+
+    judged: int
+    left: int
+    seconds_left: float | None
+
+
+class Store:
+    """The pool and the judgements of an evaluation set. Several processes may use the same file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection in a transaction, which ends with the block and is on disk then."""
+        try:
+            with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.executescript(_SCHEMA)
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            what = "the disk is full: free space and judge on" if "full" in str(error) else str(error)
+            raise BeirgridError(f"{self.path}: {what}. All judgements before this one are kept") from error
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path} is damaged ({error})") from error
+
+    def add_pool(self, pairs: Iterable[Pair], overlap: float = 0.0) -> int:
+        """Add pairs to the pool, and return how many are new. Pairs of the pool stay, with their judgements.
+
+        Args:
+            pairs: the pairs.
+            overlap: share of the queries that every judge judges; which ones follows from their ids.
+        """
+        with self._connect() as connection:
+            before: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]
+            rows = ((pair.query, pair.document, pair.weight, _draw("shared", pair.query) < overlap) for pair in pairs)
+            connection.executemany("INSERT OR IGNORE INTO pool VALUES (?, ?, ?, ?)", rows)
+            after: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]
+            return after - before
+
+    def pool(self) -> list[tuple[str, str]]:
+        """Return the pairs of the pool."""
+        with self._connect() as connection:
+            return list(connection.execute("SELECT query, document FROM pool"))
+
+    def judge(self, judgement: Judgement, now: float | None = None) -> None:
+        """Store a judgement. A later one of the same judge and pair counts in place of it.
+
+        Raises:
+            DataError: the pool does not have the pair.
+        """
+        judge, query, document, grade, reason, at = judgement
+        now = now or at or time.time()
+        with self._connect() as connection:
+            known = connection.execute("SELECT 1 FROM pool WHERE query=? AND document=?", (query, document)).fetchone()
+            if not known:
+                raise DataError(f"the pool of {self.path} does not have document {document!r} for query {query!r}")
+            connection.execute(
+                "INSERT INTO judgements (judge, query, document, grade, reason, at) VALUES (?, ?, ?, ?, ?, ?)",
+                (judge, query, document, grade, reason, now),
+            )
+            connection.execute("UPDATE claims SET at=? WHERE query=? AND judge=?", (now, query, judge))
+
+    def undo(self, judge: str) -> tuple[str, str] | None:
+        """Take back a judge's last judgement; return its pair, or None if there is none."""
+        with self._connect() as connection:
+            last = connection.execute(
+                "SELECT number, query, document FROM judgements WHERE judge=? AND undone=0 "
+                "ORDER BY number DESC LIMIT 1",
+                (judge,),
+            ).fetchone()
+            if last:
+                connection.execute("UPDATE judgements SET undone=1 WHERE number=?", (last[0],))
+            return last[1:] if last else None
+
+    def judgements(self) -> list[Judgement]:
+        """Return the judgements that count, in the order in which they were given."""
+        with self._connect() as connection:
+            rows = connection.execute(
+                "SELECT judge, query, document, grade, reason, at FROM judgements WHERE undone=0 ORDER BY number"
+            )
+            latest = {row[:3]: Judgement(*row) for row in rows}
+        return list(latest.values())
+
+    def next(self, judge: str, now: float | None = None) -> tuple[str, str] | None:
+        """Return the pair that a judge judges next, or None if nothing is left.
+
+        A judge gets all pairs of a query one after another, in an order that reveals neither system nor rank. A query
+        that is not shared belongs to the judge who began it, until that judge pauses for half an hour.
+        """
+        now = now or time.time()
+        with self._connect() as connection:
+            waiting = self._waiting(connection, judge, now)
+            if not waiting:
+                return None
+            claimed = {query for query, owner, _ in self._claims(connection) if owner == judge}
+            query, document, shared = min(
+                waiting, key=lambda row: (row[0] not in claimed, _draw("query", row[0]), _draw(judge, *row[:2]))
+            )
+            if not shared:
+                connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (query, judge, now))
+            return query, document
+
+    def waiting(self, judge: str, now: float | None = None) -> list[tuple[str, str]]:
+        """Return all pairs that wait for a judge, in the order in which the judge gets them."""
+        with self._connect() as connection:
+            found = self._waiting(connection, judge, now or time.time())
+        found.sort(key=lambda row: (_draw("query", row[0]), _draw(judge, *row[:2])))
+        return [(query, document) for query, document, _ in found]
+
+    def progress(self, judge: str, now: float | None = None) -> Progress:
+        """Return how far a judge is."""
+        with self._connect() as connection:
+            left = len(self._waiting(connection, judge, now or time.time()))
+            times = [
+                at
+                for (at,) in connection.execute(
+                    "SELECT at FROM judgements WHERE judge=? AND undone=0 ORDER BY number DESC LIMIT 21", (judge,)
+                )
+            ]
+            judged: int = connection.execute(
+                "SELECT COUNT(*) FROM (SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0)",
+                (judge,),
+            ).fetchone()[0]
+        pauses = sorted(later - earlier for later, earlier in itertools.pairwise(times))
+        median = pauses[len(pauses) // 2] if len(pauses) > 1 else None  # a break does not count
+        return Progress(judged, left, median * left if median is not None else None)
+
+    @staticmethod
+    def _claims(connection: sqlite3.Connection) -> list[tuple[str, str, float]]:
+        return connection.execute("SELECT query, judge, at FROM claims").fetchall()
+
+    def _waiting(self, connection: sqlite3.Connection, judge: str, now: float) -> list[tuple[str, str, bool]]:
+        """Return the pairs that wait for a judge, and whether all judges judge them."""
+        others = {query for query, owner, at in self._claims(connection) if owner != judge and now - at < STALE}
+        done: dict[tuple[str, str], set[str]] = {}
+        for query, document, who in connection.execute("SELECT query, document, judge FROM judgements WHERE undone=0"):
+            done.setdefault((query, document), set()).add(who)
+        return [
+            (query, document, bool(shared))
+            for query, document, shared in connection.execute("SELECT query, document, shared FROM pool")
+            if (judge not in done.get((query, document), ()) if shared else (query, document) not in done)
+            and (shared or query not in others)
+        ]
+
+
+def _draw(*words: str) -> float:
+    """Return a number from 0 to 1 that follows from words."""
+    return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56

@@ -1,0 +1,337 @@
+"""One's own evaluation set, step by step: documents, queries, pool, judgements, and a version of the qrels."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import sys
+import webbrowser
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core import files
+from ..core.errors import BeirgridError, DataError
+from ..judging import agreement, documents, estimates, overlap, pools, queries, server
+from ..judging.sets import EvaluationSet
+from .text import columned
+
+_METRIC = "ndcg@10"
+# What is judged until there are queries enough to see how far judgements reach.
+_SIZES = (50, 200, 1000)
+_GRID = """\
+# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only.
+grid:
+  name: {name}
+  systems: [bm25, minilm, bm25+minilm]
+  datasets: [{name}]
+corpora:
+  {name}: {{source: local, path: {path}}}
+datasets:
+  {name}: {{corpus: {name}, queries_are_documents: false}}
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the commands under ``set``."""
+    commands = parser.add_subparsers(dest="step", required=True, metavar="step")
+
+    def command(name: str, function: Any, purpose: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+        added.add_argument("set", type=Path, help="folder of the evaluation set")
+        added.set_defaults(run=function)
+        return added
+
+    step = command("init", init, "make a set from a folder of documents")
+    step.add_argument("--documents", type=Path, required=True, help="folder or file: md, txt, html, pdf, jsonl, csv, …")
+    step.add_argument("--chunk", type=int, metavar="WORDS", help="cut longer documents into chunks of whole paragraphs")
+    step.add_argument("--licence", default="", help="licence of the documents")
+
+    step = command("queries", add_queries, "take the queries from a file, or sample them from a log")
+    step.add_argument("--from", dest="source", type=Path, required=True, help="jsonl, csv, tsv, or a query per line")
+    step.add_argument(
+        "--sample", type=int, metavar="N", help="the file is a log: sample N queries by frequency and length"
+    )
+    step.add_argument("--seed", type=int, default=0, help="seed of the sample (default: 0)")
+    step.add_argument("--keep-personal", action="store_true", help="keep queries that seem to hold personal data")
+
+    step = command("pool", make_pool, "choose what must be judged, from finished runs")
+    step.add_argument("--depth", type=int, default=20, help="documents of each run and query (default: 20)")
+    step.add_argument("--method", choices=["depth", "rbp", "change"], default="depth", help="which pairs come first")
+    step.add_argument("--judgements", type=int, metavar="N", help="budget: the most pairs that the pool adds")
+    step.add_argument(
+        "--overlap", type=float, default=0.1, help="share of queries that all judges judge (default: 0.1)"
+    )
+    step.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems whose runs count (default: all)")
+    step.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
+
+    step = command("judge", judge, "open the page on which people judge")
+    step.add_argument("--port", type=int, default=0, help="port on the loopback interface (default: a free one)")
+    step.add_argument("--no-browser", action="store_true", help="print the address only")
+    step.add_argument("--offline", metavar="JUDGE", help="write one HTML file for a judge without a server")
+    step.add_argument("--output", type=Path, help="the file that --offline writes")
+    step.add_argument("--take-back", nargs=2, metavar=("JUDGE", "CSV"), help="store a judge's saved judgements")
+
+    step = command("accept", accept, "make a version of the qrels from the judgements")
+    step.add_argument("--resolution", choices=["majority", "strictest", "adjudicated"], default="majority")
+    step.add_argument("--adjudicator", default="", metavar="JUDGE", help="the judge who decides disagreements")
+    step.add_argument("--without", nargs="+", default=[], metavar="JUDGE", help="judges to leave out")
+
+    step = command("status", status, "show progress, agreement, and what the judgements can tell")
+    step.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
+    step.add_argument("--disagreements", type=Path, metavar="CSV", help="write the pairs that judges grade differently")
+
+    step = command("compare", compare_versions, "show how the ranking of systems moved between two versions")
+    step.add_argument("versions", type=int, nargs=2, metavar="VERSION")
+    step.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
+
+
+def init(args: argparse.Namespace) -> None:
+    """Make the folder of a set, with a grid file that runs it."""
+    if args.chunk is not None and args.chunk < 20:
+        raise BeirgridError("--chunk must be at least 20 words")
+    found = list(documents.read(args.documents, args.chunk))
+    made = EvaluationSet.create(args.set, found, str(args.documents), licence=args.licence)
+    grid = _GRID.format(name=made.description.name, path=args.set)
+    files.write_text(args.set / "grid.yaml", grid)
+    print(f"{args.set}: {len(found):,} documents from {args.documents}")
+    if twins := documents.duplicates(found):
+        first, others = next(iter(twins.items()))
+        number = sum(map(len, twins.values()))
+        print(f"warning: {number} documents repeat another one; {others[0]} repeats {first}, say", file=sys.stderr)
+    print(f"Next: beirgrid set queries {args.set} --from FILE")
+
+
+def add_queries(args: argparse.Namespace) -> None:
+    """Write the queries of a set."""
+    made = EvaluationSet(args.set)
+    if args.set.joinpath("judgements.sqlite").exists():
+        raise BeirgridError(f"{args.set} has a pool for its queries already; make another set for other queries")
+    found = queries.read(args.source)
+    facts: dict[str, Any] = {"from": str(args.source)}
+    suspects = queries.personal(found)
+    for identifier, what in suspects.items():
+        print(f"warning: query {identifier} seems to hold {what}", file=sys.stderr)
+    if suspects and not args.keep_personal:
+        found = [query for query in found if query.id not in suspects]
+        facts["left_out_as_personal"] = len(suspects)
+        print(f"{len(suspects)} queries are left out; --keep-personal keeps them", file=sys.stderr)
+    if args.sample is not None:
+        found = queries.sample(found, args.sample, args.seed)
+        facts |= {"sampled_with_seed": args.seed}
+    found, dropped = queries.without_near_duplicates(found)
+    if dropped:
+        first, twin = next(iter(dropped.items()))
+        facts["near_duplicates_left_out"] = len(dropped)
+        print(f"{len(dropped)} near duplicates are left out; {first} is nearly {twin}, say", file=sys.stderr)
+    if not found:
+        raise BeirgridError(f"{args.source}: no query is left")
+    made.write_queries(found, **facts)
+    print(f"{args.set}: {len(found):,} queries")
+    print(f"Next: beirgrid run {args.set / 'grid.yaml'}, then beirgrid set pool {args.set}")
+
+
+def make_pool(args: argparse.Namespace) -> None:
+    """Add the pairs to judge to the pool of a set."""
+    if args.depth < 1:
+        raise BeirgridError("--depth must be at least 1")
+    if not 0 <= args.overlap <= 1:
+        raise BeirgridError("--overlap is a share of the queries, from 0 to 1")
+    made = EvaluationSet(args.set)
+    rankings = _rankings(made, args.results, args.systems)
+    asked = made.queries()
+    for system, of_system in rankings.items():
+        if strangers := of_system.keys() - asked.keys():
+            raise DataError(f"the run of {system} is of other queries than {args.set} has, {min(strangers)!r} first")
+    found = pools.pool(rankings, args.method, args.depth, args.judgements)
+    added = made.store.add_pool(found.pairs, args.overlap)
+    facts = {"method": args.method, "depth": args.depth, "systems": sorted(rankings), "candidates": found.candidates}
+    made.description.pools.append({**facts, "pairs": len(found.pairs), "new": added, "overlap": args.overlap})
+    made.save()
+    print(f"{args.set}: {added:,} new pairs to judge, of {found.candidates:,} in the top {args.depth} of all runs")
+    rows = [["system", "all judged to depth", "RBP weight left out"]]
+    rows += [[system, str(found.complete[system]), f"{found.left_out[system]:.1%}"] for system in rankings]
+    print("\n".join(columned(rows[0], rows[1:])))
+    print(f"Next: beirgrid set judge {args.set}")
+
+
+def judge(args: argparse.Namespace) -> None:
+    """Serve the page on which people judge, or write it, or take a file of judgements back."""
+    judging = server.Judging(EvaluationSet(args.set))
+    if args.take_back:
+        name, path = args.take_back
+        print(f"{server.take_back(judging, name, Path(path)):,} judgements of {name} are stored")
+        return
+    if args.offline:
+        output = args.output or Path(f"{judging.set.description.name}-{args.offline}.html")
+        files.write_text(output, server.offline(judging, args.offline))
+        print(f"{output}: open it in a browser, judge, and save the judgements as CSV")
+        print(f"Then: beirgrid set judge {args.set} --take-back {args.offline!r} FILE.csv")
+        return
+    try:
+        running, address = server.serve(judging, args.port)
+    except OSError as error:
+        raise BeirgridError(f"port {args.port}: {error.strerror}") from None
+    print(f"Judge at {address}\nEvery judgement is stored at once. Ctrl-C ends the page.", flush=True)
+    if not args.no_browser:
+        webbrowser.open(address)
+    try:
+        running.serve_forever()
+    except KeyboardInterrupt:
+        print(f"\nNext: beirgrid set status {args.set}, then beirgrid set accept {args.set}")
+    finally:
+        running.server_close()
+
+
+def accept(args: argparse.Namespace) -> None:
+    """Make a version of the qrels."""
+    made = EvaluationSet(args.set)
+    if args.resolution == "adjudicated" and not args.adjudicator:
+        raise BeirgridError("--resolution adjudicated needs --adjudicator JUDGE")
+    version = made.accept(args.resolution, args.adjudicator, args.without)
+    print(
+        f"{args.set}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
+        f"by {', '.join(version.judges)} ({version.resolution})"
+    )
+    _print(_agreement(made.grades()))
+    print(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
+
+
+def status(args: argparse.Namespace) -> None:
+    """Show what a set has, and what its judgements can tell."""
+    made = EvaluationSet(args.set)
+    description = made.description
+    print(f"{description.name}: {description.documents.get('number', 0):,} documents, {len(made.queries()):,} queries")
+    if not (made.folder / "judgements.sqlite").is_file():
+        print("no pool yet: beirgrid set pool makes it")
+        return
+    grades = made.grades()
+    judged = {pair for of_judge in grades.values() for pair in of_judge}
+    print(f"pool: {len(made.store.pool()):,} pairs, {len(judged):,} judged")
+    skipped = [judgement for judgement in made.store.judgements() if judgement.grade is None]
+    for name, of_judge in grades.items():
+        reasons = sum(judgement.judge == name for judgement in skipped)
+        print(f"  {name}: {len(of_judge):,} graded, {reasons:,} skipped")
+    _print(_agreement(grades))
+    if args.disagreements:
+        _write_disagreements(args.disagreements, grades)
+    if description.versions:
+        newest = description.versions[-1]
+        print(f"version {newest.number} of {newest.date} ({newest.resolution}, {newest.judgements:,} judgements)")
+        _print(_reach(_values(made, newest.number, args.results)))
+    else:
+        _print(_alike(_rankings(made, args.results, None)))
+
+
+def compare_versions(args: argparse.Namespace) -> None:
+    """Show the scores and ranks of all systems under two versions of the qrels."""
+    from scipy.stats import kendalltau
+
+    made = EvaluationSet(args.set)
+    before, after = (
+        {system: float(values.mean()) for system, values in _values(made, version, args.results).items()}
+        for version in args.versions
+    )
+    ranks = [
+        {system: rank for rank, system in enumerate(sorted(means, key=lambda name: -means[name]), start=1)}
+        for means in (before, after)
+    ]
+    rows = [["system", *(f"{_METRIC} v{version}" for version in args.versions), "change", "ranks"]]
+    for system in sorted(after, key=lambda name: -after[name]):
+        change = f"{after[system] - before[system]:+.4f}"
+        rows.append(
+            [
+                system,
+                f"{before[system]:.4f}",
+                f"{after[system]:.4f}",
+                change,
+                f"{ranks[0][system]} → {ranks[1][system]}",
+            ]
+        )
+    print("\n".join(columned(rows[0], rows[1:])))
+    if len(after) > 1:
+        tau = kendalltau([before[system] for system in after], list(after.values())).statistic
+        print(f"Kendall's tau of the two rankings: {tau:.3f}")
+
+
+def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None) -> dict[str, Any]:
+    """Return the runs of a set: system to query to document ids.
+
+    Raises:
+        DataError: there is no run, or none of a named system.
+    """
+    from ..data import runs
+
+    name = made.description.name
+    have = {path.parent.name: path for path in sorted(results.glob(f"runs/*/{name}.run.gz"))}
+    wanted = list(systems or have)
+    if absent := [system for system in wanted if system not in have]:
+        raise DataError(f"{results} has no run of {absent[0]} on {name} (it has {', '.join(have) or 'none'})")
+    if not wanted:
+        raise DataError(
+            f"{results} has no runs of {name}: run the grid first (beirgrid run {made.folder / 'grid.yaml'})"
+        )
+    return {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
+
+
+def _values(made: EvaluationSet, version: int, results: Path) -> dict[str, Any]:
+    """Return nDCG@10 of each system's run per query, under a version of the qrels: system to float64 [queries]."""
+    from ..config.metrics import parse_metric
+    from ..data import metrics
+
+    grades = made.qrels(version)
+    metric = parse_metric(_METRIC)
+    found = {}
+    for system, of_system in _rankings(made, results, None).items():
+        ranked = [list(of_system.get(query, ())) for query in grades]
+        found[system] = metrics.evaluate([metric], list(grades.values()), ranked)[metric]
+    return found
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _alike(rankings: Mapping[str, Any]) -> list[str]:
+    """Return how alike the rankings of each two systems are, which needs no judgements."""
+    rows = []
+    for first, second in itertools.combinations(rankings, 2):
+        found = overlap.compare(rankings[first], rankings[second])
+        rows.append([f"{first} and {second}", *(f"{value:.3f}" for value in found)])
+    headings = ["systems", "common of the top 10", "RBO", "Kendall's tau"]
+    return ["Agreement of the systems, without judgements:", *columned(headings, rows)] if rows else []
+
+
+def _agreement(grades: agreement.Grades) -> list[str]:
+    found = agreement.coefficients(grades)
+    return [
+        f"  {coefficient.name} of {', '.join(coefficient.judges)}: {coefficient.value:.3f} "
+        f"[{coefficient.low:.3f}, {coefficient.high:.3f}], {coefficient.pairs:,} pairs"
+        for coefficient in found
+        if coefficient.pairs
+    ]
+
+
+def _reach(values: Mapping[str, Any]) -> list[str]:
+    """Return, for each pair of systems, which difference these queries can tell and how many the seen one needs."""
+    rows = [["systems", "difference", "can be told now", *(f"with {n}" for n in _SIZES), "queries needed"]]
+    for first, second in itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2):
+        differences = values[first] - values[second]
+        seen = float(differences.mean())
+        smallest = [estimates.smallest_difference(differences, n) for n in (len(differences), *_SIZES)]
+        needed = estimates.queries_needed(differences, seen)
+        rows.append([f"{first} − {second}", f"{seen:+.4f}", *(f"{value:.4f}" for value in smallest), f"{needed:,}"])
+    if len(rows) == 1:
+        return []
+    return [f"Differences of {_METRIC} that a paired test finds with power 0.8:", *columned(rows[0], rows[1:])]
+
+
+def _write_disagreements(path: Path, grades: agreement.Grades) -> None:
+    judges = sorted(grades)
+    with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["query", "document", *judges])
+        for (query, document), given in agreement.disagreements(grades):
+            writer.writerow([query, document, *(given.get(name, "") for name in judges)])
