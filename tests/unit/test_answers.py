@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import logging
@@ -22,7 +23,7 @@ from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.data import cells as grid_cells
 from beirgrid.data import tables
-from beirgrid.data.answers import Answers, from_csv, read_answers, to_csv, typed, write_answers
+from beirgrid.data.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
 from beirgrid.data.scores import Scores, load_scores
 from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import report
@@ -34,6 +35,24 @@ SETTINGS = "0123456789abcdef"
 UNANSWERED = "1 of 8 queries has no documents and counts 0"
 TABLES = Path(paths.TABLES.format(grid="test"))
 RECORD = Path(paths.TABLES_RECORD.format(grid="test"))
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|'/c calc'!A0", "-1+1", "@SUM(A1)", "\t=1", "'=1", "''@x", "'", "'x", "-"]
+)
+def test_a_text_that_a_spreadsheet_would_run_is_read_as_it_was_written(text):
+    table = typed("scores", pd.DataFrame({"system": "a", "dataset": "d", "metric": "m", "detail": [text, "plain"]}))
+    written = to_csv("scores", table)
+    assert from_csv("scores", io.StringIO(written)).equals(table)
+    cells = [cell for row in csv.reader(io.StringIO(written)) for cell in row]
+    assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\t", "\r")]
+
+
+@pytest.mark.parametrize("text", ["-1", "+0.5", "-1e-3", "-inf"])
+def test_a_number_in_a_text_stays_a_number(text):
+    assert list(guarded(pd.DataFrame({"id": [text]}))["id"]) == [text]
+    numbers = pd.DataFrame({"value": [-0.5, 1.0]})
+    assert guarded(numbers).equals(numbers)
 
 
 @pytest.mark.filterwarnings("error")

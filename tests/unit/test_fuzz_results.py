@@ -509,3 +509,28 @@ def test_a_terminal_without_the_signs_gets_what_it_can_show(here):
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\\u2020: not distinguishable" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        GRID,
+        SCORES,
+        MEANS.format("second"),
+        PER_QUERY.format("first"),
+        RUN_RECORD,
+        DATASET_RECORD,
+        "results/status.jsonl",
+    ],
+)
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("here")
+def test_a_report_reads_no_file_that_has_no_end(call, path, kind):
+    Path(path).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        Path(path).symlink_to("/dev/zero")
+    for command in (["report"], ["status"], ["export", "trec", "--output", "out"]):
+        assert call(*command)[0] in (0, 1)

@@ -87,6 +87,26 @@ def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, k
     assert said.endswith(last.rpartition("\r")[2])
 
 
+# What a log may hold: it clears the screen, names the window, moves the cursor, rings, and turns the line around.
+CONTROLS = "\x1b[2J\x1b]0;owned\x07\x9b5A\x08\u202eevil"
+
+
+def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monkeypatch, capsys):
+    logger, recorder, path = told
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    _begin(logger, recorder, path)
+    for number in (1, 2):
+        (tmp_path / f"logs/{number}.log").write_text(f"before\n{CONTROLS} {number}\n")
+        logger.info("job", extra={**_info(number), "rule_name": f"encode{CONTROLS}"})
+    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": ["logs/2.log"]})
+    assert main(["status"]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b[2J\\x1b]0;owned\\x07\\x9b5A\\x08\\u202eevil 1" in shown
+    assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
+    assert status.failure(status.read(path).jobs[2]).isprintable()
+
+
 def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):
     logger, recorder, path = told
     _begin(logger, recorder, path)
@@ -213,7 +233,7 @@ def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
         stream.write(json.dumps({"event": "started", "time": 1, **job}) + "\n")
     done, screen, _ = shown()
     assert done == 0
-    assert "encode ?" in screen
+    assert "encode \\ud800" in screen
 
 
 def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, shown):

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core.errors import ConfigError, lone_surrogate, quoted
+from ..core.errors import ConfigError, lone_surrogate, printable, quoted
 from ..core.families import FAMILIES, RETRIEVERS
 from . import checks, entries, external, names, seeds, vectors
 from .entries import Config
@@ -76,7 +76,7 @@ def refuse(problems: Iterable[str]) -> None:
 def _line(problem: str) -> str:
     """Return a problem as one line of the message, whatever it quotes."""
     shown = problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}"
-    return "  - " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
+    return "  - " + printable(shown)
 
 
 def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:

@@ -31,6 +31,11 @@ def quoted(value: Any) -> str:
     return _SHORT.repr(value)
 
 
+def printable(text: str) -> str:
+    """Return a line with escapes in place of characters that a terminal acts on or does not show."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 def lone_surrogate(text: str) -> str:
     """Return the first half of a surrogate pair in a text, escaped, or an empty string.
 

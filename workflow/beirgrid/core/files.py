@@ -28,6 +28,8 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 REMEDY = "If the grid made it, delete it and run the grid again"
 
 _MARK = ".beirgrid-tmp"
+# Bytes of JSON that are read into memory, at most.
+_LARGEST_JSON = 2**30
 # As many links as Linux follows.
 _MOST_LINKS = 40
 # Folders of the open files of a process.
@@ -218,7 +220,14 @@ def named(path: str | Path) -> Iterator[None]:
 
 
 def read_json(path: str | Path) -> Any:
-    """Read a JSON file."""
+    """Read a JSON file.
+
+    Raises:
+        DataError: it is no regular file, such as a pipe, which may have no end, or far too large.
+    """
+    found = Path(path).stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_JSON:
+        raise DataError(f"{path} is no file of JSON: {'it is too large' if found.st_size else 'it is no regular file'}")
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 

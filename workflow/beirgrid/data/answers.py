@@ -5,6 +5,8 @@ An empty cell of a file has no value: NaN in a column of numbers, an empty strin
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -14,6 +16,9 @@ from ..core import files
 
 # Kinds of columns, as pandas calls them: text, numbers, whole numbers, yes or no.
 _TEXT, _NUMBER, _COUNT, _TRUTH = "str", "float64", "Int64", "boolean"
+
+# What spreadsheets run as a formula, and what ``guarded`` has put an apostrophe before.
+_FORMULA = re.compile("'*[=+\\-@\t\r\n]")
 
 # What a cell of the grid is. Only a cell that is done has a value.
 DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
@@ -233,7 +238,7 @@ def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:
 
 def to_csv(name: str, table: pd.DataFrame) -> str:
     """Return the named table as CSV; each number is the shortest that is read as the same one."""
-    return typed(name, table).to_csv(index=False, lineterminator="\n")
+    return guarded(typed(name, table)).to_csv(index=False, lineterminator="\n")
 
 
 def from_csv(name: str, source: Path | TextIO) -> pd.DataFrame:
@@ -243,7 +248,39 @@ def from_csv(name: str, source: Path | TextIO) -> pd.DataFrame:
     table = pd.read_csv(source, dtype=kinds, keep_default_na=False, na_values=absent)
     if list(table.columns) != list(kinds):
         raise ValueError(f"its columns should be {','.join(kinds)}")
-    return table
+    return unguarded(table)
+
+
+def guarded(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with an apostrophe before each text that a spreadsheet would run as a formula.
+
+    The beginnings are those that OWASP lists under CSV injection. Numbers stay as they are.
+    """
+    return _with_texts(table, _guard)
+
+
+def unguarded(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table that was read from CSV without the apostrophes of ``guarded``."""
+    return _with_texts(table, lambda text: text[1:] if text.startswith("'") and _FORMULA.match(text) else text)
+
+
+def _with_texts(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    changed = {}
+    for name, column in table.items():
+        if any(isinstance(cell, str) and _FORMULA.match(cell) for cell in column):
+            cells = [change(cell) if isinstance(cell, str) else cell for cell in column]
+            changed[str(name)] = pd.Series(cells, column.index, column.dtype)
+    return table.assign(**changed)
+
+
+def _guard(text: str) -> str:
+    if not _FORMULA.match(text):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:

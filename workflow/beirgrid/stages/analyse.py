@@ -17,7 +17,7 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import collection, pairs, runs, summary
 from ..data import qrels as judgements
-from ..data.answers import Answers, read_answers
+from ..data.answers import Answers, guarded, read_answers
 from ..data.cells import Cells, find, steps_of
 from ..data.summary import Cell, GridSummary
 
@@ -88,7 +88,7 @@ def analyse(
             "map": vocabulary.places(overlap, grid.seed),
         }
         for name in TABLES:
-            files.write_text(folder / f"{name}.csv", tables[name].to_csv(index=False, lineterminator="\n"))
+            files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
         printed = [
             standings.printed(tables["standings"], against, metric, grid.rows, grid.systems) for metric in grid.metrics
         ]

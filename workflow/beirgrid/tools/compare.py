@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..config.metrics import parse_metric
 from ..config.values import SEED_LIMIT
 from ..core import files
-from ..core.errors import BeirgridError, DataError
+from ..core.errors import BeirgridError, DataError, printable
 from ..data import conditions, results, runs, scores
+from ..data.answers import guarded
 from ..data.results import Result, Results
 from .text import columned
 
@@ -162,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
         raise NotComparableError(str(error)) from None
     if args.output:
         _write(report, args)
-    print("\n".join(_lines(report, args)))
+    print("\n".join(map(printable, _lines(report, args))))
     for refused in report.refused:
         print(f"cannot be compared: {refused}", file=sys.stderr)
     return report.exit_status
@@ -275,7 +276,7 @@ def _write(report: Report, args: argparse.Namespace) -> None:
     """Write every value, and to JSON all else that was found too."""
     with files.atomic(args.output) as temporary:
         if args.output.suffix == ".csv":
-            report.values.to_csv(temporary, index=False)
+            guarded(report.values).to_csv(temporary, index=False)
             return
         content = {
             "a": args.a,

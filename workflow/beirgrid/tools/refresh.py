@@ -15,7 +15,7 @@ from typing import Annotated
 
 from ..core import files, paths, provenance
 from ..core.checkout import MODULES
-from ..core.errors import BeirgridError, DataError
+from ..core.errors import BeirgridError, DataError, printable
 from ..data import results, summary
 from ..data.summary import GridSummary
 from ..graph.summary import PUBLISHED
@@ -52,7 +52,7 @@ def report(
     for name in [grid] if grid else _names():
         lines = refresh(_read(name))
         if not background:
-            print("\n".join(lines))
+            print("\n".join(map(printable, lines)))
 
 
 def _names() -> list[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import load
-from ..core.errors import BeirgridError, ConfigError
+from ..core.errors import BeirgridError, ConfigError, printable
 from ..core.progress import is_bar, is_progress, seconds_left
 from ..data import results
 from ..graph.grid import Grid
@@ -172,7 +172,7 @@ def failure(job: Job) -> str:
     for log in job.logs:
         for line in _tail(Path(log), 1):
             killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
-            return f"{log}: {killed}{line}"
+            return printable(f"{log}: {killed}{line}")
     return f"{job.logs[0]}: empty"
 
 
@@ -272,10 +272,9 @@ def run(args: argparse.Namespace) -> None:
     os.chdir(results.working_folder(args.directory)[0])
     while True:
         current = read(EVENTS)
-        screen = "\n".join(lines(current, shutil.get_terminal_size().columns))
+        screen = "\n".join(map(printable, lines(current, shutil.get_terminal_size().columns)))
         if args.watch and sys.stdout.isatty():
             print("\033[2J\033[H", end="")
-        screen = screen.encode("utf-8", "replace").decode()
         print(_coloured(screen) if sys.stdout.isatty() else screen, flush=True)
         if not args.watch or current.over or current.alive is False:
             return
