@@ -19,6 +19,7 @@ from beirgrid.core.errors import ConfigError
 from beirgrid.data import cells, published, tables
 from beirgrid.data.answers import Answers, read_answers, typed, write_answers
 from beirgrid.data.summary import DatasetSummary, GridSummary, ModelNote
+from beirgrid.page import sections
 from beirgrid.stages import aggregate, report
 
 
@@ -241,6 +242,14 @@ def test_a_value_of_another_protocol_is_shown_with_its_reason_and_not_judged():
     assert verdicts.loc[("a", "x"), "difference"] == pytest.approx(0.1)
 
 
+def test_a_system_by_its_name_on_the_hub_has_the_values_of_its_checkpoint():
+    """But for values that the registered entry of the checkpoint explains by its own protocol."""
+    value = published.Published("registered", "x", "ndcg@10", 0.5, "paper", "mteb", "", checkpoint="a")
+    other = value._replace(dataset="y", protocol="this entry reads 512")
+    verdicts = aggregate.judge(_scores(), [value, other], {"paper": 0.02}).set_index(["system", "dataset"])["verdict"]
+    assert verdicts["a"].to_dict() == {"x": "reproduced", "y": "no reference"}
+
+
 def test_a_value_of_another_commit_is_no_plain_deviation(tmp_path):
     """Two commits are two models: far values say so, and near ones are still reproduced."""
     scores = _scores().assign(checkpoints="org/model@" + "a" * 40)
@@ -259,6 +268,49 @@ def test_a_value_of_another_commit_is_no_plain_deviation(tmp_path):
     page = " ".join(report.render(_grid("ab", x={}, y={}), read_answers(tmp_path)).split())
     assert "1 not reproduced, but measured on another commit" in page
     assert f"far. {other}" in page
+
+
+def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
+    """Neither in verdicts, nor in groups, nor with an interval. The grid's own system a is between two of them."""
+    grid = _grid("ab", x={}, y={}).model_copy(update={"show_published": ("mteb",)})
+    values = [
+        published.Published(system, dataset, "ndcg@10", value, tolerance_class, "mteb", "")
+        for system, dataset, value, tolerance_class in (
+            *(
+                ("org/better", "x", 0.9, "checkpoint"),
+                ("org/better", "y", 0.8, "card"),
+                ("org/worse", "x", 0.1, "card"),
+            ),
+            *(("org/worse", "y", 0.2, "card"), ("org/partial", "x", 0.99, "card"), ("a", "x", 0.5, "card")),
+            ("org/elsewhere", "z", 0.9, "card"),
+        )
+    ]
+    again = values[0]._replace(value=0.3, source="another source")
+    values.append(values[0]._replace(system="registered", checkpoint="b"))
+    shown = aggregate.collect_published(grid, [*values, again])
+    assert set(shown["system"]) == {"org/better", "org/worse", "org/partial"}
+    assert shown.loc[shown["system"] == "org/better", "value"].tolist() == [0.9, 0.8]
+    answers = _answers(_scores(), published=shown)
+    write_answers(answers, tmp_path)
+    table = sections.not_run_here(grid, read_answers(tmp_path))
+    assert table.rows["ndcg@10"] == [
+        ["org/better", "published, not run here", "1", "0.8500", "+0.2500", "0.9000", "0.8000 (card)"],
+        ["a", "here", "2", "0.6000", "+0.0000", "0.5000", "0.7000"],
+        ["b", "here", "3", "0.3500", "-0.2500", "0.6000", "0.1000"],
+        ["org/worse", "published, not run here", "4", "0.1500", "-0.4500", "0.1000 (card)", "0.2000 (card)"],
+        ["org/partial", "published, not run here", "", "", "", "0.9900 (card)", ""],
+    ]
+    page = report.render(grid, answers)
+    assert page.count("published, not run here</td>") == 3
+    assert '<section id="published"' not in report.render(_grid("ab", x={}, y={}), _answers(_scores()))
+
+
+def test_a_grid_shows_files_that_there_are(root):
+    files = sorted((root / "config/published").glob("*.csv"))
+    known = yaml.safe_load((root / "config" / "config.yaml").read_text())["tolerances"]
+    published.check(files, known, ["mteb"])
+    with pytest.raises(ConfigError, match=r"grid\.show\.published: .*published/mtebb\.csv; did you mean 'mteb'"):
+        published.check(files, known, ["mtebb"])
 
 
 def test_a_mean_says_what_it_is_over():

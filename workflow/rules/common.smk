@@ -27,7 +27,7 @@ try:
     grid = Grid(configuration.load(config))
     needs = Needs(grid)
     if workflow.is_main_process:
-        published.check(PUBLISHED, grid.config.tolerances)
+        published.check(PUBLISHED, grid.config.tolerances, grid.config.grid.show.published)
 except BeirgridError as error:
     raise WorkflowError(str(error)) from None
 

@@ -79,6 +79,16 @@ from .values import (
 TOLERANCES = {"lucene": 0.0005, "checkpoint": 0.005, "card": 0.01, "own": 0.001, "paper": 0.02}
 
 
+class ShowSettings(Entry):
+    """What tables and report show beside the systems of the grid."""
+
+    published: Annotated[tuple[str, ...], LIST] = Field(
+        (),
+        description="Files of config/published, without .csv. Their values of systems that the grid does not run are "
+        "shown as published, not run here.",
+    )
+
+
 class GridSettings(Entry):
     """What to run: every system on every dataset."""
 
@@ -88,6 +98,7 @@ class GridSettings(Entry):
     baseline: Name | None = Field(
         None, description="System that the other systems are compared with. By default, the first BM25 system."
     )
+    show: ShowSettings = Field(ShowSettings(), description="What tables and report show beside these systems.")
 
 
 class NodeLimits(Entry):

@@ -176,6 +176,17 @@ _ZERO_SHOT = {
     "ties": _COUNT,
     "losses": _COUNT,
 }
+_PUBLISHED = {
+    **_CELL,
+    "class": _TEXT,
+    "source": _TEXT,
+    "note": _TEXT,
+    "protocol": _TEXT,
+    "checkpoint": _TEXT,
+    "revision": _TEXT,
+    "mteb": _TEXT,
+    "dataset_revision": _TEXT,
+}
 _KINDS = {
     "scores": _SCORES,
     "seeds": _SEEDS,
@@ -186,6 +197,7 @@ _KINDS = {
     "groups": _GROUPS,
     "across": _ACROSS,
     "zero_shot": _ZERO_SHOT,
+    "published": _PUBLISHED,
 }
 SCORE_COLUMNS = list(_SCORES)
 SEED_COLUMNS = list(_SEEDS)
@@ -214,6 +226,7 @@ class Answers(NamedTuple):
         groups: which systems are not distinguishable from the best, per dataset and metric.
         across: means over datasets, ranks and wins, per metric and system.
         zero_shot: means of each pair of systems over the datasets that neither was trained on.
+        published: values of systems that the grid does not run, if the grid shows such values.
     """
 
     scores: pd.DataFrame
@@ -225,6 +238,7 @@ class Answers(NamedTuple):
     groups: pd.DataFrame
     across: pd.DataFrame
     zero_shot: pd.DataFrame
+    published: pd.DataFrame
 
 
 def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,8 +76,14 @@ def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Publis
             raise ConfigError(f"{path} is no CSV file ({error})") from None
 
 
-def check(files: Iterable[Path], tolerances: dict[str, float]) -> None:
-    """Refuse published values that cannot be read, and a tolerance of a class that looks misspelt."""
+def check(files: Collection[Path], tolerances: dict[str, float], shown: Iterable[str] = ()) -> None:
+    """Refuse published values that cannot be read, a misspelt class of tolerances, and unknown files to show."""
+    names = [path.stem for path in files]
+    for name in shown:
+        if name not in names:
+            raise ConfigError(
+                f"grid.show.published: there is no file config/published/{name}.csv{nearest(name, names)}"
+            )
     used = {value.tolerance_class for value in read(files, tolerances)}
     for name in tolerances:
         if name not in used and (hint := nearest(name, used)):

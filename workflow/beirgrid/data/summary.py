@@ -85,6 +85,7 @@ class GridSummary(Entry):
         {}, description="System to the rows of which it is not known whether they are in its training data."
     )
     tolerances: dict[str, NotNegative] = Field({}, description="Tolerance by class of published values.")
+    show_published: Texts = Field((), description="Files of published values, without .csv, to show systems of.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
     settings: dict[str, str] = Field(

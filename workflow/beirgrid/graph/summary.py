@@ -67,6 +67,7 @@ class Summary:
             trained_on={system: rows for system, (rows, _) in training.items() if rows},
             training_unknown={system: rows for system, (_, rows) in training.items() if rows},
             tolerances=config.tolerances,
+            show_published=config.grid.show.published,
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
             settings=settings,

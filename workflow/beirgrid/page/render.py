@@ -49,10 +49,11 @@ def render(grid: GridSummary, answers: Answers) -> str:
         sections.over_datasets(grid, answers),
         sections.two_systems(grid),
         sections.over_seeds(grid, answers),
+        sections.not_run_here(grid, answers),
     ]
     pairs, whole = sections.pairs(grid, answers)
     analysed = analyses.read(grid.name, answers.scores)
-    groups, baseline, across, pair, seeds = by_metric
+    groups, baseline, across, pair, seeds, not_run = by_metric
     return environment.get_template("index.html.j2").render(
         version=dated_version(),
         grid=grid,
@@ -71,6 +72,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
         across=across,
         pair=pair,
         seeds=seeds,
+        not_run=not_run if len(answers.published) else None,
         verdicts=sections.verdicts(answers),
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),

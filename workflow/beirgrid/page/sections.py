@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ..config.metrics import LOWER_IS_BETTER, parse_metric
 from ..core import provenance
 from ..core.errors import DataError
 from ..data import tables
@@ -29,6 +30,8 @@ DATASET_COUNTS = {
 }
 # The most pairs that the page holds. Beyond them it has those of the first metric alone, and at most so many.
 MOST_PAIRS = 20_000
+# What the page says of a system that others measured.
+NOT_RUN = "published, not run here"
 # Stages whose artifacts a reader wants to know the size of.
 SIZED = ("index", "fetch", "train")
 
@@ -224,6 +227,43 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
 
 def _rounded(number: float, digits: int) -> float | None:
     return None if pd.isna(number) else round(number, digits)
+
+
+def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
+    """Return the systems of published values beside those of the grid, by their means over the grid's datasets.
+
+    A system that lacks one of these datasets has no mean and no rank.
+    """
+    averaged = tables.averaged_rows(grid)
+    own = tables.shown_scores(answers.scores, grid).assign(own=True)
+    both = pd.concat([own, answers.published.assign(own=False)], ignore_index=True)
+    columns = ["system", "measured", "rank", "mean", "difference to the best run here", *grid.rows]
+    rows: dict[str, Rows] = {}
+    for metric in grid.metrics:
+        of_metric = both[both["metric"] == metric]
+        values = of_metric.pivot(index="system", columns="dataset", values="value").reindex(columns=list(grid.rows))
+        means = values[averaged].mean(axis=1, skipna=False)
+        lower = parse_metric(metric).name in LOWER_IS_BETTER
+        ranks = means.rank(method="min", ascending=lower)
+        ours = means[means.index.isin(list(grid.systems))]
+        best = ours.min() if lower else ours.max()
+        cards = of_metric[of_metric["class"] == "card"].set_index(["system", "dataset"]).index
+        order = ranks.sort_values(kind="stable").index
+        rows[metric] = [
+            [
+                str(system),
+                "here" if system in grid.systems else NOT_RUN,
+                texts.count(ranks[system]),
+                texts.value(means[system]),
+                texts.difference(means[system] - best),
+                *(
+                    texts.value(values.loc[system, name]) + (" (card)" if (system, name) in cards else "")
+                    for name in grid.rows
+                ),
+            ]
+            for system in order
+        ]
+    return ByMetric("published", columns, 2, ("measured",), rows)
 
 
 def verdicts(answers: Answers) -> list[Verdict]:

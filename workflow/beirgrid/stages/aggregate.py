@@ -68,11 +68,13 @@ class Loaded(NamedTuple):
     Attributes:
         cells: what each cell is, with its values per query.
         published: published values.
+        shown: those of the files that the grid shows.
         kept: statistics of an earlier time, by name.
     """
 
     cells: Cells
     published: list[Published]
+    shown: list[Published]
     kept: dict[str, Kept]
 
 
@@ -97,7 +99,9 @@ def load(
         ConfigError: a file of published values cannot be read.
     """
     cells = grid_cells.find(grid, failures, running=running)
-    return Loaded(cells, list(references.read(published, _tolerances(grid))), kept.read(folder / STATISTICS))
+    values = {path.stem: list(references.read([path], _tolerances(grid))) for path in published}
+    shown = [value for name in grid.show_published for value in values.get(name, ())]
+    return Loaded(cells, [value for found in values.values() for value in found], shown, kept.read(folder / STATISTICS))
 
 
 def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Kept]]:
@@ -114,6 +118,7 @@ def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Ke
         groups=found.groups,
         across=found.across,
         zero_shot=found.zero_shot,
+        published=collect_published(grid, loaded.shown),
     )
     return answers, found.kept
 
@@ -191,7 +196,10 @@ def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     for reference in values:
-        known.setdefault((reference.system, reference.dataset, reference.metric), []).append(reference)
+        # A model that a grid takes by its name on the hub reads as its authors say, not as a registered entry does.
+        names = (reference.system, *([reference.checkpoint] if reference.checkpoint and not reference.protocol else []))
+        for name in names:
+            known.setdefault((name, reference.dataset, reference.metric), []).append(reference)
     rows: list[dict[str, Any]] = []
     columns = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
     for values_of_cell in scores[columns].itertuples(index=False, name=None):
@@ -202,6 +210,17 @@ def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str
         if not of_cell:
             rows.append({**cell, "verdict": unjudged})
     return typed("verdicts", pd.DataFrame(rows, columns=VERDICT_COLUMNS))
+
+
+def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
+    """Return the published values of systems that the grid does not run; of several for a cell, the first."""
+    found: dict[tuple[str, str, str], Published] = {}
+    for value in values:
+        here = value.system in grid.systems or value.checkpoint in grid.systems
+        if not here and value.dataset in grid.rows and value.metric in grid.metrics:
+            found.setdefault((value.system, value.dataset, value.metric), value)
+    table = pd.DataFrame(found.values(), columns=list(Published._fields))
+    return typed("published", table.rename(columns={"tolerance_class": "class"}))
 
 
 def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[str, float]) -> dict[str, Any]:
