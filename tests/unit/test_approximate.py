@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,20 +147,21 @@ def test_an_index_has_its_parameters_in_its_name():
     grid = _grid(SYSTEMS)
     inputs = Inputs(grid)
     flat_shard = "results/indexes/minilm/demo/0.faiss"
-    assert inputs.indexes("plain", "demo") == [flat_shard]
-    assert inputs.vectors("plain", "demo") == []
+    plain = SimpleNamespace(system="plain", dataset="demo")
+    assert inputs.indexes(plain) == [flat_shard]
+    assert inputs.exact_indexes(plain) == []
     names = {"short": "flat-d256", "graph": "hnsw-16-200", "deeper": "hnsw-16-200", "both": "int8-d256"}
     for system, name in names.items():
-        assert inputs.indexes(system, "demo") == [f"results/indexes/minilm/demo/{name}/0.faiss"]
-        assert inputs.vectors(system, "demo") == [flat_shard]
+        cell = SimpleNamespace(system=system, dataset="demo")
+        assert inputs.indexes(cell) == [f"results/indexes/minilm/demo/{name}/0.faiss"]
+        assert inputs.exact_indexes(cell) == [flat_shard]
         assert f"results/indexes/minilm/demo/{name}/0.json" in Records(grid, inputs).of_cell(system, "demo")
-    entries = Params(grid, inputs)
-    assert entries.search("plain", "demo") == [flat_shard]  # as ever, so that nothing runs again
-    built = entries.variant("minilm", "hnsw-16-200")
-    assert json.loads(built[1]) == {"kind": "hnsw", "links": 16, "construction": 200}
-    assert built[2:] == ["--similarity", "cosine"]
-    searched = entries.search("deeper", "demo")
-    assert json.loads(searched[searched.index("--index") + 1])["search"] == 2000
+    params = Params(grid)
+    assert params.search(plain) == {"two_towers": False}
+    built = params.variant(SimpleNamespace(model="minilm", variant="hnsw-16-200"))
+    assert built["index"] == {"kind": "hnsw", "links": 16, "construction": 200}
+    assert (built["dimensions"], built["similarity"]) == (None, "cosine")
+    assert params.search(SimpleNamespace(system="deeper", dataset="demo"))["index"]["search"] == 2000
 
 
 @pytest.mark.parametrize(

@@ -1,44 +1,58 @@
-"""Arguments that travel in files."""
+"""Arguments that travel in files, and settings that travel on standard input."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from helpers import ROOT
 
 from beirgrid.__main__ import main
-from beirgrid.graph.commands import in_file
+from beirgrid.core.cli import as_words
 
 
-def test_the_content_gives_the_file_its_name(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    entry = json.dumps({"query": "a\n\u2028 'b' {c} $(d) @e"})
-    assert in_file(entry) == in_file(entry)
-    assert in_file(entry, "x") != in_file(entry)
-    assert in_file() == ""
-    assert (tmp_path / in_file(entry, "x")[1:]).read_text().splitlines() == [entry, "x"]
-    assert len(list((tmp_path / ".snakemake/beirgrid").iterdir())) == 2
-    with pytest.raises(AssertionError, match="line break"):
-        in_file("a\nb")
+def _with_input(words: list[str], text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder as rules do: bash gives it the text as standard input."""
+    command = shlex.join([sys.executable, "-m", "beirgrid", *words])
+    (folder / "job.sh").write_text(f"{command} <<< {shlex.quote(text)}\n", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    return subprocess.run(["bash", "job.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_stage_reads_them_and_its_record_has_the_command_without_the_file(monkeypatch, root, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_stage_reads_its_settings_and_its_record_has_the_command_with_them(root, tmp_path):
+    """An entry that is longer than what Linux accepts as an argument, with what a shell and a parser might read."""
+    odd = {"note": "a\n\u2028 'b' {c} $(d) @e"}
     entry = {"source": "local", "path": str(root / "workflow/resources/demo")}
-    given = in_file(json.dumps(entry))
-    command = ["fetch", "corpus", "--name", "x", "--entry", given, "--output", "x.parquet", "--record", "x.json"]
-    assert main(command) == 0
+    words = ["fetch", "corpus", "--name", "x", "@-", "--output", "x.parquet", "--record", "x.json"]
+    done = _with_input(words, json.dumps({"entry": entry, "mirror": None}), tmp_path)
+    assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "x.json").read_text())
     entry["path"] = "workflow/resources/demo"  # from the checkout: the record names no folder of this machine
     assert record["settings"] == entry
-    whole = [json.dumps(entry) if word == given else word for word in command]
+    whole = [word for given in words for word in (["--entry", json.dumps(entry)] if given == "@-" else [given])]
     assert record["command"] == shlex.join(["python", "-m", "beirgrid", *whole])
+    long = {**entry, "path": "x" * 300_000, **odd}
+    refused = _with_input(words, json.dumps({"entry": long}), tmp_path)
+    assert "unknown key 'note'" in refused.stderr
+
+
+def test_options_without_a_value_are_left_out_and_0_is_a_value():
+    options = {"a_b": 0, "c": None, "d": False, "e": True, "f": [], "g": ["x", 1], "h": {"i": None}, "j": ""}
+    assert as_words(options) == ["--a-b", "0", "--e", "--g", "x", "1", "--h", '{"i": null}', "--j", ""]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "3", "\x00"])
+def test_an_input_that_is_no_object_of_options_is_refused(capsys, monkeypatch, text):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["fuse", "@-"]) == 1
+    assert capsys.readouterr().err == "beirgrid fuse: error: @-: standard input is no JSON object of options\n"
 
 
 @pytest.mark.parametrize(

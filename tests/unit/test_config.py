@@ -513,16 +513,16 @@ def test_a_key_that_a_family_does_not_read_is_refused(raw, family):
 
 
 def test_a_query_length_for_a_dataset_reruns_its_retrieval_alone(raw):
-    def entries(lengths: dict[str, int]) -> list[str]:
+    def entries(lengths: dict[str, int]) -> list[dict[str, Any]]:
         raw["models"]["colbertv2"]["query_lengths"] = lengths
         params = _params(raw)
-        encoding = [params.model("colbertv2")]
-        return encoding + [params.query_model("colbertv2", name) for name in ("arguana", "scifact", "cqadupstack-gis")]
+        cells = [_cell("colbertv2", name) for name in ("arguana", "scifact", "cqadupstack-gis")]
+        return [params.model(SimpleNamespace(model="colbertv2")), *map(params.query_model, cells)]
 
     before = entries({})
     after = entries({"arguana": 300, "cqadupstack": 48})
     assert (before[0], before[2]) == (after[0], after[2])
-    assert [json.loads(entry).get("query_length") for entry in after] == [None, 300, 32, 48]
+    assert [entry.get("query_length") for entry in after] == [None, 300, 32, 48]
 
 
 def test_all_mistakes_come_in_one_message(raw):
@@ -751,8 +751,11 @@ def _planned(raw: dict[str, Any], *systems: str, dataset: str = "demo") -> Grid:
 
 
 def _params(raw: dict[str, Any]) -> Params:
-    grid = Grid(config.load(raw))
-    return Params(grid, Inputs(grid))
+    return Params(Grid(config.load(raw)))
+
+
+def _cell(system: str, dataset: str) -> SimpleNamespace:
+    return SimpleNamespace(system=system, dataset=dataset)
 
 
 def _records(grid: Grid) -> Records:
@@ -809,8 +812,7 @@ def test_a_reranker_that_the_workflow_trains_was_trained_on_the_collection_of_it
 
 def test_gpl_and_genq_are_registered_as_published(raw):
     plan = _planned(raw, "genq", "gpl", "gpl-distilbert", "minilm-gpl")
-    params = Params(plan, Inputs(plan))
-    recipes = {name: json.loads(params.recipe(f"{name}@demo", "generate")) for name in ("genq", "gpl", "minilm-gpl")}
+    recipes = {name: Params(plan).training(f"{name}@demo", "generate") for name in ("genq", "gpl", "minilm-gpl")}
     wanted = ("documents", "queries", "queries_per_document")
     assert {name: {key: recipe.get(key) for key in wanted} for name, recipe in recipes.items()} == {
         "genq": {"documents": 100_000, "queries": None, "queries_per_document": 5},
@@ -823,9 +825,9 @@ def test_gpl_and_genq_are_registered_as_published(raw):
         "msmarco-distilbert-base-v3",
         "msmarco-MiniLM-L6-v3",
     ]
-    inputs = Inputs(plan).training_step("mine")(SimpleNamespace(model="gpl-distilbert@demo"))
-    assert "index" not in inputs
-    assert len(inputs["checkpoints"]) == len(inputs["indexes"]) == 2
+    inputs, mined = Inputs(plan), SimpleNamespace(model="gpl-distilbert@demo")
+    assert inputs.bm25_index(mined) == []
+    assert len(inputs.miners(mined)) == len(inputs.miner_indexes(mined)) == 2
 
 
 def test_negatives_come_from_the_base_unless_an_entry_says_otherwise(raw):
@@ -852,7 +854,7 @@ def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
     prefix = raw["models"]["bge-base-en-v1.5"]["prompts"]["query"]
     params = _params(raw)
     prompts = {
-        dataset: json.loads(params.query_model("bge-base-en-v1.5", dataset))["prompts"]["query"]
+        dataset: params.query_model(_cell("bge-base-en-v1.5", dataset))["prompts"]["query"]
         for dataset in ("scifact", "arguana", "quora")
     }
     assert prompts == {"scifact": prefix, "arguana": "", "quora": ""}
@@ -861,8 +863,8 @@ def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
 def test_the_brackets_of_queries_rerun_no_encoding(raw):
     raw["grid"] = {"systems": ["sgpt-125m"], "datasets": ["scifact"]}
     params = _params(raw)
-    document = json.loads(params.model("sgpt-125m"))
-    query = json.loads(params.query_model("sgpt-125m", "scifact"))
+    document = params.model(SimpleNamespace(model="sgpt-125m"))
+    query = params.query_model(_cell("sgpt-125m", "scifact"))
     assert document.pop("brackets") == {"document": ["{", "}"]}
     assert query.pop("brackets") == {"query": ["[", "]"]}
     assert document == query

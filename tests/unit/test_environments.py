@@ -107,8 +107,7 @@ def _jobs() -> set[tuple[str, str]]:
     pairs = set()
     for rule in rules().values():
         environment = Path(rule.conda_env).stem.removesuffix("-cpu")
-        word = re.match(r"\{params.beirgrid\} (\S+)", rule.shellcmd)[1]
-        pairs.add((environment, rule.name.partition("_")[0] if word == "{params.stage:q}" else word))
+        pairs.add((environment, re.match(r"\{params.beirgrid\} (\S+)", rule.shellcmd)[1]))
     return pairs
 
 

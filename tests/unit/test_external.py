@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,7 +132,7 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_a_run_is_needed_for_each_dataset_that_is_supplied(raw, tmp_path):
     grid = Grid(config.load(raw))
     inputs = Inputs(grid)
-    assert inputs.run_files("mine", "scifact") == [str(tmp_path / "runs/scifact.trec")]
+    assert inputs.run_files(SimpleNamespace(system="mine", dataset="scifact")) == [str(tmp_path / "runs/scifact.trec")]
     assert Records(grid, inputs).of_cell("mine", "scifact")[-1] == "results/runs/mine/scifact.json"
     raw["grid"]["datasets"].append("nfcorpus")
     missing = f"systems.mine.run: there is no file {tmp_path}/runs/nfcorpus.trec, which should hold the run of dataset"

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers import ROOT, tracked_configuration
@@ -16,7 +18,6 @@ from beirgrid.config import entries, listing, lock, names, registry
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.graph.grid import Grid
-from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.params import Params
 
 QWEN, M3, MINILM = "Qwen/Qwen3-Embedding-0.6B", "BAAI/bge-m3", "cross-encoder/ms-marco-MiniLM-L12-v2"
@@ -229,11 +230,12 @@ def test_a_damaged_lock_file_is_refused(damage):
 def test_a_changed_fact_reruns_what_depends_on_it():
     """The prompt of a task changes the queries of its dataset, and nothing else."""
 
-    def params() -> dict[str, str]:
-        grid = Grid(load(QWEN))
-        found, system = Params(grid, Inputs(grid)), "Qwen__Qwen3-Embedding-0.6B"
-        queries = {f"queries of {row}": found.query_model(system, row) for row in ("scifact", "nfcorpus")}
-        return {**queries, "documents": found.model(system), "checkpoint": found.checkpoint(system)}
+    def params() -> dict[str, Any]:
+        found, name = Params(Grid(load(QWEN))), "Qwen__Qwen3-Embedding-0.6B"
+        cells = [SimpleNamespace(system=name, dataset=dataset) for dataset in ("scifact", "nfcorpus")]
+        queries = {f"queries of {cell.dataset}": found.query_model(cell) for cell in cells}
+        model = SimpleNamespace(model=name)
+        return {**queries, "documents": found.model(model), "checkpoint": found.checkpoint(model)}
 
     before = params()
     known = lock.names()

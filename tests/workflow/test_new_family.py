@@ -191,9 +191,8 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     assert "results/embeddings/coded/demo/0.npy" in dry.stdout
     (command,) = re.findall(r" -m beirgrid .* retrieve (\S+) --system coded ", dry.stdout)
     assert command == "binary"
-    arguments = [path.read_text() for path in (tmp_path / ".snakemake/beirgrid").glob("*.args")]
-    read = {text for text in arguments if text.startswith('{"family": "binary"')}
-    assert [json.loads(text) for text in read] == [{"family": "binary", "bits": 128}]
+    settings = re.findall(r" encode @- .* <<< '(\{.*\})' > ", dry.stdout)
+    assert [json.loads(text)["model"] for text in settings] == [{"family": "binary", "bits": 128}]
     plan = _run(checkout, tmp_path, "beirgrid", "plan", "--format", "json")
     rules = json.loads(plan.stdout)["rules"]
     assert rules["encode_dense"]["mem_mb"] > 1000

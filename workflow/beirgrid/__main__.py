@@ -68,7 +68,7 @@ examples:
   beirgrid run grid.yaml --profile slurm                on a cluster
   beirgrid status                                       what runs, what failed, time left
 
-An argument @FILE stands for the lines of FILE."""
+An argument @FILE stands for the lines of FILE, and @- for the options in a JSON object on standard input."""
 
 
 class _Version(argparse.Action):

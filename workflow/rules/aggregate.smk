@@ -32,14 +32,9 @@ rule aggregate:
         ],
         record=grid.own(paths.TABLES_RECORD),
     params:
-        **settings(
-            "aggregate",
-            grid=lambda w: in_file(summary_json()),
-            # No inputs, and a function: Snakemake fills in {x}, which the checkout's path may hold, in both.
-            published=lambda w: list(map(str, PUBLISHED)),
-            contents=list(map(files.sha256, PUBLISHED)),
-        ),
-        folder=lambda w, output: Path(output.scores).parent,
+        **commands("aggregate", published=published_values, files=aggregated_digest),
+        grid=GRID_SUMMARY,
+        folder=grid.own(paths.TABLES),
     log:
         grid.own("logs/aggregate/{grid}.log"),
     benchmark:
@@ -50,5 +45,5 @@ rule aggregate:
     resources:
         **needs("aggregate"),
     shell:
-        "{params.beirgrid} aggregate --grid {params.grid:q} --published {params.published:q}"
-        " --output {params.folder:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} aggregate --grid @{params.grid:q} @- --output {params.folder:q}"
+        " --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"

@@ -15,9 +15,9 @@ rule analyses:
         ),
         record=grid.own(paths.ANALYSES_RECORD),
     params:
-        **settings("analyses", grid=lambda w: in_file(summary_json())),
-        summary=lambda w, output: in_file(summary_json()).removeprefix("@"),
-        folder=lambda w, output: Path(output.record).parent,
+        **commands("analyses", files=summary_digest),
+        grid=GRID_SUMMARY,
+        folder=grid.own(paths.GRID_FOLDER),
     log:
         grid.own("logs/analyses/{grid}.log"),
     benchmark:
@@ -28,5 +28,5 @@ rule analyses:
     resources:
         **needs("analyses"),
     shell:
-        "{params.beirgrid} analyse --grid {params.summary:q} --output {params.folder:q}"
+        "{params.beirgrid} analyse --grid {params.grid:q} --output {params.folder:q}"
         " --record {output.record:q} > {log:q} 2>&1"

@@ -4,14 +4,16 @@ sys.path.insert(0, str(ROOT / "workflow"))
 from functools import cache
 
 from beirgrid import config as configuration
-from beirgrid.core.families import RETRIEVERS, alike
+from beirgrid.config.entries import ADAPTATIONS
 from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError
+from beirgrid.core.families import alike, named
+from beirgrid.core.provenance import digest
 from beirgrid.data import published
 from beirgrid.graph import reruns
-from beirgrid.graph.commands import Commands, in_file
+from beirgrid.graph.commands import Commands, given
 from beirgrid.graph.grid import Grid, metric_files, runs_without_scores
-from beirgrid.graph.inputs import SHARD_STEPS, TRAINING_STEPS, Inputs
+from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
@@ -31,18 +33,37 @@ try:
 except BeirgridError as error:
     raise WorkflowError(str(error)) from None
 
-nodes, inputs = needs.nodes, Inputs(grid)
-entries, records = Params(grid, inputs), Records(grid, inputs)
-settings = Commands(grid, own_python=not workflow.deployment_settings.deployment_method)
+nodes, inputs, params = needs.nodes, Inputs(grid), Params(grid)
+records = Records(grid, inputs)
+commands = Commands(grid, own_python=not workflow.deployment_settings.deployment_method)
 summary = Summary(grid, records)
 
 
 @cache
 def summary_json():
     cells = [*records.everything(), *metric_files(grid)]
-    return summary.as_json(settings_of(workflow, settings, cells))
+    return summary.as_json(settings_of(workflow, commands, cells))
 
 
+def summary_digest(wildcards):
+    return digest({"summary": summary_json()})
+
+
+def aggregated_digest(wildcards):
+    return digest({"summary": summary_json(), "published": list(map(files.sha256, PUBLISHED))})
+
+
+# No inputs, and a function: Snakemake fills in {x}, which the checkout's path may hold, in both.
+def published_values(wildcards):
+    return list(map(str, PUBLISHED))
+
+
+def heap(wildcards, resources):
+    return needs.heap_mb(resources.mem_mb)
+
+
+# Vectors are deleted when they are indexed, unless they are kept.
+passing = str if grid.config.encode.keep else temp
 # The jobs' conda environments. Snakemake fills in {x} in their paths: the checkout may be in such a folder.
 ENVIRONMENTS = str(ROOT / "envs").replace("{", "{{").replace("}", "}}")
 EVALUATE = f"{ENVIRONMENTS}/evaluate.yaml"
@@ -50,6 +71,7 @@ LEXICAL = f"{ENVIRONMENTS}/lexical.yaml"
 # PyTorch's CUDA build, which runs on a CPU too, is some GB larger.
 NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
 DEPTH = grid.config.retrieve.depth
+GRID_SUMMARY = grid.own(paths.GRID_SUMMARY)
 
 if workflow.is_main_process:
     environment.heed_hangup()
@@ -59,7 +81,7 @@ if workflow.is_main_process:
     recorder = status.Recorder(logger, config)
     refresher = refresh.Refresher(grid.config.grid.name, logger)
     console.shorten(logger)
-    reruns.watch_records(workflow, settings)
+    reruns.watch_records(workflow, commands)
 
 
 wildcard_constraints:
@@ -72,13 +94,15 @@ onstart:
     try:
         environment.check_temporary_folder()
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
-    except BeirgridError as error:
+        # What aggregate, report and analyses read.
+        files.replace_text(GRID_SUMMARY, f"{summary_json()}\n")
+    except (BeirgridError, OSError) as error:
         raise WorkflowError(str(error)) from None
-    if settings.own_python and workflow.executor_plugin.name == "local":
+    if commands.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
-    settings.link_package()
+    commands.link_package()
     recorder.start(status.EVENTS)
-    refresher.start(summary_json())
+    refresher.start()
 
 
 onsuccess:

@@ -1,41 +1,106 @@
-# One rule per family that encodes, since they differ in what a shard of vectors is, and one for expansions.
-for step in SHARD_STEPS:
-    temporary = step.stage == "encode" and not grid.config.encode.keep
+# One rule for each kind of vectors.
+rule encode_dense:
+    message:
+        "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
+    input:
+        checkpoint=inputs.weights,
+        corpus=paths.CORPUS,
+    output:
+        vectors=passing(paths.EMBEDDINGS + ".npy"),
+        record=paths.EMBEDDINGS_RECORD,
+    params:
+        **commands.neural(
+            "encode_dense",
+            model=params.model,
+            shard_size=grid.config.encode.shard,
+            last=params.is_last,
+        ),
+    log:
+        "logs/encode/{model}/{corpus}/{shard}.log",
+    benchmark:
+        "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.models_of_family(*alike("dense")),
+    conda:
+        NEURAL
+    threads: 8
+    resources:
+        **needs("encode_dense"),
+    group:
+        nodes.group("encode_dense")
+    shell:
+        "{params.beirgrid} encode @- {params.compute:q} --shard {wildcards.shard:q}"
+        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q}"
+        " --output {output.vectors:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
-    rule:
-        message:
-            f"{step.purpose} shard {{wildcards.shard}} of {{wildcards.corpus}} with {{wildcards.model}}"
-        input:
-            checkpoint=lambda w: inputs.weights(w.model),
-            corpus=paths.CORPUS,
-        output:
-            result=(directory if step.folder else temp if temporary else str)(step.output),
-            record=step.record,
-        params:
-            **settings.neural(
-                step.rule,
-                entry=lambda w: in_file(entries.model(w.model)),
-                size=grid.config.encode.shard,
-                last=lambda w: "--last" if grid.is_last(w.corpus, int(w.shard)) else "",
-            ),
-            stage=lambda w, output, step=step: step.stage,
-        log:
-            f"logs/{step.stage}/{{model}}/{{corpus}}/{{shard}}.log",
-        benchmark:
-            f"results/benchmarks/{step.stage}/{{model}}/{{corpus}}/{{shard}}.tsv"
-        wildcard_constraints:
-            model=grid.models_of_family(*step.families),
-        conda:
-            NEURAL
-        threads: 8
-        resources:
-            **needs(step.rule),
-        name:
-            step.rule
-        group:
-            nodes.group(step.rule)
-        shell:
-            "{params.beirgrid} {params.stage:q} --model {params.entry:q} --checkpoint {input.checkpoint:q}"
-            " --corpus {input.corpus:q} --shard {wildcards.shard:q} --shard-size {params.size:q}"
-            " {params.last:q} --precision {params.precision:q} {params.compute:q}"
-            " --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"
+
+use rule encode_dense as encode_sparse with:
+    output:
+        vectors=passing(paths.EMBEDDINGS + ".npz"),
+        record=paths.EMBEDDINGS_RECORD,
+    params:
+        **commands.neural(
+            "encode_sparse",
+            model=params.model,
+            shard_size=grid.config.encode.shard,
+            last=params.is_last,
+        ),
+    wildcard_constraints:
+        model=grid.models_of_family(*alike("sparse")),
+    resources:
+        **needs("encode_sparse"),
+    group:
+        nodes.group("encode_sparse")
+
+
+# Its search reads the vectors too, so they are kept.
+use rule encode_dense as encode_late_interaction with:
+    output:
+        vectors=directory(paths.EMBEDDINGS + ".tokens"),
+        record=paths.EMBEDDINGS_RECORD,
+    params:
+        **commands.neural(
+            "encode_late_interaction",
+            model=params.model,
+            shard_size=grid.config.encode.shard,
+            last=params.is_last,
+        ),
+    wildcard_constraints:
+        model=grid.models_of_family(*alike("late-interaction")),
+    resources:
+        **needs("encode_late_interaction"),
+    group:
+        nodes.group("encode_late_interaction")
+
+
+rule expand:
+    message:
+        "Expanding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
+    input:
+        checkpoint=inputs.weights,
+        corpus=paths.CORPUS,
+    output:
+        expansions=paths.EXPANSIONS,
+        record=paths.EXPANSIONS_RECORD,
+    params:
+        **commands.neural(
+            "expand",
+            model=params.model,
+            shard_size=grid.config.encode.shard,
+            last=params.is_last,
+        ),
+    log:
+        "logs/expand/{model}/{corpus}/{shard}.log",
+    benchmark:
+        "results/benchmarks/expand/{model}/{corpus}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.models_of_family(*named("expander")),
+    conda:
+        NEURAL
+    threads: 8
+    resources:
+        **needs("expand"),
+    shell:
+        "{params.beirgrid} expand @- {params.compute:q} --shard {wildcards.shard:q}"
+        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q}"
+        " --output {output.expansions:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"

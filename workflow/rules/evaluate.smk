@@ -8,7 +8,7 @@ rule evaluate:
         scores=paths.METRICS,
         per_query=paths.PER_QUERY,
     params:
-        **settings("evaluate", metrics=list(grid.config.metrics)),
+        **commands("evaluate", metrics=list(grid.config.metrics)),
     log:
         "logs/evaluate/{system}/{dataset}.log",
     benchmark:
@@ -21,6 +21,6 @@ rule evaluate:
     group:
         nodes.group("evaluate")
     shell:
-        "{params.beirgrid} evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q}"
-        " --run {input.run:q} --qrels {input.qrels:q} --metrics {params.metrics:q}"
-        " --output {output.scores:q} --per-query {output.per_query:q} > {log:q} 2>&1"
+        "{params.beirgrid} evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q} @-"
+        " --run {input.run:q} --qrels {input.qrels:q} --output {output.scores:q}"
+        " --per-query {output.per_query:q} <<< {params.settings:q} > {log:q} 2>&1"

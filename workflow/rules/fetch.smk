@@ -2,15 +2,15 @@ rule fetch_corpus:
     message:
         "Fetching corpus {wildcards.corpus}"
     input:
-        lambda w: inputs.local_files(w.corpus, "corpus.jsonl"),
+        inputs.corpus_files,
     output:
         corpus=paths.CORPUS,
         record=paths.CORPUS_RECORD,
     params:
-        **settings.fetch(
+        **commands.fetch(
             "fetch_corpus",
-            entry=lambda w: in_file(entries.corpus(w.corpus)),
-            files=lambda w: reruns.state(inputs.local_files(w.corpus, "corpus.jsonl")),
+            entry=params.corpus,
+            files=reruns.state_of(inputs.corpus_files),
         ),
     log:
         "logs/fetch/corpus/{corpus}.log",
@@ -22,26 +22,26 @@ rule fetch_corpus:
     resources:
         **needs("fetch_corpus"),
     shell:
-        "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} --entry {params.entry:q}"
-        " {params.mirror:q} --output {output.corpus:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} @- {params.mirror:q}"
+        " --output {output.corpus:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
 rule fetch_dataset:
     message:
         "Fetching queries and qrels of {wildcards.dataset}"
     input:
-        lambda w: inputs.dataset_files(w.dataset),
-        corpus=lambda w: inputs.corpus(w.dataset),
+        inputs.dataset_files,
+        corpus=inputs.corpus,
     output:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
         record=paths.DATASET_RECORD,
     params:
-        **settings.fetch(
+        **commands.fetch(
             "fetch_dataset",
-            entry=lambda w: in_file(entries.dataset(w.dataset)),
-            corpus=lambda w: in_file(entries.corpus(grid.corpus(w.dataset))),
-            files=lambda w: reruns.state(inputs.dataset_files(w.dataset)),
+            entry=params.dataset,
+            corpus_entry=params.searched_corpus,
+            files=reruns.state_of(inputs.dataset_files),
         ),
     log:
         "logs/fetch/dataset/{dataset}.log",
@@ -53,25 +53,25 @@ rule fetch_dataset:
     resources:
         **needs("fetch_dataset"),
     shell:
-        "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} --entry {params.entry:q}"
-        " --corpus-entry {params.corpus:q} --corpus {input.corpus:q} {params.mirror:q} --queries {output.queries:q}"
-        " --qrels {output.qrels:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} @- {params.mirror:q}"
+        " --corpus {input.corpus:q} --queries {output.queries:q} --qrels {output.qrels:q}"
+        " --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
 rule fetch_expansion:
     message:
         "Fetching the queries that {wildcards.system} adds to {wildcards.corpus}"
     input:
-        lambda w: inputs.expansion_files(w.system, w.corpus),
+        inputs.expansion_files,
         corpus=paths.CORPUS,
     output:
         result=paths.PUBLISHED,
         record=paths.PUBLISHED_RECORD,
     params:
-        **settings(
+        **commands(
             "fetch_expansion",
-            entry=lambda w: in_file(entries.expansion(w.system, w.corpus)),
-            files=lambda w: reruns.state(inputs.expansion_files(w.system, w.corpus)),
+            entry=params.expansion,
+            files=reruns.state_of(inputs.expansion_files),
         ),
     log:
         "logs/fetch/expansion/{system}/{corpus}.log",
@@ -85,26 +85,25 @@ rule fetch_expansion:
     resources:
         **needs("fetch_expansion"),
     shell:
-        "{params.beirgrid} fetch expansion --name {wildcards.system:q} --entry {params.entry:q}"
-        " --corpus {input.corpus:q} --output {output.result:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} fetch expansion --name {wildcards.system:q} @- --corpus {input.corpus:q}"
+        " --output {output.result:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
 rule fetch_model:
     message:
         "Fetching the checkpoint of {wildcards.model}"
     input:
-        lambda w: inputs.model_files(w.model),
+        inputs.model_files,
     output:
         checkpoint=directory(paths.CHECKPOINT),
         record=paths.MODEL_RECORD,
     params:
-        **settings(
+        **commands(
             "fetch_model",
-            entry=lambda w: in_file(entries.checkpoint(w.model)),
-            files=lambda w: reruns.state(inputs.model_files(w.model)),
+            entry=params.checkpoint,
+            files=reruns.state_of(inputs.model_files),
         ),
-        prompts=lambda w, output: entries.prompted(w.model),
-        source=lambda w, output: entries.source(w.model),
+        described=params.described,
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
@@ -117,28 +116,28 @@ rule fetch_model:
     resources:
         **needs("fetch_model"),
     shell:
-        "{params.beirgrid} fetch model --name {wildcards.model:q} --entry {params.entry:q}"
-        " {params.prompts:q} {params.source:q} --output {output.checkpoint:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} fetch model --name {wildcards.model:q} @- {params.described:q}"
+        " --output {output.checkpoint:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
 rule fetch_run:
     message:
         "Fetching the run of {wildcards.system} on {wildcards.dataset}"
     input:
-        lambda w: inputs.run_files(w.system, w.dataset),
-        corpus=lambda w: inputs.corpus(w.dataset),
+        inputs.run_files,
+        corpus=inputs.corpus,
         queries=paths.QUERIES,
     output:
         run=paths.RUN,
         record=paths.RUN_RECORD,
     params:
-        **settings(
+        **commands(
             "fetch_run",
-            files=lambda w: reruns.state([inputs.run_file(w.system, w.dataset)]),
+            run=inputs.run_file,
             depth=DEPTH,
-            allow=lambda w: entries.accepted(w.system),
+            allow=params.accepted_flaws,
+            files=reruns.state_of(inputs.run_file),
         ),
-        file=lambda w, output: inputs.run_file(w.system, w.dataset),
     log:
         "logs/fetch/run/{system}/{dataset}.log",
     benchmark:
@@ -153,6 +152,6 @@ rule fetch_run:
     group:
         nodes.group("fetch_run")
     shell:
-        "{params.beirgrid} fetch run --system {wildcards.system:q} --run {params.file:q}"
-        " --queries {input.queries:q} --corpus {input.corpus:q} --depth {params.depth:q} {params.allow:q}"
-        " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} fetch run --system {wildcards.system:q} @-"
+        " --queries {input.queries:q} --corpus {input.corpus:q}"
+        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"

@@ -2,17 +2,12 @@ rule fuse:
     message:
         "Fusing {wildcards.system} on {wildcards.dataset}"
     input:
-        runs=lambda w: inputs.part_runs(w.system, w.dataset),
+        runs=inputs.part_runs,
     output:
         run=paths.RUN,
         record=paths.RUN_RECORD,
     params:
-        **settings(
-            "fuse",
-            runs=lambda w: in_file(*inputs.part_runs(w.system, w.dataset)),
-            fusion=lambda w: entries.fusion(w.system),
-            depth=DEPTH,
-        ),
+        **commands("fuse", params.fusion, depth=DEPTH),
     log:
         "logs/fuse/{system}/{dataset}.log",
     benchmark:
@@ -27,6 +22,5 @@ rule fuse:
     group:
         nodes.group("fuse")
     shell:
-        "{params.beirgrid} fuse --system {wildcards.system:q} --runs {params.runs:q}"
-        " {params.fusion:q} --depth {params.depth:q}"
-        " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} fuse --system {wildcards.system:q} @- --runs {input.runs:q}"
+        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"

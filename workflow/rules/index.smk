@@ -3,17 +3,14 @@ rule index_lexical:
         "Indexing {wildcards.corpus} for BM25 ({wildcards.fields}{wildcards.expansion})"
     input:
         corpus=paths.CORPUS,
-        expansions=lambda w: inputs.expansions(w.expansion, w.corpus),
+        expansions=inputs.expansions,
     output:
         index=directory(paths.LUCENE.replace("{index}", "bm25-{fields}{expansion}")),
         record=paths.LUCENE_RECORD.replace("{index}", "bm25-{fields}{expansion}"),
     params:
-        **settings(
-            "index_lexical",
-            expansions=lambda w: in_file(*inputs.expansions(w.expansion, w.corpus)),
-            language=lambda w: entries.language(w.corpus),
-        ),
-        heap=lambda w, resources: needs.heap_mb(resources.mem_mb),
+        **commands("index_lexical", language=params.language),
+        heap=heap,
+        expansions=given("expansions"),
     log:
         "logs/index/bm25-{fields}{expansion}/{corpus}.log",
     benchmark:
@@ -27,9 +24,74 @@ rule index_lexical:
     resources:
         **needs("index_lexical"),
     shell:
-        "{params.beirgrid} index lexical --corpus {input.corpus:q} --expansions {params.expansions:q}"
-        " --fields {wildcards.fields:q} --language {params.language:q} --threads {threads}"
-        " --memory {params.heap:q} --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} index lexical --fields {wildcards.fields:q} @- --threads {threads} --memory {params.heap:q}"
+        " --corpus {input.corpus:q} {params.expansions:q}"
+        " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+
+
+# One rule for each kind of vectors.
+rule index_dense:
+    message:
+        "Indexing shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
+    input:
+        vectors=paths.EMBEDDINGS + ".npy",
+    output:
+        index=paths.INDEXES + ".faiss",
+        record=paths.SHARD_RECORD,
+    params:
+        **commands("index_dense"),
+        family=params.family,
+    log:
+        "logs/index/{model}/{corpus}/{shard}.log",
+    benchmark:
+        "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
+    wildcard_constraints:
+        model=grid.models_of_family(*alike("dense")),
+    conda:
+        NEURAL
+    threads: 1
+    resources:
+        **needs("index_dense"),
+    group:
+        nodes.group("index_dense")
+    shell:
+        "{params.beirgrid} index {params.family:q} --vectors {input.vectors:q}"
+        " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
+
+
+use rule index_dense as index_sparse with:
+    input:
+        vectors=paths.EMBEDDINGS + ".npz",
+    output:
+        index=directory(paths.INDEXES + ".impact"),
+        record=paths.SHARD_RECORD,
+    params:
+        **commands("index_sparse"),
+        family=params.family,
+    wildcard_constraints:
+        model=grid.models_of_family(*alike("sparse")),
+    resources:
+        **needs("index_sparse"),
+    group:
+        nodes.group("index_sparse")
+
+
+use rule index_dense as index_late_interaction with:
+    input:
+        vectors=paths.EMBEDDINGS + ".tokens",
+    output:
+        index=paths.INDEXES + ".faiss",
+        record=paths.SHARD_RECORD,
+    params:
+        **commands("index_late_interaction"),
+        family=params.family,
+    wildcard_constraints:
+        model=grid.models_of_family(*alike("late-interaction")),
+    threads: 8
+    resources:
+        **needs("index_late_interaction"),
+    group:
+        nodes.group("index_late_interaction")
 
 
 rule index_approximate:
@@ -37,15 +99,12 @@ rule index_approximate:
         "Building the index {wildcards.variant} of shard {wildcards.shard} of {wildcards.corpus}"
         " with {wildcards.model}"
     input:
-        exact=f"{paths.INDEXES}.faiss",
+        exact=paths.INDEXES + ".faiss",
     output:
         index=paths.VARIANTS,
         record=paths.VARIANT_RECORD,
     params:
-        **settings(
-            "index_approximate",
-            variant=lambda w: entries.variant(w.model, w.variant),
-        ),
+        **commands("index_approximate", params.variant),
     log:
         "logs/index/{model}/{corpus}/{variant}/{shard}.log",
     benchmark:
@@ -59,39 +118,5 @@ rule index_approximate:
     resources:
         **needs("index_approximate"),
     shell:
-        "{params.beirgrid} index approximate --exact {input.exact:q} {params.variant:q}"
-        " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
-
-
-# One rule per family: they differ in what a shard of vectors is, and in its index.
-for family in (row for row in RETRIEVERS.values() if not row.like):
-
-    rule:
-        message:
-            "Indexing shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
-        input:
-            vectors=paths.EMBEDDINGS + family.embeddings,
-        output:
-            index=(directory if family.index_folder else str)(paths.INDEXES + family.index),
-            record=paths.SHARD_RECORD,
-        params:
-            **settings(f"index_{family.rule}"),
-            family=lambda w, output: grid.model(w.model).family,
-        log:
-            "logs/index/{model}/{corpus}/{shard}.log",
-        benchmark:
-            "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
-        wildcard_constraints:
-            model=grid.models_of_family(*alike(family.name)),
-        conda:
-            NEURAL
-        threads: 8 if family.folder else 1
-        resources:
-            **needs(f"index_{family.rule}"),
-        name:
-            f"index_{family.rule}"
-        group:
-            nodes.group(f"index_{family.rule}")
-        shell:
-            "{params.beirgrid} index {params.family:q} --vectors {input.vectors:q}"
-            " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} index approximate @- --exact {input.exact:q}"
+        " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"

@@ -10,8 +10,9 @@ rule report:
         report=report(grid.own(paths.REPORT), caption="../report/report.rst", category="Report"),
         record=grid.own(paths.REPORT_RECORD),
     params:
-        **settings("report", grid=lambda w: in_file(summary_json())),
-        folder=lambda w, input: Path(input.scores).parent,
+        **commands("report", files=summary_digest),
+        grid=GRID_SUMMARY,
+        folder=grid.own(paths.TABLES),
     log:
         grid.own("logs/report/{grid}.log"),
     benchmark:
@@ -22,5 +23,5 @@ rule report:
     resources:
         **needs("report"),
     shell:
-        "{params.beirgrid} page --grid {params.grid:q} --tables {params.folder:q}"
+        "{params.beirgrid} page --grid @{params.grid:q} --tables {params.folder:q}"
         " --output {output.report:q} --record {output.record:q} > {log:q} 2>&1"

@@ -3,17 +3,13 @@ rule score:
         "Scoring pairs of {wildcards.dataset} from {wildcards.first} with {wildcards.reranker}"
     input:
         checkpoint=paths.CHECKPOINT.replace("{model}", "{reranker}"),
-        corpus=lambda w: inputs.corpus(w.dataset),
+        corpus=inputs.corpus,
         queries=paths.QUERIES,
         run=paths.RUN.replace("{system}", "{first}"),
     output:
         record=paths.PAIRS_RECORD,
     params:
-        **settings.neural(
-            "score",
-            entry=lambda w: in_file(entries.model(w.reranker)),
-            depth=lambda w: grid.score_depth(w.reranker, w.first),
-        ),
+        **commands.neural("score", model=params.reranker, depth=params.score_depth),
         pairs=paths.PAIRS,
     log:
         "logs/score/{reranker}/{dataset}/{first}.log",
@@ -25,23 +21,22 @@ rule score:
     resources:
         **needs("score"),
     shell:
-        "{params.beirgrid} score --model {params.entry:q} --checkpoint {input.checkpoint:q}"
+        "{params.beirgrid} score @- {params.compute:q} --checkpoint {input.checkpoint:q}"
         " --corpus {input.corpus:q} --queries {input.queries:q} --run {input.run:q}"
-        " --depth {params.depth:q} --precision {params.precision:q} {params.compute:q}"
-        " --pairs {params.pairs:q} --record {output.record:q} > {log:q} 2>&1"
+        " --pairs {params.pairs:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
 rule rerank:
     message:
         "Reranking {wildcards.system} on {wildcards.dataset}"
     input:
-        run=lambda w: inputs.part_runs(w.system, w.dataset),
-        scores=lambda w: inputs.pair_scores(w.system, w.dataset),
+        run=inputs.part_runs,
+        scores=inputs.pair_scores,
     output:
         run=paths.RUN,
         record=paths.RUN_RECORD,
     params:
-        **settings("rerank", depth=lambda w: grid.depth(grid.system(w.system))),
+        **commands("rerank", depth=params.rerank_depth),
     log:
         "logs/rerank/{system}/{dataset}.log",
     benchmark:
@@ -56,6 +51,6 @@ rule rerank:
     group:
         nodes.group("rerank")
     shell:
-        "{params.beirgrid} rerank --system {wildcards.system:q} --first-stage {input.run:q}"
-        " --scores {input.scores:q} --depth {params.depth:q}"
-        " --output {output.run:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.beirgrid} rerank --system {wildcards.system:q} @-"
+        " --first-stage {input.run:q} --scores {input.scores:q}"
+        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"

@@ -15,8 +15,9 @@ import argparse
 import dataclasses
 import inspect
 import json
+import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -31,12 +32,43 @@ WORD = "kind"
 def read_files(words: Iterable[str]) -> list[str]:
     """Return the words of a command, with the lines of FILE in place of ``@FILE``; a line ``@FILE`` stands for itself.
 
+    ``@-`` stands for the options in the JSON object on standard input.
+
     argparse would decode FILE as the locale says, and follow a file that names itself.
 
     Raises:
         BeirgridError: a file cannot be read, or is no text.
     """
-    return [line for word in words for line in (_lines(Path(word[1:])) if word.startswith("@") else [word])]
+    return [found for word in words for found in (_read(word[1:]) if word.startswith("@") else [word])]
+
+
+def _read(name: str) -> list[str]:
+    if name != "-":
+        return _lines(Path(name))
+    try:
+        options = json.load(sys.stdin.buffer)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise BeirgridError("@-: standard input is no JSON object of options")
+    return as_words(options)
+
+
+def is_given(value: Any) -> bool:
+    """Tell whether the value of an option is one: not None, False or an empty list."""
+    return not (value is None or value is False or (isinstance(value, list | tuple) and not value))
+
+
+def as_words(options: Mapping[str, Any]) -> list[str]:
+    """Return options as words of a command line, those without a value left out."""
+    words: list[str] = []
+    for name, value in options.items():
+        if not is_given(value):
+            continue
+        values = [] if value is True else value if isinstance(value, list | tuple) else [value]
+        words.append(f"--{name.replace('_', '-')}")
+        words += [json.dumps(item) if isinstance(item, dict) else str(item) for item in values]
+    return words
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,4 +1,7 @@
-"""The commands of the rules: how a job starts its stage, the digest of its settings, and arguments in files.
+"""The commands of the rules: how a job starts its stage, and the settings that it gets.
+
+A job reads its settings from standard input, as a JSON object of options (``@-``). This text is a param, so Snakemake
+compares it, and the digest in the job's record covers it.
 
 Some arguments change no output: device, batch size, the folder of the checkout. The functions that compute them take
 ``output``. Snakemake does not compare the values of such functions, so a change reruns nothing.
@@ -6,41 +9,26 @@ Some arguments change no output: device, batch size, the folder of the checkout.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import shlex
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..core import files, provenance
+from ..core import provenance
 from ..core.checkout import INSTALLED, MODULES
+from ..core.cli import as_words, is_given
 from ..core.stages import STAGES
 from .grid import Grid
 
-# Files of arguments, in the working directory, beside what Snakemake keeps there.
-ARGUMENTS = Path(".snakemake/beirgrid")
-# A folder with a link to the package and nothing else to import.
-_LINKED = ARGUMENTS / "modules"
-
-
-def in_file(*arguments: str) -> str:
-    """Write arguments to a file, one per line, and return ``@`` and its path; return "" for no arguments.
-
-    The content gives the file its name, so other arguments are another value of a rule's param.
-    """
-    if not arguments:
-        return ""
-    text = "".join(f"{argument}\n" for argument in arguments)
-    assert text.splitlines() == list(arguments), "an argument with a line break does not fit on a line"
-    path = ARGUMENTS / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.args"
-    if not path.exists():
-        with files.atomic(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    return f"@{path}"
+# A folder with a link to the package and nothing else to import, in the working directory.
+_LINKED = Path(".snakemake/beirgrid/modules")
 
 
 class Commands:
-    """The params that every rule has, and the settings of each rule's jobs."""
+    """The params that every rule has, and the digest of a job's params."""
 
     def __init__(self, grid: Grid, own_python: bool) -> None:
         """Take the grid, and whether jobs run with this Python: those in conda environments have their own."""
@@ -59,41 +47,68 @@ class Commands:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(MODULES / "beirgrid", target_is_directory=True)
 
-    def __call__(self, rule: str, **values: Any) -> dict[str, Any]:
+    def __call__(
+        self, rule: str, *groups: Callable[[Any], Mapping[str, Any]], files: Any = None, **options: Any
+    ) -> dict[str, Any]:
         """Return the params of a rule, as Snakemake's directive takes them.
 
         Args:
             rule: name of the rule.
-            values: what its output depends on beside its inputs: constants, or functions of the wildcards.
+            groups: functions of the wildcards that return options by name.
+            files: what tells that a file which is no input has changed, or a function of the wildcards that returns it.
+            options: options of the command that its output depends on: constants, or functions of the wildcards.
         """
-        values = {"version": STAGES[rule].version, **values}
-        self.values[rule] = values
-        return {**values, "beirgrid": lambda wildcards, output: self.start(rule, wildcards)}
 
-    def neural(self, rule: str, **values: Any) -> dict[str, Any]:
+        def settings(wildcards: Any) -> str:
+            found = {name: _value(option, wildcards) for name, option in options.items()}
+            for group in groups:
+                found |= group(wildcards)
+            return json.dumps({name: value for name, value in found.items() if is_given(value)})
+
+        values = {"version": STAGES[rule].version, "settings": settings} | ({} if files is None else {"files": files})
+        self.values[rule] = values
+        return {**values, "beirgrid": partial(self.start, rule)}
+
+    def neural(self, rule: str, *groups: Callable[[Any], Mapping[str, Any]], **options: Any) -> dict[str, Any]:
         """Return the params of a rule that runs a model: its precision, if not its own that of all, and its device."""
         config = self.grid.config
-        options = ["--device", config.device, "--batch-tokens", config.encode.batch_tokens.model_dump_json()]
-        params = self(rule, **{"precision": config.encode.precision, **values})
-        return params | {"compute": lambda wildcards, output: options}
+        compute = ["--device", config.device, "--batch-tokens", config.encode.batch_tokens.model_dump_json()]
+        params = self(rule, *groups, **{"precision": config.encode.precision, **options})
+        return params | {"compute": lambda wildcards, output: compute}
 
-    def fetch(self, rule: str, **values: Any) -> dict[str, Any]:
+    def fetch(self, rule: str, **options: Any) -> dict[str, Any]:
         """Return the params of a rule that fetches a collection: the mirror that it may take files from."""
         mirror = self.grid.config.mirror
-        options = ["--mirror", mirror] if mirror else []
-        return self(rule, **values) | {"mirror": lambda wildcards, output: options}
+        option = as_words({"mirror": mirror or None})
+        return self(rule, **options) | {"mirror": lambda wildcards, output: option}
 
-    def start(self, rule: str, wildcards: Any) -> str:
+    def start(self, rule: str, wildcards: Any, output: Any) -> str:
         """Return how a job starts: this checkout's package, and no modules from the working directory."""
         python = f"PYTHONSAFEPATH=1 PYTHONPATH={shlex.quote(str(self.modules))} {shlex.quote(self.python)}"
         return f"{python} -m beirgrid --settings {self.digest(rule, wildcards)}"
 
-    def known(self, rule: str) -> str | None:
-        """Return a rule's own name, without the prefix that it has where the workflow is used as a module."""
-        return max((name for name in self.values if f"_{rule}".endswith(f"_{name}")), key=len, default=None)
+    def rule_of(self, rule: Any) -> str | None:
+        """Return which rule of this workflow one of Snakemake's rules is, or None for a rule of another workflow.
+
+        A workflow that uses this one as a module gives its rules other names, and may have rules of its own.
+        """
+        start = rule.params.get("beirgrid")
+        return start.args[0] if isinstance(start, partial) and start.func == self.start else None
 
     def digest(self, rule: str, wildcards: Any) -> str:
         """Return the digest of a job's params. Its record keeps the digest, and aggregate compares it."""
-        params = self.values[self.known(rule) or rule]
-        values = {name: value(wildcards) if callable(value) else value for name, value in params.items()}
-        return provenance.digest(values)
+        return provenance.digest({name: _value(value, wildcards) for name, value in self.values[rule].items()})
+
+
+def _value(value: Any, wildcards: Any) -> Any:
+    return value(wildcards) if callable(value) else value
+
+
+def given(*names: str) -> Callable[[Any, Any], list[str]]:
+    """Return the param function that gives the options of inputs that not every job has, each named as its option."""
+
+    def options(wildcards: Any, input: Any) -> list[str]:  # Snakemake passes it under this name
+        found = {name: input.get(name) for name in names}
+        return as_words({name: [files] if isinstance(files, str) else list(files) for name, files in found.items()})
+
+    return options

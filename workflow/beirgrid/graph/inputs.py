@@ -1,16 +1,14 @@
-"""The files that each rule's jobs read."""
+"""The files that the jobs of each rule read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..config import find_local, resolve_path, run_file
 from ..config.entries import (
-    ADAPTATIONS,
     Bm25,
     CrossEncoderTraining,
     DenseRetriever,
@@ -24,15 +22,13 @@ from ..config.entries import (
     WithQueries,
 )
 from ..core import paths
-from ..core.families import FAMILIES, RETRIEVERS, alike, named
+from ..core.families import FAMILIES
 from ..data import checkpoints
 from .grid import Grid
 
-Files = str | list[str]
-
 
 class Inputs:
-    """Inputs of the rules: a method per rule or kind of file."""
+    """Inputs of the rules. The methods that rules name take the wildcards of a job."""
 
     def __init__(self, grid: Grid) -> None:
         """Take the grid."""
@@ -40,94 +36,73 @@ class Inputs:
 
     # Fetch: local files are inputs, so that replacing one makes its artifacts again.
 
-    def local_files(self, corpus: str, *names: str) -> list[str]:
-        """Return files of a local corpus; a corpus from elsewhere has none."""
+    def corpus_files(self, wildcards: Any) -> list[str]:
+        """Return the local file of a corpus's documents; a corpus from elsewhere has none."""
+        return self._local_files(wildcards.corpus, "corpus.jsonl")
+
+    def dataset_files(self, wildcards: Any) -> list[str]:
+        """Return the local files of a dataset's queries and qrels."""
+        dataset = wildcards.dataset
+        qrels = f"qrels/{self.grid.config.datasets[dataset].split}.tsv"
+        judged = [] if dataset in self.grid.not_judged else [qrels]
+        return self._local_files(self.grid.corpus(dataset), "queries.jsonl", *judged)
+
+    def _local_files(self, corpus: str, *names: str) -> list[str]:
         entry = self.grid.config.corpora[corpus]
         if not isinstance(entry, LocalCorpus):
             return []
         folder = resolve_path(entry.path)
         return _without_wildcards(find_local(folder, name) or folder / name for name in names)
 
-    def dataset_files(self, dataset: str) -> list[str]:
-        """Return the local files of a dataset's queries and qrels."""
-        qrels = f"qrels/{self.grid.config.datasets[dataset].split}.tsv"
-        judged = [] if dataset in self.grid.not_judged else [qrels]
-        return self.local_files(self.grid.corpus(dataset), "queries.jsonl", *judged)
-
-    def expansion_files(self, system: str, corpus: str) -> list[str]:
+    def expansion_files(self, wildcards: Any) -> list[str]:
         """Return the local files of published expansions for a corpus."""
-        entry = self.grid.expansion(system, corpus)
+        entry = self.grid.expansion(wildcards.system, wildcards.corpus)
         if not isinstance(entry, LocalExpansion):
             return []
         path = resolve_path(entry.path)
         return _without_wildcards(sorted(path.iterdir()) if path.is_dir() else [path])
 
-    def model_files(self, model: str) -> list[str]:
+    def model_files(self, wildcards: Any) -> list[str]:
         """Return the files of a model in a folder that fetch copies."""
-        entry = self.grid.model(model)
+        entry = self.grid.model(wildcards.model)
         return _without_wildcards(sorted(checkpoints.copied(entry))) if entry.path is not None else []
 
-    def run_file(self, system: str, dataset: str) -> str:
+    def run_files(self, wildcards: Any) -> list[str]:
+        """Return the file of an external system's run, if Snakemake can take it as an input."""
+        return _without_wildcards([Path(self.run_file(wildcards))])
+
+    def run_file(self, wildcards: Any) -> str:
         """Return the file of an external system's run."""
-        entry = self.grid.system(system)
+        entry = self.grid.system(wildcards.system)
         assert isinstance(entry, External)
-        return str(run_file(entry.run, dataset))
+        return str(run_file(entry.run, wildcards.dataset))
 
-    def run_files(self, system: str, dataset: str) -> list[str]:
-        """Return the same as a list, which is empty if Snakemake cannot take the file as an input."""
-        return _without_wildcards([Path(self.run_file(system, dataset))])
+    # Encode, index and retrieve
 
-    # Retrieve
-
-    def corpus(self, dataset: str) -> str:
-        """Return the corpus.parquet that a dataset searches."""
-        return paths.CORPUS.format(corpus=self.grid.corpus(dataset))
-
-    def checkpoint(self, system: str, dataset: str) -> str:
-        """Return the checkpoint with which a neural retriever encodes the queries of a dataset."""
-        return self.checkpoint_of(self.grid.query_model(system), self.grid.corpus(dataset))
-
-    def checkpoint_of(self, model: str, corpus: str) -> str:
-        """Return the checkpoint of a model, of the one of a corpus if there is one per corpus."""
-        return paths.CHECKPOINT.format(model=self.grid.artifacts_of(model, corpus))
-
-    def weights(self, model: str) -> str:
+    def weights(self, wildcards: Any) -> str:
         """Return the checkpoint of a model that reads a shard. A model per corpus has the corpus in its name."""
-        return paths.CHECKPOINT.format(model=self.grid.weights_of(model))
+        return paths.CHECKPOINT.format(model=self.grid.weights_of(wildcards.model))
 
-    def indexes(self, system: str, dataset: str) -> list[str]:
-        """Return the shards of the index that a neural retriever searches; an exhaustive search has none."""
-        entry = self.grid.system(system)
-        if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
-            return []
-        model, corpus = self.grid.retriever(system), self.grid.corpus(dataset)
-        if isinstance(entry, DenseRetriever) and entry.variant:
-            return self._shards(paths.VARIANTS.replace("{variant}", entry.variant), "", model, corpus)
-        return self.index_shards(model, corpus)
+    def expansions(self, wildcards: Any) -> list[str]:
+        """Return the expansions for the index ``@model`` (a file per shard) or ``~system`` (one file).
 
-    def index_shards(self, model: str, corpus: str) -> list[str]:
-        """Return the shards of the index of a model's vectors."""
-        return self._shards(paths.INDEXES, FAMILIES[self.grid.model(model).family].index, model, corpus)
-
-    def vectors(self, system: str, dataset: str) -> list[str]:
-        """Return the shards of vectors that a retriever reads beside its index.
-
-        Late interaction scores candidates by them. What another index of dense vectors finds is held against them.
+        The index of the documents themselves has none.
         """
-        entry, model, corpus = self.grid.system(system), self.grid.retriever(system), self.grid.corpus(dataset)
-        if isinstance(entry, DenseRetriever):
-            return self.index_shards(model, corpus) if entry.variant else []
-        family = FAMILIES[self.grid.model(model).family]
-        return self._shards(paths.EMBEDDINGS, family.embeddings, model, corpus) if family.folder else []
+        expansion, corpus = wildcards.expansion, wildcards.corpus
+        if expansion.startswith("~"):
+            return [paths.PUBLISHED.format(system=expansion[1:], corpus=corpus)]
+        model = expansion.removeprefix("@")
+        shards = self.grid.shards(corpus) if model else ()
+        return [paths.EXPANSIONS.format(model=model, corpus=corpus, shard=shard) for shard in shards]
 
-    def _shards(self, pattern: str, suffix: str, model: str, corpus: str) -> list[str]:
-        name = self.grid.artifacts_of(model, corpus)
-        shards = self.grid.shards(corpus)
-        return [(pattern + suffix).format(model=name, corpus=corpus, shard=shard) for shard in shards]
+    def corpus(self, wildcards: Any) -> str:
+        """Return the corpus.parquet that a dataset searches."""
+        return paths.CORPUS.format(corpus=self.grid.corpus(wildcards.dataset))
 
-    def lucene(self, system: str, dataset: str) -> str:
+    def lucene(self, wildcards: Any) -> str:
         """Return the Lucene index that a BM25 system searches."""
-        return paths.LUCENE.format(index=self.lucene_name(system), corpus=self.grid.corpus(dataset))
+        corpus = self.grid.corpus(wildcards.dataset)
+        return paths.LUCENE.format(index=self.lucene_name(wildcards.system), corpus=corpus)
 
     def lucene_name(self, system: str) -> str:
         """Return the name of the index of a BM25 system: its fields, and what expands documents.
@@ -140,169 +115,124 @@ class Inputs:
             return f"bm25-{entry.fields_}~{self.grid.published(system)}"
         return f"bm25-{entry.fields_}" + (f"@{entry.expansion}" if entry.expansion else "")
 
-    def expansions(self, expansion: str, corpus: str) -> list[str]:
-        """Return the expansions for the index ``@model`` (a file per shard) or ``~system`` (one file).
+    def query_checkpoint(self, wildcards: Any) -> str:
+        """Return the checkpoint with which a neural retriever encodes the queries of a dataset."""
+        model = self.grid.query_model(wildcards.system)
+        return self._checkpoint(model, self.grid.corpus(wildcards.dataset))
 
-        The index of the documents themselves has none.
-        """
-        if expansion.startswith("~"):
-            return [paths.PUBLISHED.format(system=expansion[1:], corpus=corpus)]
-        model = expansion.removeprefix("@")
-        shards = self.grid.shards(corpus) if model else ()
-        return [paths.EXPANSIONS.format(model=model, corpus=corpus, shard=shard) for shard in shards]
+    def indexes(self, wildcards: Any) -> list[str]:
+        """Return the shards of the index that a neural retriever searches; an exhaustive search has none."""
+        entry = self.grid.system(wildcards.system)
+        if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
+            return []
+        if isinstance(entry, DenseRetriever) and entry.variant:
+            return self._shards(wildcards, paths.VARIANTS.replace("{variant}", entry.variant))
+        return self._index_shards(self.grid.retriever(wildcards.system), self.grid.corpus(wildcards.dataset))
+
+    def exact_indexes(self, wildcards: Any) -> list[str]:
+        """Return the shards of the exact index that the results of another index are compared with."""
+        entry = self.grid.system(wildcards.system)
+        if not (isinstance(entry, DenseRetriever) and entry.variant):
+            return []
+        return self._index_shards(entry.retriever, self.grid.corpus(wildcards.dataset))
+
+    def tokens(self, wildcards: Any) -> list[str]:
+        """Return the shards of token vectors by which late interaction scores candidates."""
+        family = FAMILIES[self.grid.model(self.grid.retriever(wildcards.system)).family]
+        return self._shards(wildcards, paths.EMBEDDINGS + family.embeddings)
+
+    def _shards(self, wildcards: Any, pattern: str) -> list[str]:
+        return self._shards_of(pattern, self.grid.retriever(wildcards.system), self.grid.corpus(wildcards.dataset))
+
+    def _index_shards(self, model: str, corpus: str) -> list[str]:
+        return self._shards_of(paths.INDEXES + FAMILIES[self.grid.model(model).family].index, model, corpus)
+
+    def _shards_of(self, pattern: str, model: str, corpus: str) -> list[str]:
+        name = self.grid.artifacts_of(model, corpus)
+        return [pattern.format(model=name, corpus=corpus, shard=shard) for shard in self.grid.shards(corpus)]
+
+    def _checkpoint(self, model: str, corpus: str) -> str:
+        """Return the checkpoint of a model, of the one of a corpus if there is one per corpus."""
+        return paths.CHECKPOINT.format(model=self.grid.artifacts_of(model, corpus))
 
     # Rerank and fuse
 
-    def part_runs(self, system: str, dataset: str) -> list[str]:
+    def part_runs(self, wildcards: Any) -> list[str]:
         """Return the runs that a reranked or fused system is made from."""
-        return [paths.RUN.format(system=part, dataset=dataset) for part in self.grid.system(system).parts]
+        parts = self.grid.system(wildcards.system).parts
+        return [paths.RUN.format(system=part, dataset=wildcards.dataset) for part in parts]
 
-    def pair_scores(self, system: str, dataset: str) -> str:
+    def pair_scores(self, wildcards: Any) -> str:
         """Return the manifest of the pair scores that a reranked system uses."""
-        entry = self.grid.system(system)
+        entry = self.grid.system(wildcards.system)
         assert isinstance(entry, Reranked)
-        return paths.PAIRS_RECORD.format(reranker=entry.reranker, dataset=dataset, first=entry.first_stage)
+        names = {"reranker": entry.reranker, "dataset": wildcards.dataset, "first": entry.first_stage}
+        return paths.PAIRS_RECORD.format(**names)
 
     # Train
 
-    def training_step(self, stage: str) -> Callable[[Any], dict[str, Files]]:
-        """Return the function of the wildcards that names the inputs of one step of a model's training."""
-        step: Callable[[str], dict[str, Files]] = getattr(self, f"_{stage}")
-        return lambda wildcards: step(wildcards.model)
+    def training_corpus(self, wildcards: Any) -> str:
+        """Return the corpus that a model is trained on or adapted to."""
+        return paths.CORPUS.format(corpus=self.grid.adapted_to(wildcards.model))
 
-    def training_options(self, stage: str, wildcards: Any, threads: int) -> list[str]:
-        """Return the inputs of one step of a model's training as options; steps that search take threads, too."""
-        files = self.training_step(stage)(wildcards)
-        options = [word for name, named in files.items() for word in _option(name, named)]
-        return [*options, "--threads", str(threads)] if "index" in files or "indexes" in files else options
+    def base(self, wildcards: Any) -> str:
+        """Return the checkpoint that training starts from."""
+        return self._trained_with(wildcards.model, "base")[0]
 
-    def _train(self, model: str) -> dict[str, Files]:
+    def teacher(self, wildcards: Any) -> list[str]:
+        """Return the checkpoint of the model that labels training pairs, if there is one."""
+        return self._trained_with(wildcards.model, "teacher")
+
+    def generator(self, wildcards: Any) -> list[str]:
+        """Return the checkpoint of the model that writes training queries, if there is one."""
+        return self._trained_with(wildcards.model, "generator")
+
+    def _trained_with(self, model: str, key: str) -> list[str]:
+        names = [name] if (name := self.grid.training(model).models.get(key)) else []
+        return [self._checkpoint(name, self.grid.adapted_to(model)) for name in names]
+
+    def bm25_index(self, wildcards: Any) -> list[str]:
+        """Return the index in which BM25 finds negatives, unless other retrievers alone find them."""
+        train = self.grid.training(wildcards.model)
+        if isinstance(train, Gpl) and "bm25" not in train.miners:
+            return []
+        return [paths.LUCENE.format(index="bm25-flat", corpus=self.grid.adapted_to(wildcards.model))]
+
+    def training_queries(self, wildcards: Any) -> list[str]:
+        """Return the queries of the dataset that a cross-encoder is trained on, if there is one."""
+        return self._judged(wildcards.model, paths.QUERIES)
+
+    def training_qrels(self, wildcards: Any) -> list[str]:
+        """Return the qrels of the dataset that a cross-encoder is trained on, if there is one."""
+        return self._judged(wildcards.model, paths.QRELS)
+
+    def _judged(self, model: str, pattern: str) -> list[str]:
         train = self.grid.training(model)
         assert isinstance(train, CrossEncoderTraining)
-        inputs: dict[str, Files] = {
-            "base": paths.CHECKPOINT.format(model=train.base),
-            "corpus": paths.CORPUS.format(corpus=train.corpus),
-            "index": paths.LUCENE.format(index="bm25-flat", corpus=train.corpus),
-        }
-        if train.teacher:
-            inputs["teacher"] = paths.CHECKPOINT.format(model=train.teacher)
-        if train.dataset:
-            inputs["queries"] = paths.QUERIES.format(dataset=train.dataset)
-            inputs["qrels"] = paths.QRELS.format(dataset=train.dataset)
-        return inputs
+        return [pattern.format(dataset=train.dataset)] if train.dataset else []
 
-    def _generate(self, model: str) -> dict[str, Files]:
-        train, corpus = self.grid.training(model), self.grid.adapted_to(model)
-        inputs: dict[str, Files] = {"corpus": paths.CORPUS.format(corpus=corpus)}
-        if generator := train.models.get("generator"):
-            inputs["generator"] = self.checkpoint_of(generator, corpus)
-        return inputs
+    def miners(self, wildcards: Any) -> list[str]:
+        """Return the checkpoints of the dense models that mine negatives."""
+        return [self._checkpoint(name, self.grid.adapted_to(wildcards.model)) for name in self._miners(wildcards)]
 
-    def _mine(self, model: str) -> dict[str, Files]:
-        train, corpus = self.grid.training(model), self.grid.adapted_to(model)
+    def miner_indexes(self, wildcards: Any) -> list[str]:
+        """Return the indexes that dense models mine negatives in: all shards of a model, then those of the next."""
+        corpus = self.grid.adapted_to(wildcards.model)
+        return [shard for name in self._miners(wildcards) for shard in self._index_shards(name, corpus)]
+
+    def _miners(self, wildcards: Any) -> list[str]:
+        train = self.grid.training(wildcards.model)
         assert isinstance(train, Gpl)
-        inputs: dict[str, Files] = {
-            "queries": paths.TRAINING_QUERIES.format(model=model),
-            "corpus": paths.CORPUS.format(corpus=corpus),
-        }
-        if "bm25" in train.miners:
-            inputs["index"] = paths.LUCENE.format(index="bm25-flat", corpus=corpus)
-        if dense := train.dense_miners:
-            inputs["checkpoints"] = [self.checkpoint_of(name, corpus) for name in dense]
-            inputs["indexes"] = [shard for name in dense for shard in self.index_shards(name, corpus)]
-        return inputs
+        return train.dense_miners
 
-    def _label(self, model: str) -> dict[str, Files]:
-        train, corpus = self.grid.training(model), self.grid.adapted_to(model)
-        return {
-            "queries": paths.TRAINING_QUERIES.format(model=model),
-            "negatives": paths.NEGATIVES.format(model=model),
-            "teacher": self.checkpoint_of(train.models["teacher"], corpus),
-            "corpus": paths.CORPUS.format(corpus=corpus),
-        }
-
-    def _adapt(self, model: str) -> dict[str, Files]:
-        train, corpus = self.grid.training(model), self.grid.adapted_to(model)
-        examples = paths.CORPUS
+    def examples(self, wildcards: Any) -> str:
+        """Return what a model is adapted with: margins, training queries, or the corpus itself."""
+        train, pattern = self.grid.training(wildcards.model), paths.CORPUS
         if isinstance(train, WithQueries):
-            examples = paths.MARGINS if isinstance(train, Gpl) else paths.TRAINING_QUERIES
-        return {"base": self.checkpoint_of(train.base, corpus), "examples": examples.format(model=model, corpus=corpus)}
+            pattern = paths.MARGINS if isinstance(train, Gpl) else paths.TRAINING_QUERIES
+        return pattern.format(model=wildcards.model, corpus=self.grid.adapted_to(wildcards.model))
 
 
 def _without_wildcards(files: Iterable[Path]) -> list[str]:
     """Return the files that can be inputs of a rule: Snakemake fills in ``{x}`` and ``<x>`` in their paths."""
     return [name for name in map(str, files) if not re.search(r"\{|<[a-z]", name)]
-
-
-def _option(name: str, files: Files) -> list[str]:
-    return [f"--{name}", *([files] if isinstance(files, str) else files)]
-
-
-@dataclass(frozen=True)
-class ShardStep:
-    """A rule that runs models over one shard of a corpus: what it does and leaves, and the families of its models."""
-
-    rule: str
-    stage: str
-    purpose: str
-    output: str
-    record: str
-    families: tuple[str, ...]
-    folder: bool = False
-
-
-SHARD_STEPS = (
-    *(
-        ShardStep(
-            f"encode_{family.rule}",
-            "encode",
-            "Encoding",
-            paths.EMBEDDINGS + family.embeddings,
-            paths.EMBEDDINGS_RECORD,
-            alike(family.name),
-            family.folder,
-        )
-        for family in RETRIEVERS.values()
-        if not family.like
-    ),
-    ShardStep("expand", "expand", "Expanding", paths.EXPANSIONS, paths.EXPANSIONS_RECORD, tuple(named("expander"))),
-)
-
-
-@dataclass(frozen=True)
-class TrainingStep:
-    """One step of training a model: its stage, what it does, what it leaves, and the recipes that it belongs to.
-
-    ``settings`` are params that it has whatever the configuration says.
-    """
-
-    stage: str
-    purpose: str
-    output: str
-    record: str
-    recipes: tuple[str, ...]
-    folder: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-TRAINING_STEPS = (
-    TrainingStep(
-        "train",
-        "Training",
-        paths.CHECKPOINT,
-        paths.MODEL_RECORD,
-        ("cross-encoder",),
-        folder=True,
-        settings={"precision": "auto"},  # encode.precision is that of models that are only used
-    ),
-    TrainingStep(
-        "generate",
-        "Writing training queries for",
-        paths.TRAINING_QUERIES,
-        paths.TRAINING_QUERIES_RECORD,
-        ("genq", "gpl"),
-    ),
-    TrainingStep("mine", "Mining negatives for", paths.NEGATIVES, paths.NEGATIVES_RECORD, ("gpl",)),
-    TrainingStep("label", "Labelling training pairs for", paths.MARGINS, paths.MARGINS_RECORD, ("gpl",)),
-    TrainingStep("adapt", "Adapting", paths.CHECKPOINT, paths.MODEL_RECORD, ADAPTATIONS, folder=True),
-)

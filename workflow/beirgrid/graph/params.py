@@ -1,4 +1,4 @@
-"""The arguments of each stage: registry entries with only the keys that change its output, and options.
+"""The settings of each stage: registry entries with only the keys that change its output, and options.
 
 A changed param reruns the stage. Params therefore leave out what the stage does not read, such as a model's note and
 the prompts of the side that the stage does not encode.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from ..config import resolve_path
@@ -23,12 +22,14 @@ from ..config.entries import (
     LocalCorpus,
     LocalExpansion,
     ModelEntry,
+    Reranked,
     Rrf,
     WeightedSum,
 )
-from .commands import in_file
+from ..core.cli import as_words
 from .grid import Grid
-from .inputs import Inputs
+
+Entry = dict[str, Any]
 
 _CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
@@ -52,95 +53,74 @@ _STAGE_KEYS = {
 _TRAINED_KEYS = ("similarity", "max_length", "prompts", "precision")
 
 
-def _json(entry: dict[str, Any]) -> str:
-    """Return an entry as one line of ASCII, whatever a prompt holds."""
-    return json.dumps(entry)
-
-
 class Params:
-    """Entries as JSON and options as words of a command line: a method per argument."""
+    """The settings of jobs, from their wildcards. Methods that take ``output`` return what is no setting."""
 
-    def __init__(self, grid: Grid, inputs: Inputs) -> None:
-        """Take the grid, and what names its files."""
+    def __init__(self, grid: Grid) -> None:
+        """Take the grid."""
         self.grid = grid
-        self.inputs = inputs
 
-    # Entries
+    # Fetch
 
-    def corpus(self, corpus: str) -> str:
-        """Return the entry of a corpus that the fetch command receives."""
+    def corpus(self, wildcards: Any) -> Entry:
+        """Return the entry of a corpus."""
+        return self._corpus(wildcards.corpus)
+
+    def searched_corpus(self, wildcards: Any) -> Entry:
+        """Return the entry of the corpus that a dataset searches."""
+        return self._corpus(self.grid.corpus(wildcards.dataset))
+
+    def _corpus(self, corpus: str) -> Entry:
         entry = self.grid.config.corpora[corpus]
         given = entry.given(*_CORPUS_KEYS)
-        return _json(given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalCorpus) else given)
+        return given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalCorpus) else given
 
-    def dataset(self, dataset: str) -> str:
-        """Return the entry of a dataset that the fetch command receives."""
-        return _json(self.grid.config.datasets[dataset].given(*_DATASET_KEYS))
+    def dataset(self, wildcards: Any) -> Entry:
+        """Return the entry of a dataset."""
+        return self.grid.config.datasets[wildcards.dataset].given(*_DATASET_KEYS)
 
-    def expansion(self, system: str, corpus: str) -> str:
-        """Return the entry of published expansions that the fetch command receives."""
-        entry = self.grid.expansion(system, corpus)
+    def expansion(self, wildcards: Any) -> Entry:
+        """Return the entry of published expansions."""
+        entry = self.grid.expansion(wildcards.system, wildcards.corpus)
         given = entry.given()
-        return _json(given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalExpansion) else given)
+        return given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalExpansion) else given
 
-    def checkpoint(self, model: str) -> str:
-        """Return the entry of a model that the fetch command receives."""
-        entry = self.grid.model(model)
+    def checkpoint(self, wildcards: Any) -> Entry:
+        """Return where a model's checkpoint comes from."""
+        entry = self.grid.model(wildcards.model)
         given = entry.given(*_FETCH_KEYS)
         if entry.path is not None:
             given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
             given["path"] = str(resolve_path(entry.path))
-        return _json(given)
+        return given
 
-    def prompted(self, model: str) -> list[str]:
-        """Return the options that name the sides, query and document, for which a model's entry has a prompt.
+    def described(self, wildcards: Any, output: Any) -> list[str]:
+        """Return the options that fetch a model as before: the sides with a prompt, and where its entry comes from.
 
-        fetch refuses a checkpoint whose own prompts the entry leaves out. Another prompt fetches nothing again.
+        The sides are query and document: fetch refuses a checkpoint whose own prompts the entry leaves out.
         """
-        prompts = self.grid.model(model).prefixes
+        entry = self.grid.model(wildcards.model)
+        prompts = entry.prefixes
         sides = [side for side in ("query", "document") if prompts.own or getattr(prompts, side) is not None]
-        return ["--prompts", *sides] if sides else []
+        return as_words({"prompts": sides, "source": entry.source or None})
 
-    def source(self, model: str) -> list[str]:
-        """Return the option that says where a model's entry comes from, which the record keeps. It reruns nothing."""
-        return ["--source", source] if (source := self.grid.model(model).source) else []
+    def accepted_flaws(self, wildcards: Any) -> tuple[str, ...]:
+        """Return the flaws of an external run that its entry accepts."""
+        entry = self.grid.system(wildcards.system)
+        assert isinstance(entry, External)
+        return tuple(entry.allow)
 
-    def model(self, model: str) -> str:
-        """Return the entry of a model that encodes or expands documents, or scores pairs."""
-        return _json(self._model(model))
+    # Train
 
-    def _model(self, model: str) -> dict[str, Any]:
-        return _with_prompts(self.grid.model(model), document=self.grid.model(model).prefixes.document)
+    def recipe(self, stage: str) -> Callable[[Any], Entry]:
+        """Return the function of the wildcards that gives what one stage of a model's training needs of its recipe."""
+        return lambda wildcards: self.training(wildcards.model, stage)
 
-    def query_model(self, system: str, dataset: str) -> str:
-        """Return the entry of the model with which a system encodes the queries of a dataset."""
-        model = self.grid.model(self.grid.query_model(system))
-        own = self._of_dataset(model.prefixes.datasets, dataset)
-        entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
-        if isinstance(model, LateInteractionModel):
-            length = self._of_dataset(model.query_lengths, dataset) or model.query_length
-            entry |= {"query_length": length} if length else {}
-        return _json(entry)
-
-    def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
-        """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
-        means = [name for name, entry in self.grid.config.datasets.items() if dataset in entry.mean_of]
-        return next((values[name] for name in (dataset, *means) if name in values), None)
-
-    def training(self, model: str) -> str:
-        """Return a reranker's training recipe, with its max_length, its language and its teacher's entry."""
-        train = self.grid.training(model)
-        assert isinstance(train, CrossEncoderTraining)
-        entry = {**train.given(), "language": self.language(train.corpus)}
-        entry["max_length"] = self.grid.model(model).max_length
-        if train.teacher:
-            teacher = self.grid.model(train.teacher)
-            entry["teacher"] = _run(teacher) | teacher.given("prompts")
-        return _json(entry)
-
-    def recipe(self, model: str, stage: str) -> str:
-        """Return what one stage of an adaptation needs of its recipe, defaults filled in."""
+    def training(self, model: str, stage: str) -> Entry:
+        """Return what one stage of a model's training needs of its recipe, defaults filled in."""
         entry, train = self.grid.model(model), self.grid.training(model)
+        if isinstance(train, CrossEncoderTraining):
+            return self._distillation(entry, train)
         values = train.model_dump(mode="json", by_alias=True)
         if values.get("queries_per_document"):
             values.pop("queries", None)
@@ -149,66 +129,110 @@ class Params:
             wanted |= entry.given(*_TRAINED_KEYS)
         if isinstance(train, Gpl) and stage == "mine":
             dense = {name: self.grid.model(name) for name in train.dense_miners}
-            wanted["language"] = self.language(self.grid.adapted_to(model))
+            wanted["language"] = self._language(self.grid.adapted_to(model))
             wanted["dense"] = [_with_prompts(entry, query=entry.prefixes.query) for entry in dense.values()]
         for key, user in (("generator", "generate"), ("teacher", "label"), ("base", "adapt")):
             if stage == user and key in train.models:
-                wanted[key] = self._model(train.models[key])
-        return _json(wanted)
+                wanted[key] = _reading(self.grid.model(train.models[key]))
+        return wanted
 
-    def language(self, corpus: str) -> str:
+    def _distillation(self, model: ModelEntry, train: CrossEncoderTraining) -> Entry:
+        """Return a reranker's training recipe, with its max_length, its language and its teacher's entry."""
+        entry = {**train.given(), "language": self._language(train.corpus), "max_length": model.max_length}
+        if train.teacher:
+            teacher = self.grid.model(train.teacher)
+            entry["teacher"] = _run(teacher) | teacher.given("prompts")
+        return entry
+
+    # Encode and index
+
+    def model(self, wildcards: Any) -> Entry:
+        """Return the entry of a model that encodes or expands documents."""
+        return _reading(self.grid.model(wildcards.model))
+
+    def is_last(self, wildcards: Any) -> bool:
+        """Tell whether a corpus ends with a shard."""
+        return self.grid.is_last(wildcards.corpus, int(wildcards.shard))
+
+    def language(self, wildcards: Any) -> str:
         """Return the language of a corpus."""
+        return self._language(wildcards.corpus)
+
+    def _language(self, corpus: str) -> str:
         return self.grid.config.corpora[corpus].language
 
-    # Options
+    def family(self, wildcards: Any, output: Any) -> str:
+        """Return the family of a model, a word of the command."""
+        return self.grid.model(wildcards.model).family
 
-    def bm25(self, system: str) -> list[str]:
-        """Return the options of a BM25 search."""
-        entry = self.grid.system(system)
-        assert isinstance(entry, Bm25)
-        return ["--k1", str(entry.k1), "--b", str(entry.b)]
-
-    def search(self, system: str, dataset: str) -> list[str]:
-        """Return the indexes that a neural retriever searches, and the options that its search has beside them."""
-        entry, indexes = self.grid.system(system), self.inputs.indexes(system, dataset)
-        if self.grid.query_model(system) != self.grid.retriever(system):
-            indexes = [*indexes, "--two-towers"]
-        if isinstance(entry, DenseRetriever) and entry.variant:
-            searched = ["--index", _json(entry.index.model_dump(mode="json")), *_dimensions(entry)]
-            return [*indexes, *searched, "--exact", *self.inputs.vectors(system, dataset)]
-        if not isinstance(entry, LateInteractionRetriever):
-            return indexes
-        candidates = [] if entry.exhaustive else ["--candidates", str(entry.candidates)]
-        return [*indexes, *candidates, "--tokens", *self.inputs.vectors(system, dataset)]
-
-    def variant(self, model: str, variant: str) -> list[str]:
+    def variant(self, wildcards: Any) -> dict[str, Any]:
         """Return the options that build an index from the exact one of a dense model."""
-        entry, similarity = self.grid.variants[variant], self.grid.model(model).given("similarity")["similarity"]
-        return ["--index", _json(entry.index.built()), *_dimensions(entry), "--similarity", similarity]
+        entry = self.grid.variants[wildcards.variant]
+        similarity = self.grid.model(wildcards.model).given("similarity")["similarity"]
+        return {"index": entry.index.built(), "dimensions": entry.dimensions, "similarity": similarity}
 
-    def accepted(self, system: str) -> list[str]:
-        """Return the options that accept flaws of an external run."""
-        entry = self.grid.system(system)
-        assert isinstance(entry, External)
-        return ["--allow", *entry.allow] if entry.allow else []
+    # Retrieve
 
-    def fusion(self, system: str) -> list[str]:
-        """Return the options of the fuse command."""
-        entry = self.grid.system(system)
+    def bm25(self, wildcards: Any) -> dict[str, Any]:
+        """Return the options of a BM25 search."""
+        entry = self.grid.system(wildcards.system)
+        assert isinstance(entry, Bm25)
+        language = self._language(self.grid.corpus(wildcards.dataset))
+        return {"fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
+
+    def retriever(self, wildcards: Any, output: Any) -> str:
+        """Return the family of a system's retriever, a word of the command."""
+        return self.grid.model(self.grid.retriever(wildcards.system)).family
+
+    def query_model(self, wildcards: Any) -> Entry:
+        """Return the entry of the model with which a system encodes the queries of a dataset."""
+        model = self.grid.model(self.grid.query_model(wildcards.system))
+        own = self._of_dataset(model.prefixes.datasets, wildcards.dataset)
+        entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
+        if isinstance(model, LateInteractionModel):
+            length = self._of_dataset(model.query_lengths, wildcards.dataset) or model.query_length
+            entry |= {"query_length": length} if length else {}
+        return entry
+
+    def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
+        """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
+        means = [name for name, entry in self.grid.config.datasets.items() if dataset in entry.mean_of]
+        return next((values[name] for name in (dataset, *means) if name in values), None)
+
+    def search(self, wildcards: Any) -> dict[str, Any]:
+        """Return the options of a search: an index that is not exact, candidates, a query encoder of its own."""
+        system, entry = wildcards.system, self.grid.system(wildcards.system)
+        options: dict[str, Any] = {"two_towers": self.grid.query_model(system) != self.grid.retriever(system)}
+        if isinstance(entry, DenseRetriever) and entry.variant:
+            return options | {"index": entry.index.model_dump(mode="json"), "dimensions": entry.dimensions}
+        if isinstance(entry, LateInteractionRetriever) and not entry.exhaustive:
+            return options | {"candidates": entry.candidates}
+        return options
+
+    # Rerank and fuse
+
+    def reranker(self, wildcards: Any) -> Entry:
+        """Return the entry of a model that scores pairs."""
+        return _reading(self.grid.model(wildcards.reranker))
+
+    def score_depth(self, wildcards: Any) -> int:
+        """Return how many documents of each query are scored."""
+        return self.grid.score_depth(wildcards.reranker, wildcards.first)
+
+    def rerank_depth(self, wildcards: Any) -> int:
+        """Return how many documents of each query are reordered."""
+        entry = self.grid.system(wildcards.system)
+        assert isinstance(entry, Reranked)
+        return self.grid.depth(entry)
+
+    def fusion(self, wildcards: Any) -> dict[str, Any]:
+        """Return the options of a fusion."""
+        entry = self.grid.system(wildcards.system)
         if isinstance(entry, Rrf):
-            return ["--method", "rrf", "--k", str(entry.k)]
+            return {"method": "rrf", "k": entry.k}
         assert isinstance(entry, WeightedSum)
-        weights = ["--weights", json.dumps(list(entry.weights))] if entry.weights is not None else []
-        return ["--method", "wsum", "--norm", entry.norm, *weights]
-
-    def training_step(self, stage: str) -> Callable[[Any], str]:
-        """Return the function of the wildcards that names the file with one training step's recipe."""
-        entry = self.training if stage == "train" else partial(self.recipe, stage=stage)
-        return lambda wildcards: in_file(entry(wildcards.model))
-
-
-def _dimensions(entry: DenseRetriever) -> list[str]:
-    return ["--dimensions", str(entry.dimensions)] if entry.dimensions else []
+        weights = json.dumps(entry.weights) if entry.weights is not None else None
+        return {"method": "wsum", "norm": entry.norm, "weights": weights}
 
 
 def _run(model: ModelEntry) -> dict[str, Any]:
@@ -225,3 +249,8 @@ def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
     if "brackets" in entry:
         entry["brackets"] = {role: entry["brackets"][role] for role in prompts}
     return entry | ({"prompts": given} if given else {})
+
+
+def _reading(model: ModelEntry) -> dict[str, Any]:
+    """Return the entry of a model that reads documents or pairs."""
+    return _with_prompts(model, document=model.prefixes.document)

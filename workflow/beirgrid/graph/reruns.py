@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,26 @@ def _contents() -> Contents:
     return Contents()
 
 
-def watch_records(workflow: Any, settings: Commands) -> None:
+def state_of(local: Callable[[Any], str | list[str]]) -> Callable[[Any], str]:
+    """Return the function of the wildcards that gives the state of a job's local files, which ``local`` names."""
+
+    def of_job(wildcards: Any) -> str:
+        found = local(wildcards)
+        return state([found] if isinstance(found, str) else found)
+
+    return of_job
+
+
+def watch_records(workflow: Any, commands: Commands) -> None:
     """Run a job again whose record does not fit its artifacts or, without Snakemake's metadata, its settings.
 
-    Snakemake forgets params with ``.snakemake`` (a copied or cleaned folder). It asks ``has_metadata`` of each job that
-    nothing else makes it run again, before it compares params. ``--rerun-triggers mtime`` switches this off.
+    Snakemake forgets params with ``.snakemake`` (a copied or cleaned folder). It then only says that metadata is
+    missing (https://github.com/snakemake/snakemake/pull/3014). It has no interface for another reason to rerun, and a
+    param cannot be one: it is evaluated before the job runs that would change it. Snakemake asks ``has_metadata`` of
+    each job that nothing else makes it run again, before it compares params. ``--rerun-triggers mtime`` turns this off.
+
+    A workflow that uses this one as a module twice calls this function twice: each call watches the rules of its own
+    ``commands`` alone.
     """
     from snakemake.persistence import PersistenceBase
     from snakemake.settings.types import RerunTrigger
@@ -44,9 +59,10 @@ def watch_records(workflow: Any, settings: Commands) -> None:
 
     def has_metadata(persistence: Any, job: Any) -> bool:
         found = bool(known(persistence, job))
-        if settings.known(job.rule.name) and RerunTrigger.PARAMS in workflow.rerun_triggers:
+        rule = commands.rule_of(job.rule)
+        if rule and RerunTrigger.PARAMS in workflow.rerun_triggers:
             record = job.output.get("record") or job.output.scores
-            key = None if found else settings.digest(job.rule.name, job.wildcards)
+            key = None if found else commands.digest(rule, job.wildcards)
             if reason := provenance.mismatch(record, key, job.output):
                 workflow.logger_manager.logger.info(f"To be made again: {reason}.")
                 persistence.dag.reason(job).forced = True

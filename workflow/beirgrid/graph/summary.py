@@ -161,6 +161,7 @@ def settings_of(workflow: Any, commands: Commands, records: list[str]) -> dict[s
     """Return for each record (or file of scores) the digest of the settings that the grid asks for."""
     digests = {}
     for path in records:
-        rule = next(rule for rule in workflow.rules if rule.is_producer(path))
-        digests[path] = commands.digest(rule.name, SimpleNamespace(**rule.get_wildcards(path)))
+        rule = next(rule for rule in workflow.rules if rule.is_producer(path) and commands.rule_of(rule))
+        name = str(commands.rule_of(rule))
+        digests[path] = commands.digest(name, SimpleNamespace(**rule.get_wildcards(path)))
     return digests

@@ -125,16 +125,12 @@ class Refresher:
         self.next = 0.0
         logger.addFilter(self._listen)
 
-    def start(self, summary: str) -> None:
-        """Write the summary of the grid, from which every refresh works.
+    def start(self) -> None:
+        """Refresh from now on.
 
         A Snakemake whose jobs have their libraries in conda environments refreshes nothing: its Python lacks them.
         """
-        if any(importlib.util.find_spec(library) is None for library in LIBRARIES):
-            return
-        with contextlib.suppress(OSError):  # a full disk, which the jobs will name
-            files.replace_text(paths.GRID_SUMMARY.format(grid=self.grid), f"{summary}\n")
-            self.on = True
+        self.on = all(map(importlib.util.find_spec, LIBRARIES))
 
     def end(self) -> None:
         """Refresh once more, when the last job has ended, and print the summary."""

@@ -1,0 +1,92 @@
+"""What docs/extending.md shows: its diffs apply to a copy of the checkout and do what the page says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, python
+
+PAGE = ROOT / "docs" / "extending.md"
+
+
+def _diff(heading: str) -> str:
+    """Return the diff under a heading of the page."""
+    section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    (diff,) = re.findall(r"^```diff\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return diff
+
+
+@pytest.fixture
+def extended(tmp_path: Path) -> Callable[[str], tuple[Path, list[str]]]:
+    """Return a function that applies a diff of the page to a copy of the checkout and says which files it changes."""
+
+    def extend(heading: str) -> tuple[Path, list[str]]:
+        checkout = tmp_path / "checkout"
+        for name in ("workflow", "config", "envs", "profiles"):
+            shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "Snakefile", checkout)
+        diff = _diff(heading)
+        applied = subprocess.run(
+            ["git", "apply", "-p1", "-"], cwd=checkout, input=diff, text=True, capture_output=True, check=False
+        )
+        assert applied.returncode == 0, applied.stderr
+        return checkout, re.findall(r"^\+\+\+ b/(\S+)$", diff, re.MULTILINE)
+
+    return extend
+
+
+def _run(checkout: Path, *words: str) -> str:
+    done = subprocess.run(
+        [python(), "-m", *words],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout / "workflow")},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_a_stage_takes_three_files(extended, tmp_path):
+    checkout, changed = extended("A stage")
+    assert len(changed) == 3, changed
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "grid.yaml").write_text("grid: {systems: [bm25, bm25-flat], datasets: [demo]}\n")
+    record = "results/overlaps/bm25/bm25-flat/demo.json"
+    grid = ("--configfile", str(folder / "grid.yaml"), "--directory", str(folder))
+    _run(checkout, "snakemake", "--cores", "2", *grid, record)
+    made = json.loads((folder / record).read_text())
+    assert (made["stage"], made["stage_version"], made["settings"]) == ("overlap", 1, {"depth": 10})
+    assert made["settings_key"] is not None
+    assert "beirgrid" in made["packages"]
+    rows = [line.split("\t") for line in (folder / record.replace(".json", ".tsv")).read_text().splitlines()]
+    shared = [int(count) for _, count in rows]
+    assert len(shared) == 50
+    assert 5 < max(shared) <= 10
+    assert "Nothing to be done" in _run(checkout, "snakemake", "--cores", "2", *grid, record)
+    helped = " ".join(_run(checkout, "beirgrid", "overlap", "--help").split())
+    assert "Count the documents that two runs share." in helped
+    assert "documents per query to compare (default: 10)" in helped
+    row = checkout / "workflow/beirgrid/core/stages.py"
+    row.write_text(row.read_text().replace('share", 1, cost', 'share", 2, cost'))
+    assert re.search(r"^overlap +1$", _run(checkout, "snakemake", "-n", *grid, record), re.MULTILINE)
+
+
+def test_a_metric_takes_two_files(extended, tmp_path):
+    """Two of three relevant documents are among the first four: precision 1/2, recall 2/3."""
+    checkout, changed = extended("A metric")
+    assert len(changed) == 2, changed
+    (tmp_path / "run.trec").write_text("".join(f"q Q0 d{i} {i} {9 - i} t\n" for i in range(1, 6)))
+    (tmp_path / "qrels.tsv").write_text("q\td1\t1\nq\td4\t2\nq\td5\t1\nq\td2\t0\n")
+    words = ("--run", str(tmp_path / "run.trec"), "--qrels", str(tmp_path / "qrels.tsv"), "--metrics", "f_measure@4")
+    assert f"f_measure@4\t{2 / (1 / (1 / 2) + 1 / (2 / 3)):.4f}" in _run(checkout, "beirgrid", "evaluate", *words)

@@ -1,0 +1,72 @@
+"""A workflow that uses this one as a module, with rules of its own beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import ROOT, snakemake
+
+# Names that end as this workflow's rules do, with outputs that those rules do not have.
+SNAKEFILE = f"""
+configfile: {str(ROOT / "config/datasets.yaml")!r}
+configfile: {str(ROOT / "config/systems.yaml")!r}
+configfile: {str(ROOT / "config/config.yaml")!r}
+configfile: "grid.yaml"
+
+module beirgrid:
+    snakefile: {str(ROOT / "workflow" / "Snakefile")!r}
+    config: config
+
+use rule * from beirgrid as beir_*
+
+rule my_train:
+    output: "own/model.txt"
+    shell: "echo model > {{output}}"
+
+rule x_report:
+    input: rules.my_train.output, "results/datasets/demo/dataset.json"
+    output: page="own/page.txt"
+    shell: "cat {{input}} > {{output}}"
+"""
+FETCHED = "results/datasets/demo/dataset.json"
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of foreign rules and of two rules of the module."""
+    folder = tmp_path_factory.mktemp("module")
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    (folder / "grid.yaml").write_text(yaml.safe_dump({"grid": {"systems": ["bm25-flat"], "datasets": ["demo"]}}))
+    done = _run(folder)
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+def _run(folder: Path, *options: str):
+    return snakemake(
+        "--snakefile", folder / "Snakefile", "--directory", folder, "--cores", "1", *options, "own/page.txt"
+    )
+
+
+def test_foreign_rules_named_as_rules_of_the_module_run_beside_it(used):
+    again = _run(used)
+    assert again.returncode == 0, again.stdout
+    assert "Nothing to be done" in again.stdout
+
+
+def test_the_module_still_watches_the_records_of_its_own_rules(used):
+    record = used / FETCHED
+    content, status = record.read_text(), record.stat()
+    try:
+        record.write_text(content[: len(content) // 2])
+        again = _run(used, "--dry-run")
+    finally:
+        record.write_text(content)
+    assert again.returncode == 0, again.stdout
+    assert f"To be made again: {FETCHED}" in again.stdout
+    assert "beir_fetch_dataset" in again.stdout
+    assert json.loads(content)["stage"] == "fetch_dataset"
+    assert status.st_size == record.stat().st_size
