@@ -247,10 +247,6 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, shown):
 def test_what_helps_a_run_that_died_is_said(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert status._advice().startswith("Run it again")
-    (tmp_path / ".snakemake/locks").mkdir(parents=True)
-    assert "--unlock" not in status._advice()
-    (tmp_path / ".snakemake/locks/0.input.lock").write_text("results/x")
-    assert "--unlock" in status._advice()
     # a stage that outlived its Snakemake, and one of another folder
     stages = [
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode"], cwd=folder)
@@ -264,7 +260,7 @@ def test_what_helps_a_run_that_died_is_said(monkeypatch, tmp_path):
         for stage in stages:
             stage.kill()
             stage.wait()
-    assert "--unlock" in status._advice()
+    assert status._advice().startswith("Run it again")
 
 
 def test_a_second_run_replaces_the_first(told):

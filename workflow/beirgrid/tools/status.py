@@ -33,8 +33,6 @@ from . import cluster
 from .processes import began, hidden, living
 
 EVENTS = Path("results/status.jsonl")
-# Snakemake's own lock of a working directory: files that a process which is killed leaves there.
-_LOCKS = Path(".snakemake/locks")
 # Of a cell, the strongest first.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
 _COLOURS = {"x": 31, ">": 33, "#": 32}
@@ -322,8 +320,6 @@ def _advice() -> str:
         cluster.refuse_beside_orphans(Path.cwd(), "local")
     except cluster.OrphanError as error:
         return str(error)
-    if _LOCKS.is_dir() and any(_LOCKS.iterdir()):
-        return "The run left its lock: repeat its command with --unlock, then without. Finished files stay"
     return "Run it again: finished files stay"
 
 

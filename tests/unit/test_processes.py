@@ -1,0 +1,88 @@
+"""A run that was killed: its command is repeated, and no lock of a process that may live is released."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+from beirgrid.tools import processes
+
+SNAKEFILE = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "workflow")!r})
+from beirgrid.tools import processes
+if workflow.is_main_process:
+    processes.run_alone()
+rule all:
+    output: "done"
+    shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
+"""
+COMMAND = [sys.executable, "-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
+
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch):
+    """A working directory, in which a run was killed with its job."""
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").write_text(SNAKEFILE)
+    started = subprocess.Popen(COMMAND, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not Path("begun").exists():
+        assert started.poll() is None
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    assert list(Path(".snakemake/locks").iterdir())
+    Path("go").touch()
+    return tmp_path
+
+
+def _run(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_command_whose_run_was_killed_is_repeated():
+    done = _run()
+    assert done.returncode == 0, done.stdout
+    assert Path("done").exists()
+    assert not list(Path(".snakemake").glob("locks/*"))
+    assert processes.LOCK.read_text() == ""
+
+
+@pytest.mark.parametrize("holder", ["another-host 0123-4567", "", f"{os.uname().nodename} of-another-start"])
+def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed, holder):
+    processes.LOCK.write_text(holder)
+    for _ in range(2):
+        refused = _run()
+        assert refused.returncode != 0
+        place = f", on {holder.split()[0]}" if holder else ""
+        assert (
+            f"{killed} is locked by a run that did not end{place}. If it no longer runs, repeat the command with "
+            "--unlock, then without. Finished files stay"
+        ) in refused.stdout
+        assert list(Path(".snakemake/locks").iterdir())
+        assert processes.LOCK.read_text() == holder
+    assert _run("--unlock").returncode == 0
+    assert _run().returncode == 0
+
+
+def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode"], cwd=killed)
+    try:
+        refused = _run()
+        assert refused.returncode != 0
+        assert f"and its jobs continue: wait until they end, or stop them (process {job.pid})" in refused.stdout
+        assert list(Path(".snakemake/locks").iterdir())
+    finally:
+        job.kill()
+        job.wait()
+    assert _run().returncode == 0
