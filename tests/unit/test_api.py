@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,17 @@ def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
     grid.write_text("{}")
     with pytest.raises(DataError, match="archive should be called results"):
         results.working_folder(grid.parent)
+
+
+@pytest.mark.slow
+def test_grids_run_from_python(tmp_path):
+    scores = beirgrid.grid(systems=["bm25-flat"], datasets=["demo"], metrics=["ndcg@10"], directory=tmp_path)
+    assert scores.to_dict("list")["system"] == ["bm25-flat"]
+    assert 0.5 < scores["value"].item() < 0.6
+    run = shutil.copy(tmp_path / "results/runs/bm25-flat/demo.run.gz", tmp_path / "mine.run.gz")
+    again = beirgrid.evaluate(run, "demo", metrics=["ndcg@10"], directory=tmp_path)
+    assert again["value"].item() == scores["value"].item()
+    with pytest.raises(BeirgridError, match="did you mean 'bm25'"):
+        beirgrid.grid(systems=["bm26"], datasets=["demo"], directory=tmp_path)
+    with pytest.raises(BeirgridError, match="the grid did not finish"):
+        beirgrid.grid(systems=["bm25"], datasets=["demo"], directory=tmp_path, options=["--no-such-option"])

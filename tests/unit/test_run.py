@@ -71,7 +71,8 @@ def test_the_files_of_a_checkpoint_say_its_family(tiny_models, family):
 
 
 def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
-    name, entries = describe_model("owner/some-model")
+    assert describe_model("owner/some-model") == ("owner/some-model", {})  # which mteb knows, or nobody
+    name, entries = describe_model("owner/some-model", "dense")
     assert name == "some-model"
     assert entries["models"][name] == {
         "checkpoint": "owner/some-model",
@@ -83,7 +84,7 @@ def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
 
 def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken():
     assert describe_model("minilm") == ("minilm", {})
-    assert describe_model("sentence-transformers/minilm")[0] == "my-minilm"
+    assert describe_model("sentence-transformers/minilm", "dense")[0] == "my-minilm"
 
 
 @pytest.mark.parametrize(

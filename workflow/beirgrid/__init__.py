@@ -1,6 +1,7 @@
 """beirgrid: a Snakemake workflow that reproduces the BEIR retrieval benchmark.
 
-These functions work on files of the workflow and on files of your own, without Snakemake. ``import beirgrid`` imports
+``evaluate`` and ``grid`` run the workflow. The other functions work on files of the workflow and on files of your own,
+without Snakemake. ``import beirgrid`` imports
 no library. The libraries of a function are imported when you first use the function.
 """
 
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
     from .data.scores import load_scores
     from .encoders import open_encoder
     from .search.flat import search_exact
+    from .tools.notebook import evaluate, grid
 
-__all__ = ["__version__", "evaluate_run", "load_scores", "open_encoder", "search_exact"]
+__all__ = ["__version__", "evaluate", "evaluate_run", "grid", "load_scores", "open_encoder", "search_exact"]
 
 _MODULES = {
+    "evaluate": "tools.notebook",
+    "grid": "tools.notebook",
     "evaluate_run": "data.metrics",
     "load_scores": "data.scores",
     "open_encoder": "encoders",

@@ -52,7 +52,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--systems", type=_names, default=[], metavar="A,B", help="systems, with commas between them")
     parser.add_argument("--datasets", type=_names, default=[], metavar="A,B", help="datasets (default: scifact)")
     parser.add_argument("--model", default="", help="a model: its folder, its id on the Hugging Face hub, or its name")
-    parser.add_argument("--family", default="", help="family of the model (default: what its files say, or dense)")
+    parser.add_argument("--family", default="", help="family of the model (default: what its files or mteb say)")
     parser.add_argument(
         "--against", type=_names, default=[], metavar="A,B", help="systems to compare the model with (default: bm25)"
     )
@@ -100,12 +100,17 @@ def run(args: argparse.Namespace) -> NoReturn:
 
 def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> NoReturn:
     """Replace this process by Snakemake."""
+    command = snakemake(configfiles, args.profile, args.directory, args.snakemake)
+    sys.stdout.flush()
+    os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+
+
+def snakemake(configfiles: Iterable[Path], named: str, directory: Path, options: Iterable[str]) -> list[str]:
+    """Return the command that runs Snakemake with this workflow."""
     command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
     command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
     # An option with one value comes last: a target after --configfile would be a file of it.
-    command += ["--profile", profile(args.profile), "--directory", str(args.directory)]
-    sys.stdout.flush()
-    os.execv(sys.executable, [*command, *args.snakemake])  # noqa: S606 - no shell is wanted
+    return [*command, "--profile", profile(named), "--directory", str(directory), *options]
 
 
 def ready_made() -> list[str]:
@@ -144,10 +149,18 @@ def write_grid(args: argparse.Namespace) -> Path:
     Raises:
         ConfigError: the configuration is wrong, as it would be in a file.
     """
-    content = describe(args)
+    return keep_grid(describe(args), args.directory)
+
+
+def keep_grid(content: dict[str, Any], directory: Path) -> Path:
+    """Check a configuration, and write it into the folder of its grid.
+
+    Raises:
+        ConfigError: the configuration is wrong, as it would be in a file.
+    """
     merged([], content)
     name = content["grid"]["name"]
-    path: Path = args.directory / paths.GRID_FOLDER.format(grid=name) / "grid.yaml"
+    path: Path = directory / paths.GRID_FOLDER.format(grid=name) / "grid.yaml"
     files.replace_text(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
     print(f"The grid {name}, as {path} describes it", file=sys.stderr, flush=True)
     return path
@@ -167,11 +180,12 @@ def describe(args: argparse.Namespace) -> dict[str, Any]:
         systems = [*dict.fromkeys([*(args.against or ["bm25"]), *systems]), system]
         content |= entries
     datasets = args.datasets or ["scifact"]
-    grid = {"name": args.name or _grid_name(systems, datasets), "systems": systems, "datasets": datasets}
+    grid = {"name": args.name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
     return {**content, "grid": grid, **({"metrics": args.metrics} if args.metrics else {})}
 
 
-def _grid_name(systems: list[str], datasets: list[str]) -> str:
+def grid_name(systems: list[str], datasets: list[str]) -> str:
+    """Return a name for a grid of systems and datasets: readable, and another one for other names."""
     whole = "-".join([*systems, *datasets])
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-._")
     digest = hashlib.sha256(json.dumps([systems, datasets]).encode()).hexdigest()
@@ -193,8 +207,9 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
         found = _of_folder(folder.resolve(), family)
         name = _entry_name(folder.resolve().name)
     elif "/" in model and not model.startswith((".", "/", "~")):
-        # Reads no file of the hub before the run, which downloads the checkpoint anyway.
-        found = {"checkpoint": model, "revision": "resolve"} | _kind(family or "dense")
+        if not family:  # mteb says it
+            return model, {}
+        found = {"checkpoint": model, "revision": "resolve"} | _kind(family)
         name = _entry_name(model.rpartition("/")[2])
     else:
         config = merged([], {})

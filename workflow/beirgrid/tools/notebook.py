@@ -1,0 +1,114 @@
+"""Grids from Python: ``beirgrid.grid`` and ``beirgrid.evaluate``. Snakemake runs in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config.places import is_file
+from ..core.errors import BeirgridError
+from ..data.scores import load_scores
+from .run import describe_model, grid_name, keep_grid, snakemake
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def grid(
+    *,
+    systems: Sequence[str],
+    datasets: Sequence[str],
+    metrics: Sequence[str] = (),
+    name: str = "",
+    directory: str | Path = ".",
+    profile: str = "local",
+    options: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Run a grid and return its scores, one row per system, dataset and metric.
+
+    What is finished in the directory is not computed again.
+
+    Args:
+        systems: registered systems, and models by their id on the hub.
+        datasets: registered datasets.
+        metrics: metrics, name@k; the standard ones unless given.
+        name: name of the grid; made of systems and datasets unless given.
+        directory: folder in which the grid runs.
+        profile: Snakemake's profile, such as ``slurm``.
+        options: more options of Snakemake, such as ``["--cores", "4"]``.
+
+    Returns:
+        columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``.
+
+    Raises:
+        ConfigError: a name is not registered.
+        BeirgridError: a job failed.
+
+    Example:
+        >>> beirgrid.grid(systems=["bm25", "minilm"], datasets=["scifact"])  # doctest: +SKIP
+    """
+    return _run({}, list(systems), list(datasets), list(metrics), name, Path(directory), profile, options)
+
+
+def evaluate(
+    model_or_run: str | Path,
+    dataset: str,
+    *,
+    metrics: Sequence[str] = (),
+    family: str = "",
+    directory: str | Path = ".",
+    profile: str = "local",
+    options: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Evaluate a model, or a run of other software, on a registered dataset and return the scores.
+
+    Args:
+        model_or_run: the folder of a checkpoint, a model's id on the hub, the name of a registered system or model, or
+            a file in TREC format.
+        dataset: name of the dataset.
+        metrics: metrics, name@k; the standard ones unless given.
+        family: family of the model, if its files do not say it.
+        directory: folder in which the grid runs.
+        profile: Snakemake's profile, such as ``slurm``.
+        options: more options of Snakemake.
+
+    Returns:
+        columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``.
+
+    Raises:
+        ConfigError: there is no such model or dataset.
+        BeirgridError: a job failed.
+
+    Example:
+        >>> beirgrid.evaluate("./my-model", "scifact")  # doctest: +SKIP
+    """
+    path = Path(model_or_run).expanduser()
+    entries: dict[str, Any]
+    if is_file(path):
+        system = path.name.partition(".")[0]
+        entries = {"systems": {system: {"run": str(path.resolve())}}}
+    else:
+        system, entries = describe_model(str(model_or_run), family)
+    return _run(entries, [system], [dataset], list(metrics), "", Path(directory), profile, options)
+
+
+def _run(
+    entries: dict[str, Any],
+    systems: list[str],
+    datasets: list[str],
+    metrics: list[str],
+    name: str,
+    directory: Path,
+    profile: str,
+    options: Sequence[str],
+) -> pd.DataFrame:
+    described = {"name": name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
+    content = {**entries, "grid": described, **({"metrics": metrics} if metrics else {})}
+    path = keep_grid(content, directory)
+    command = snakemake([path], profile, directory, ["--quiet", "host", "rules", *options])
+    if subprocess.run(command, check=False).returncode:
+        raise BeirgridError(f"the grid did not finish: beirgrid status --directory {directory} shows why")
+    found = load_scores(path.parent)
+    return found[found["metric"].isin(metrics)] if metrics else found
