@@ -15,7 +15,15 @@ rule aggregate:
         },
         statistics=[
             grid.own(paths.ANSWER, answer=name)
-            for name in ("seeds", "significance", "pairs", "groups", "across", "zero_shot", "published")
+            for name in (
+                "seeds",
+                "significance",
+                "pairs",
+                "groups",
+                "across",
+                "zero_shot",
+                "published",
+            )
         ],
         wide=report(
             [
