@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from typing import Any
 import pytest
 from helpers import ROOT, beirgrid
 from small import SYSTEMS, run
+
+from beirgrid.core.compute import has_gpu_driver
+from beirgrid.graph.grid import Grid
+from beirgrid.tools.plan import _needs, merged
 
 
 def _plan(configfile: Path, folder: Path, *options: str) -> dict[str, Any]:
@@ -51,8 +56,38 @@ def test_what_is_done_is_not_planned_and_stands_beside_its_plan(finished):
     assert "actual/planned" in done.stdout
 
 
+def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
+    """Seconds vary with the machine; what they are computed from does not: documents, queries, pairs, their tokens."""
+    planned = _needs(Grid(merged([finished / "grid.yaml"], [])), "cpu")
+    stages = [finished / "results" / name for name in ("datasets", "embeddings", "pairs")]
+    records = [(path, json.loads(path.read_text())) for folder in stages for path in folder.rglob("*.json")]
+    met: list[tuple[float, float]] = []
+    for path, record in records:
+        facts, names = record["facts"], path.relative_to(finished / "results").parts
+        if record["stage"] == "fetch_dataset":
+            met.append((planned.sizes.queries(names[1]), facts["queries"]))
+        elif record["stage"] == "encode" and names[1] == "tiny-dense":
+            met.append((planned.sizes.documents("small", int(path.stem)), facts["documents"]))
+        elif record["stage"] == "score":
+            wildcards = {"reranker": names[1], "dataset": names[2], "first": path.stem}
+            met.append((planned.units.of("score", **wildcards)["pairs"], facts["pairs"]))
+    assert len(met) >= 4
+    for expected, counted in met:
+        assert 1 / 3 <= expected / counted <= 3, (expected, counted)
+
+
+@pytest.mark.skipif(has_gpu_driver(), reason="this machine has a GPU")
+def test_models_run_where_the_machine_or_the_person_says(small_grid, tmp_path):
+    configfile = small_grid(tmp_path)
+    here, cluster = _plan(configfile, tmp_path), _plan(configfile, tmp_path, "--device", "cuda")
+    assert (here["device"], cluster["device"]) == ("cpu", "cuda")
+    assert here["total"]["gpu_hours"] == 0 < cluster["total"]["gpu_hours"]
+    cores = min(8, len(os.sched_getaffinity(0)))
+    assert here["rates"].startswith(f"assumed for {cores} cores")
+
+
 def test_the_papers_grid_is_planned_at_its_size(tmp_path):
-    plan = _plan(ROOT / "config/grids/paper.yaml", tmp_path)
+    plan = _plan(ROOT / "config/grids/paper.yaml", tmp_path, "--device", "cuda")
     assert sorted(plan["not_supplied"]) == ["bioasq", "robust04", "signal1m", "trec-news"]
     assert 1900 < plan["total"]["jobs"] < 2100
     assert 10e3 < plan["rules"]["fetch_corpus"]["download_mb"] < 13e3  # CQADupStack's archive, of 5.3 GB, once

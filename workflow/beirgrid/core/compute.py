@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 Kind = Literal["cpu", "cuda"]
 
 
+# What the drivers of GPUs make: those of NVIDIA and AMD.
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
+
+
+def has_gpu_driver() -> bool:
+    """Tell whether this machine has the driver of a GPU, without PyTorch, which takes seconds to load."""
+    return any(map(os.path.exists, _DRIVERS))
+
+
 class BatchTokens(NamedTuple):
     """Tokens per batch, padding included, by device. On a CPU small batches are as fast as larger ones."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..config.entries import NodeLimits
 from ..core.stages import DOWNLOADS, STAGES
 from . import costs
-from .costs import CALIBRATION, RATES, Need
+from .costs import BY_CORES, CALIBRATION, CORES, RATES, Need
 from .grid import Grid
 from .nodes import Nodes
 from .sizes import Sizes
@@ -28,11 +28,13 @@ MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 class Needs:
     """The needs of a grid's jobs, each named by its rule and wildcards."""
 
-    def __init__(self, grid: Grid, calibration: Path | None = None) -> None:
-        """Take the grid, and the rates that ``plan --calibrate`` measured, if there are some."""
+    def __init__(self, grid: Grid, device: str = "", cores: int = CORES) -> None:
+        """Take the grid, where its models run if the configuration leaves it open, and the cores that a job has."""
         self.grid = grid
+        self.cores = cores
+        self.open_device = device
         self.config = grid.config
-        self.measured = costs.read_calibration(calibration or Path(CALIBRATION))
+        self.measured = costs.read_calibration(Path(CALIBRATION))
         self.nodes = Nodes(grid)
         self.sizes = Sizes(grid.config, grid.datasets)
         self.units = Units(grid, self.sizes, self.device)
@@ -58,8 +60,13 @@ class Needs:
 
     @cached_property
     def device(self) -> str:
-        """Where models are expected to run, cpu or cuda: ``auto`` is a GPU unless a calibration found none."""
-        return str(self.measured.get("device", "cuda")) if self.config.device == "auto" else self.config.device
+        """Where models are expected to run, cpu or cuda: ``auto`` is a GPU unless a calibration found none.
+
+        A job may run on another machine than the one that plans it, so nobody looks for a GPU here.
+        """
+        if self.config.device != "auto":
+            return self.config.device
+        return self.open_device or str(self.measured.get("device", "cuda"))
 
     @cached_property
     def rates(self) -> dict[str, float]:
@@ -67,7 +74,10 @@ class Needs:
         measured = dict(self.measured.get("rates", {}))
         if self.measured.get("device") != self.device:
             measured.pop("model_flops", None)
-        return {name: float(measured.get(name, assumed[self.device])) for name, assumed in RATES.items()}
+        rates = {name: rate[self.device] for name, rate in RATES.items()}
+        if self.device == "cpu":
+            rates |= {name: rates[name] * self.cores / CORES for name in BY_CORES}
+        return rates | {name: float(rate) for name, rate in measured.items()}
 
     def _of(self, rule: str, **wildcards: str) -> Need:
         """Return what a job is expected to take."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import math
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
+from typing import IO, NamedTuple
 
 from ..config.entries import Config, LocalCorpus, ModelEntry
 from ..config.places import find_local, resolve_path
@@ -18,6 +22,8 @@ DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
 MODEL = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768.0}
 # Of English, about: bytes per word with its space, word pieces per word.
 WORD_BYTES, WORD_PIECES = 6.0, 1.35
+# Lines read of a local file of texts, and the bytes of text per byte of its gzipped form.
+SAMPLED_LINES, GZIPPED = 500, 3
 
 
 class Sizes:
@@ -28,7 +34,9 @@ class Sizes:
         self.config = config
         self.supplied = supplied
         self.model = cache(self._model)
+        self.queries = cache(self._count_queries)
         self._guessed = cache(self._guess)
+        self._sampled = cache(_sample)
 
     def documents(self, corpus: str, shard: int | None = None) -> int:
         """Return the documents of a corpus or of one of its shards; estimated if the registry does not say."""
@@ -37,25 +45,35 @@ class Sizes:
         return documents if shard is None or not registered else min(size, documents - shard * size)
 
     def _guess(self, corpus: str) -> int:
-        """Return the documents of a corpus that was fetched, or an estimate from the size of its file."""
+        """Return the documents of a corpus that was fetched, or an estimate from its file."""
         fetched = Path(paths.CORPUS_RECORD.format(corpus=corpus))
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none yet, or damaged: made again
             return max(1, int(files.read_json(fetched)["facts"]["documents"]))
-        entry = self.config.corpora[corpus]
-        file = find_local(resolve_path(entry.path), "corpus.jsonl") if isinstance(entry, LocalCorpus) else None
-        return max(1, int(file.stat().st_size / (WORD_BYTES * DOCUMENT_WORDS))) if file else DOCUMENTS
+        file = self._local(corpus, "corpus.jsonl")
+        return max(1, round(self._sampled(file).lines)) if file else DOCUMENTS
+
+    def _local(self, corpus: str | None, name: str) -> Path | None:
+        """Return a file of a collection in a folder, if it is there."""
+        entry = self.config.corpora.get(corpus or "")
+        return find_local(resolve_path(entry.path), name) if isinstance(entry, LocalCorpus) else None
 
     @cached_property
     def words(self) -> dict[str, float]:
         """Words per document of each corpus."""
         known = {self.config.datasets[name].corpus: words for name, words in self._statistics("document_words").items()}
-        return {corpus: known.get(corpus, DOCUMENT_WORDS) for corpus in self.config.corpora}
+        return {corpus: known.get(corpus) or self._words_in(corpus, "corpus.jsonl") for corpus in self.config.corpora}
 
     @cached_property
     def query_words(self) -> dict[str, float]:
         """Words per query of each dataset."""
         known = self._statistics("query_words")
-        return {dataset: known.get(dataset, QUERY_WORDS) for dataset in self.config.datasets}
+        datasets = self.config.datasets.items()
+        return {name: known.get(name) or self._words_in(entry.corpus, "queries.jsonl") for name, entry in datasets}
+
+    def _words_in(self, corpus: str | None, name: str) -> float:
+        """Return the mean words of the texts in a local file; assumed if there is none."""
+        file = self._local(corpus, name)
+        return self._sampled(file).words if file else {"corpus.jsonl": DOCUMENT_WORDS}.get(name, QUERY_WORDS)
 
     def _statistics(self, key: str) -> dict[str, float]:
         """Return what the registry says of datasets; the parts of a mean share what it says of the mean."""
@@ -67,9 +85,17 @@ class Sizes:
             for part in (self.config.datasets[name].mean_of or (name,))
         }
 
-    def queries(self, dataset: str) -> int:
-        """Return the queries of a dataset."""
-        return self.config.datasets[dataset].queries or QUERIES
+    def _count_queries(self, dataset: str) -> int:
+        """Return the queries of a dataset: as registered, as fetched, or those that local qrels judge."""
+        entry = self.config.datasets[dataset]
+        if entry.queries:
+            return entry.queries
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # as for a corpus
+            return max(1, int(files.read_json(Path(paths.DATASET_RECORD.format(dataset=dataset)))["facts"]["queries"]))
+        if not (qrels := self._local(entry.corpus, f"qrels/{entry.split}.tsv")):
+            return QUERIES
+        with _opened(qrels) as lines:
+            return max(1, len({line.split("\t", 1)[0] for line in lines}) - 1)  # a header
 
     def judged(self, dataset: str) -> float:
         """Return the relevant judgements of a dataset: two per query if the registry does not say."""
@@ -93,7 +119,7 @@ class Sizes:
         )
 
     def _model(self, model: str) -> dict[str, float]:
-        """Return a model's parameters and word embeddings, in millions, and the dimensions of its vectors."""
+        """Return a model's parameters and word embeddings, in millions, dimensions of its vectors, width if known."""
         entry = self.config.models[model]
         if entry.training:
             return self.model(entry.training.base)
@@ -110,8 +136,36 @@ class Sizes:
 
     def read_flops(self, model: str, texts: float, words: float) -> float:
         """Return the multiplications and additions with which a model reads texts, each of so many words."""
-        size = self.model(model)
-        return texts * 2e6 * (size["parameters"] - size["embeddings"]) * self.pieces(model, words)
+        size, pieces = self.model(model), self.pieces(model, words)
+        # Each layer has some 12 width² weights, and takes 4 width additions and products per pair of pieces.
+        attention = 1 + pieces / (6 * size.get("width", MODEL["dimensions"]))
+        return texts * 2e6 * (size["parameters"] - size["embeddings"]) * pieces * attention
+
+
+class _Sample(NamedTuple):
+    """How many lines a file of texts has, about, and the mean words of its texts."""
+
+    lines: float
+    words: float
+
+
+def _sample(path: Path) -> _Sample:
+    """Return what the first lines of a file of texts tell about all of it; a damaged line ends the sample."""
+    sizes: list[int] = []
+    words: list[int] = []
+    with contextlib.suppress(OSError, EOFError, ValueError, AttributeError), _opened(path) as lines:
+        for line in islice(lines, SAMPLED_LINES):
+            row = json.loads(line)
+            words.append(len(f"{row.get('title') or ''} {row.get('text') or ''}".split()))
+            sizes.append(len(line.encode()))
+    whole = path.stat().st_size * (GZIPPED if path.suffix == ".gz" else 1)
+    if not sizes:
+        return _Sample(whole / (WORD_BYTES * DOCUMENT_WORDS), DOCUMENT_WORDS)
+    return _Sample(len(sizes) if len(sizes) < SAMPLED_LINES else whole * len(sizes) / sum(sizes), fmean(words))
+
+
+def _opened(path: Path) -> IO[str]:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
 
 
 def _size_on_disk(model: ModelEntry) -> dict[str, float]:
@@ -123,7 +177,8 @@ def _size_on_disk(model: ModelEntry) -> dict[str, float]:
     shape = files.read_json(folder / "config.json")
     width = shape.get("hidden_size", shape.get("d_model", shape.get("dim", MODEL["dimensions"])))
     embeddings = min(shape.get("vocab_size", 0) * width, 0.9 * parameters)
-    return {"parameters": parameters / 1e6, "embeddings": embeddings / 1e6, "dimensions": float(width)}
+    sizes = {"parameters": parameters / 1e6, "embeddings": embeddings / 1e6}
+    return {**sizes, "dimensions": float(width), "width": float(width)}
 
 
 def _parameters(weights: Path) -> int:

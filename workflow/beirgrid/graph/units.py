@@ -35,8 +35,9 @@ SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
 PUBLISHED_QUERIES, PUBLISHED_BYTES = 40, 36
 # Documents that an encoding reads at a time, and the bytes in memory per byte of their text.
 BLOCK, BLOCK_BYTES = 32_768, 4
-# The time of training as a multiple of that of reading the same texts: thrice the arithmetic. GPU: not measured.
-TRAINING_COST = {"cpu": 3.0, "cuda": 6.0}
+# The time of training as a multiple of that of reading the same texts: thrice the arithmetic, by a library that pads.
+# CPU: from the two to three minutes that the demo trains on 2 cores (README). GPU: not measured.
+TRAINING_COST = {"cpu": 6.0, "cuda": 6.0}
 
 Amounts = dict[str, float]
 

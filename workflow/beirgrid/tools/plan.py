@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from .. import config as configuration
+from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, ConfigError
 from ..data.entries import size
 from ..graph.costs import CALIBRATION, Need
@@ -31,6 +32,8 @@ from .text import columned
 _BASE = ("datasets", "systems", "config")
 # Rows of which a table shows all without being asked.
 _READABLE = 60
+# Cores that the rules ask for, for jobs that use several.
+_MOST_CORES = 8
 SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
 
 
@@ -76,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=size,
         help="jobs that run at the same time, to estimate the disk of temporary files",
     )
+    parser.add_argument(
+        "--device",
+        choices=["cpu", "cuda"],
+        help="where models will run, if the configuration says auto: cuda for a cluster with GPUs. By default, a GPU "
+        "if this machine has one",
+    )
     parser.add_argument("--cells", action="store_true", help="add a row for each system and dataset")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="form of the plan")
     parser.add_argument(
@@ -96,16 +105,18 @@ def run(args: argparse.Namespace) -> None:
     Path(".snakemake").absolute().mkdir(exist_ok=True)  # as Snakemake does, which shows a traceback where it cannot
     if args.calibrate:
         calibrate(Path(CALIBRATION))
-    plan = make_plan(args.configfile, args.config, args.jobs)
+    plan = make_plan(args.configfile, args.config, args.jobs, args.device)
     if args.format == "json":
         print(json.dumps(plan, indent=1, ensure_ascii=False))
     else:
         print("\n".join(_text(plan, args.cells)))
 
 
-def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) -> dict[str, Any]:
+def make_plan(
+    configfiles: list[Path], settings: list[str], at_once: int = 100, device: str | None = None
+) -> dict[str, Any]:
     """Return the plan of the grid in the working directory, sizes in MB, as JSON can hold it."""
-    needs = Needs(grid := Grid(merged(configfiles, settings)))
+    needs = _needs(grid := Grid(merged(configfiles, settings)), device)
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]
     jobs = list(_jobs(needs, options))
     everything = list(_jobs(needs, [*options, "--forceall"])) if Path("results").is_dir() else jobs
@@ -125,6 +136,15 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int = 100) 
         "cells": list(_cells(needs, jobs)),
         "actual": list(_actual(everything)),
     }
+
+
+def _needs(grid: Grid, device: str | None) -> Needs:
+    """Return the needs of a grid's jobs on this machine, or on a cluster if they want a GPU that it lacks."""
+    here = "cuda" if has_gpu_driver() else "cpu"
+    calibrated = Path(CALIBRATION).is_file()
+    needs = Needs(grid, device or ("" if calibrated else here))
+    needs.cores = _MOST_CORES if needs.device != here else min(_MOST_CORES, len(os.sched_getaffinity(0)))
+    return needs
 
 
 def _option(name: str, values: Iterable[Any]) -> list[str]:
@@ -179,7 +199,8 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[Job]:
             records.append(record)
         return True
 
-    cores = str(needs.measured.get("cpus", 1000))
+    # On a cluster, each job has its own cores.
+    cores = str(needs.measured.get("cpus") or (1000 if needs.cores == _MOST_CORES else needs.cores))
     command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
     # Snakemake would prefer a profile of the working directory, which can run code.
     command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]
@@ -218,7 +239,7 @@ def _rates(needs: Needs) -> str:
     if measured:
         models = "" if measured.get("device") == needs.device else f", models on {needs.device}"
         return f"measured on {measured['machine']} ({CALIBRATION}); downloads{models} assumed"
-    return "assumed, and slow on purpose (plan --calibrate measures a machine)"
+    return f"assumed for {needs.cores} cores (plan --calibrate measures a machine)"
 
 
 def _by(jobs: Iterable[Job], key: Callable[[Job], str]) -> dict[str, list[Job]]:
