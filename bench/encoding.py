@@ -25,7 +25,8 @@ import torch
 from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
 from beirgrid.core.compute import Compute, Runtime, multiplies_bfloat16
 from beirgrid.data import lines
-from beirgrid.encoders import linear, open_encoder, open_scorer
+from beirgrid.encoders import open_encoder, open_scorer
+from beirgrid.encoders.kernels import linear
 
 SMALL = os.environ.get("BENCH") == "small"
 DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from beirgrid.encoders.attention import LONGEST, by_products, products_are_faster
+from beirgrid.encoders.kernels.attention import LONGEST, by_products, products_are_faster
 
 TEXTS, HEADS, TOKENS, WIDTH = 3, 2, 11, 16
 

@@ -7,7 +7,8 @@ import torch
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Compute
-from beirgrid.encoders import linear, open_encoder
+from beirgrid.encoders import open_encoder
+from beirgrid.encoders.kernels import linear
 
 # What a product of n terms may lose, relative to the sum of the terms' absolute values.
 ROUNDING = {torch.float32: 2.0**-20, torch.bfloat16: 2.0**-8}

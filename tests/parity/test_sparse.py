@@ -13,6 +13,7 @@ import scipy.sparse
 from checkpoints import opened
 from test_encoders import BUDGET, _texts
 
+from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import SparseTextEncoder, check_finite, sparse
 from beirgrid.search import impact
@@ -74,7 +75,8 @@ def test_what_stands_between_transformer_and_pooling_sees_logits(tiny_models, tm
 
     model, texts = open_model(), _texts(10)
     expected = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
-    assert not sparse._pool_maxima(model, model[0].auto_model, sparta=False)
+    runtime = Runtime("cpu", "float32", BUDGET)
+    assert not sparse._pool_maxima(model, model[0].auto_model, runtime, sparta=False)
     np.testing.assert_array_equal(model.encode_document(texts, convert_to_sparse_tensor=False).numpy(), expected)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from beirgrid.encoders import maxima
+from beirgrid.encoders.kernels import maxima
 
 
 @pytest.mark.parametrize("terms_at_a_time", [1, 7, 50, 1024])

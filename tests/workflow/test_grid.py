@@ -83,6 +83,7 @@ def test_every_artifact_says_what_made_it(finished):
     assert made["facts"] | {"documents_per_second": 0} == {
         "device": "cpu",
         "precision": "float32",
+        "kernels": "auto",
         "documents": 25,
         "documents_per_second": 0,
         "dimension": 32,
@@ -167,6 +168,7 @@ CHANGES = {
         {"rerank": 1, "evaluate": 1, **_TABLES},
     ),
     "another device and batch": ({"device": "cpu", "encode": {**ENCODE, "batch_tokens": {"cpu": 99}}}, [], {}),
+    "plain kernels": ({"kernels": "plain"}, [], {}),
     "other small corpora": ({"small_corpus": 0}, [], {}),
     "another metric": ({"metrics": ["ndcg@10", "recall@100", "p@5"]}, [], {"evaluate": len(SYSTEMS), **_TABLES}),
     "another precision of all": (

@@ -67,6 +67,7 @@ from .values import (
     Device,
     Entry,
     GridName,
+    Kernels,
     Name,
     Names,
     NotNegative,
@@ -149,6 +150,10 @@ class Settings(Entry):
     grid: GridSettings = Field(description="What to run: every system on every dataset.")
     metrics: Names = Field(description="Metrics to compute, name@k.")
     device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
+    kernels: Kernels = Field(
+        "auto",
+        description="plain: models and exact search use documented functions of PyTorch, transformers and faiss alone.",
+    )
     mirror: str = Field("", description="Folder or URL prefix with files of ir_datasets, named by their MD5 sums.")
     nodes: Nodes = Field(Nodes(), description="Limits of the jobs on CPU nodes and on GPU nodes.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")

@@ -97,6 +97,7 @@ Token = Annotated[str, StringConstraints(min_length=1)]
 Pair = Annotated[tuple[Token, Token], LIST]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+Kernels = Literal["auto", "plain"]
 Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 Kind = Literal["cpu", "cuda"]
+Kernels = Literal["auto", "plain"]
 
 
 # What the drivers of GPUs make: those of NVIDIA and AMD.
@@ -65,6 +66,8 @@ class Compute:
         BATCH_TOKENS
     )
 
+    kernels: Annotated[Kernels, "plain: documented functions of PyTorch, transformers and faiss alone"] = "auto"
+
     def start(self) -> Runtime:
         """Choose a device and hold it until the runtime is closed or the process ends.
 
@@ -79,8 +82,8 @@ class Compute:
                 "device is cuda, but no GPU can be used here (device: auto uses the CPU if there is no GPU)"
             )
         if gpu is None:
-            return Runtime("cpu", self.precision, self.batch_tokens.cpu)
-        return Runtime(f"cuda:{gpu.number}", self.precision, self.batch_tokens.cuda, gpu.lock)
+            return Runtime("cpu", self.precision, self.batch_tokens.cpu, kernels=self.kernels)
+        return Runtime(f"cuda:{gpu.number}", self.precision, self.batch_tokens.cuda, gpu.lock, self.kernels)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Runtime:
         device: PyTorch's name of the device: ``cpu``, ``cuda:1``, …
         precision: format of matrix products that models have if their entries name none; ``auto`` is not resolved yet.
         batch_tokens: tokens per batch, padding included.
+        kernels: whether faster forms of documented functions may be used.
         lock: keeps other commands from the GPU; a CPU, or the only GPU, has none.
     """
 
@@ -98,6 +102,7 @@ class Runtime:
     precision: str
     batch_tokens: int
     lock: BaseFileLock | None = None
+    kernels: Kernels = "auto"
 
     def __enter__(self) -> Runtime:
         return self

@@ -18,7 +18,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
-from . import cutting, float16, last_layer, linear
+from . import cutting, float16, kernels
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
 from .protocol import Reader
 
@@ -98,7 +98,7 @@ class LoadedModel(Generic[EntryT]):
         precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
         engine: computes batches on the device.
         model: the model of the library that opens the checkpoint.
-        narrow: whether its last layer computes the first token of each text alone (``last_layer``).
+        narrow: whether its last layer computes the first token of each text alone (``kernels``).
         trainable: whether the weights stay as the checkpoint has them, so that they can be trained and saved.
     """
 
@@ -114,11 +114,11 @@ class LoadedModel(Generic[EntryT]):
         self.overflows: float16.Overflows | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return device and precision, for the record of an artifact.
+        """Return device, precision and the choice of kernels, for the record of an artifact.
 
         Ask for the facts after the texts are computed: the number of texts that overflow in float16 is one of them.
         """
-        facts = {"device": self.runtime.hardware, "precision": self.precision}
+        facts = {"device": self.runtime.hardware, "precision": self.precision, "kernels": self.runtime.kernels}
         if self.overflows is not None and self.overflows.texts:
             facts["computed_in_bfloat16"] = f"{self.overflows.texts} texts that overflow in float16"
         return facts
@@ -170,14 +170,16 @@ class LoadedModel(Generic[EntryT]):
         transformer = self.transformer
         self.fit_precision(transformer, self.model.tokenizer)
         if output and not self.trainable and self.model.tokenizer.padding_side == "right":
-            self.narrow = last_layer.narrow(transformer, lambda inputs: self.model(inputs)[output], self.autocast)
+            self.narrow = kernels.narrow_last_layer(
+                self.runtime, transformer, lambda inputs: self.model(inputs)[output], self.autocast
+            )
         self.store_weights(transformer, transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
 
     def store_weights(self, transformer: Any, head: Any) -> None:
-        """Store the weights of linear layers as batches multiply them: in the model's precision, in oneDNN's order.
+        """Store the weights of linear layers as batches multiply them: in the model's precision, as kernels read them.
 
         Args:
             transformer: the model whose layers these are.
@@ -190,11 +192,8 @@ class LoadedModel(Generic[EntryT]):
             for layer in transformer.modules()
             if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head
         ]
-        if self.runtime.kind == "cpu" and not self.trainable:
-            core = transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
-            with torch.inference_mode(), self.autocast():
-                linear.reorder_all(layers, lambda: core(input_ids=torch.tensor([[0, 1, 2]])))
-            linear.fuse_activations(transformer)
+        if not self.trainable:
+            kernels.fuse_layers(self.runtime, transformer, layers, self.autocast)
 
     def multiply_in_float32(self, head: Any) -> None:
         """Let a layer compute in float32 at every precision of the model."""

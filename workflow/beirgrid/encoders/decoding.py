@@ -17,7 +17,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ..core.errors import DataError
-from .attention import by_products, products_are_faster
+from .kernels.attention import by_products, products_are_faster
 from .vocabulary import Head, Likeliest, take_head
 
 NAME = "rows_of_documents"
@@ -52,16 +52,21 @@ class Drawn(NamedTuple):
     certain: torch.Tensor
 
 
-def share_documents(model: Any) -> bool:
+def share_documents(model: Any, *, fast: bool) -> bool:
     """Let rows of a document attend to one copy of it; return whether the model's architecture lets us choose that.
 
     Another architecture (LongT5, LED, …) gets a copy of a document's states for each row.
+
+    Args:
+        model: a model of transformers.
+        fast: whether products may compute attention (``kernels.attention``).
     """
     if model.config._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
         return False
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
-    model.set_attn_implementation(NAME)
+    name = NAME if fast else f"{NAME}_plain"
+    AttentionInterface.register(name, partial(attend, fast=fast))
+    AttentionMaskInterface.register(name, sdpa_mask)
+    model.set_attn_implementation(name)
     return True
 
 
@@ -72,6 +77,8 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     places: Places | None = None,
+    *,
+    fast: bool = True,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend as transformers does; rows of a document are the queries of one product with its keys.
@@ -81,11 +88,13 @@ def attend(
         key, value: [documents, heads, tokens, width]
         attention_mask: bool [documents, 1, 1, tokens]
         places: where the rows stand.
+        fast: whether products may compute attention.
     """
     rows, heads, length, width = query.shape
     documents = key.shape[0]
     known = all(options[name] is None for name in options.keys() - PLAIN)
-    kernel = _products if length == 1 and known and products_are_faster(query, key) else sdpa_attention_forward
+    by_product = fast and length == 1 and known and products_are_faster(query, key)
+    kernel = _products if by_product else sdpa_attention_forward
     if places is None or rows == documents:
         return kernel(module, query, key, value, attention_mask, **options)
     spread = query[:, :, 0]
@@ -215,7 +224,7 @@ class Sampler:
     has no influence, but for the word pieces that begin, end and pad a text.
     """
 
-    def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool) -> None:
+    def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool, fast: bool = True) -> None:
         """Take a model of transformers, and keep its head.
 
         Args:
@@ -223,6 +232,7 @@ class Sampler:
             top_k: word pieces that may be drawn at a step, the likeliest ones.
             top_p: probability that those of them reach that may be drawn.
             shortlist: whether bfloat16 may choose them first (``vocabulary.ShortlistHead``).
+            fast: whether products may compute attention (``kernels.attention``).
 
         Raises:
             DataError: the model does not say which word pieces begin and end a text.
@@ -234,7 +244,7 @@ class Sampler:
         if self.start is None or None in self.ends:
             raise DataError("the checkpoint does not say which word pieces begin and end what its decoder writes")
         self.padding = self.ends[0] if own.pad_token_id is None else own.pad_token_id
-        self.shared = share_documents(model)
+        self.shared = share_documents(model, fast=fast)
         self.heads = take_head(model, shortlist)
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -31,7 +31,7 @@ class Reader(Protocol):
         ...
 
     def facts(self) -> dict[str, str]:
-        """Return ``device`` and ``precision``, for the record of an artifact."""
+        """Return ``device``, ``precision`` and ``kernels``, for the record of an artifact."""
         ...
 
 

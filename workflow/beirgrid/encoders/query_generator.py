@@ -48,8 +48,9 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
         self.open(AutoModelForSeq2SeqLM, folder)
         self.keep_apart(self.model.get_output_embeddings())
         # bfloat16 may choose what float32 computes, where the hardware multiplies it.
-        shortlist = multiplies_bfloat16(runtime.device)
-        self.sampler = Sampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist)
+        fast = runtime.kernels == "auto"
+        shortlist = fast and multiplies_bfloat16(runtime.device)
+        self.sampler = Sampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist, fast=fast)
         self.engine.workers = 1  # a step reads all weights of the decoder: the more rows share it, the better
         self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
 

@@ -16,7 +16,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
-from . import cutting
+from . import cutting, kernels
 from .base import TextEncoder, load_checkpoint
 from .engine import Batch, order
 
@@ -54,7 +54,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         head = self.transformer.get_output_embeddings()
-        in_blocks = _pool_maxima(self.model, self.transformer, sparta=self.sparta)
+        in_blocks = _pool_maxima(self.model, self.transformer, runtime, sparta=self.sparta)
         if not in_blocks:
             self.engine.budget = min(self.engine.budget, MOST_TOKENS // self.engine.workers)
         self.set_precision()
@@ -121,7 +121,7 @@ def _refuse_random_layer(model: Any, folder: Path) -> None:
         raise DataError(f"{folder} holds a dense model, which a random layer would turn into a sparse one")
 
 
-def _pool_maxima(model: Any, transformer: Any, *, sparta: bool) -> bool:
+def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool) -> bool:
     """Let the pooling multiply tokens by terms itself, a block of terms at a time. Only a maximum can be found so.
 
     Call this before ``set_precision``, which leaves the pooling out of 16 bits.
@@ -129,14 +129,12 @@ def _pool_maxima(model: Any, transformer: Any, *, sparta: bool) -> bool:
     Returns:
         Whether the pooling does. If not, it reads a number per token and term.
     """
-    from .maxima import Maxima  # imports torch
-
     pooling, head = model[-1], transformer.get_output_embeddings()
     if sparta:
-        maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)])
+        maxima = kernels.term_maxima(runtime, transformer.get_input_embeddings().weight[: len(model.tokenizer)])
         weigh = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
-    elif _is_splade(model) and _is_last(head, transformer):
-        maxima = Maxima(head.weight, head.bias)
+    elif runtime.kernels == "auto" and _is_splade(model) and _is_last(head, transformer):
+        maxima = kernels.term_maxima(runtime, head.weight, head.bias)
         weigh = partial(_splade_weights, times=2 if pooling.activation_function == "log1p_relu" else 1)
         head.forward = lambda hidden: hidden
     else:

@@ -73,6 +73,7 @@ class Commands:
         """Return the params of a rule that runs a model: its precision, if not its own that of all, and its device."""
         config = self.grid.config
         compute = ["--device", config.device, "--batch-tokens", config.encode.batch_tokens.model_dump_json()]
+        compute += ["--kernels", config.kernels]
         params = self(rule, *groups, **{"precision": config.encode.precision, **options})
         return params | {"compute": lambda wildcards, output: compute}
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..config.indexes import AnyIndex, Binary, Flat, Hnsw, IvfPq
 from ..core import files
+from ..core.compute import Kernels
 from ..core.errors import DataError
 from . import flat
 
@@ -86,7 +87,12 @@ def _empty_index(kind: AnyIndex, documents: int, dimension: int) -> Any:
 
 
 def search_shards(
-    shards: Iterable[Path], queries: np.ndarray, depth: int, kind: AnyIndex, device: str = "cpu"
+    shards: Iterable[Path],
+    queries: np.ndarray,
+    depth: int,
+    kind: AnyIndex,
+    device: str = "cpu",
+    kernels: Kernels = "auto",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards one after another and merge the results.
 
@@ -96,6 +102,7 @@ def search_shards(
         depth: documents per query.
         kind: the kind of the indexes.
         device: PyTorch's name of the device that searches a flat index; others are searched on the CPU.
+        kernels: how a flat index is searched (``flat.search_shards``).
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, at most depth], best first. Where an index finds fewer
@@ -107,7 +114,7 @@ def search_shards(
     import faiss
 
     if isinstance(kind, Flat):
-        return flat.search_shards(shards, queries, depth, device)
+        return flat.search_shards(shards, queries, depth, device, kernels)
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
     first = 0
     for path in shards:

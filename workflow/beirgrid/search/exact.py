@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..core.compute import Kernels
 from ..core.errors import DataError
 from .kernels import compiled
 
@@ -81,7 +82,7 @@ class Block(NamedTuple):
 
 
 def search(
-    shards: Iterable[torch.Tensor], queries: torch.Tensor, depth: int, low: torch.dtype
+    shards: Iterable[torch.Tensor], queries: torch.Tensor, depth: int, low: torch.dtype, kernels: Kernels = "auto"
 ) -> tuple[torch.Tensor, torch.Tensor, Counter[str]]:
     """Find the documents with the highest inner products.
 
@@ -90,6 +91,7 @@ def search(
         queries: float32 [queries, dimension].
         depth: documents per query.
         low: format of the first pass, bfloat16 or float32.
+        kernels: ``plain`` computes the scores by PyTorch on a CPU, too.
 
     Returns:
         float64 scores and int64 rows, both [queries, min(depth, documents)], best first; equal scores in the order of
@@ -105,7 +107,7 @@ def search(
             if not tops:
                 shift = shift_of(shard)
                 size = min(QUERIES, math.ceil(len(queries) / number) or 1)
-                tops = [Top(part, shift, depth, low) for part in torch.split(queries, size)]
+                tops = [Top(part, shift, depth, low, kernels) for part in torch.split(queries, size)]
             list(
                 pool.map(partial(_search_shard, shard, documents, shift, low), [tops[n::number] for n in range(number)])
             )
@@ -187,8 +189,12 @@ class Top:
     Candidates wait, with their scores in the first pass, until a shard has been searched or there is no room for more.
     """
 
-    def __init__(self, queries: torch.Tensor, shift: torch.Tensor, depth: int, low: torch.dtype) -> None:
+    def __init__(
+        self, queries: torch.Tensor, shift: torch.Tensor, depth: int, low: torch.dtype, kernels: Kernels = "auto"
+    ) -> None:
         number, device = len(queries), queries.device
+        by_numba = kernels == "auto" and device.type == "cpu"
+        self.compute = scores_compiled if by_numba else scores_in_torch
         self.queries = queries
         self.low, self.length, self.lost = _rounded(queries, low)
         # What all scores of a query have in common. Floors and what waits are without it.
@@ -313,8 +319,7 @@ class Top:
     def _scores(self, query: torch.Tensor, shard: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Return the float64 inner products [pairs] of queries and rows of a shard, both [pairs]."""
         self.counts["float64"] += len(rows)
-        compute = scores_compiled if shard.device.type == "cpu" else scores_in_torch
-        return checked(compute(self.queries, shard, query, rows))
+        return checked(self.compute(self.queries, shard, query, rows))
 
 
 def checked(scores: torch.Tensor) -> torch.Tensor:
@@ -330,7 +335,7 @@ def scores_in_torch(
     """Return the float64 inner products of pairs, on any device.
 
     Equal vectors get equal scores, since the products of each pair are added in the same order. Matrix products do
-    not promise this.
+    not promise this. A GPU chooses the order by the shape of what it sums, so all sums have one shape.
 
     Args:
         queries: float32 [queries, dimension].
@@ -338,9 +343,11 @@ def scores_in_torch(
         query: int64 [pairs], rows of ``queries``.
         rows: int64 [pairs], rows of ``documents``.
     """
-    pairs = zip(torch.split(query, _PAIRS), torch.split(rows, _PAIRS), strict=True)
-    parts = [documents[row].double().mul_(queries[number]).sum(1) for number, row in pairs]
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=documents.device)
+    missing = -len(query) % _PAIRS
+    filled = (torch.nn.functional.pad(part, (0, missing)) for part in (query, rows))
+    pairs = zip(*(torch.split(part, _PAIRS) for part in filled), strict=True)
+    parts = [documents[row].double().mul_(queries[number]).sum(1) for number, row in pairs if len(row)]
+    return torch.cat([torch.zeros(0, dtype=torch.float64, device=documents.device), *parts])[: len(query)]
 
 
 def scores_compiled(

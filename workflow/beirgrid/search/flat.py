@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import files
-from ..core.compute import Compute, multiplies_bfloat16
+from ..core.compute import Compute, Kernels, multiplies_bfloat16
 from ..core.errors import DataError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def write_index(vectors: np.ndarray, path: Path) -> None:
 
 
 def search_shards(
-    shards: Iterable[Path], queries: np.ndarray, depth: int, device: str = "cpu"
+    shards: Iterable[Path], queries: np.ndarray, depth: int, device: str = "cpu", kernels: Kernels = "auto"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards one after another, exactly.
 
@@ -68,6 +68,7 @@ def search_shards(
         queries: float32 [queries, dimension].
         depth: documents per query.
         device: PyTorch's name of the device that searches: ``cpu``, ``cuda:1``, …
+        kernels: ``plain`` multiplies by PyTorch alone.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first. The order is that of
@@ -80,13 +81,13 @@ def search_shards(
 
     place = torch.device(device)
     stream = _mapped if place.type == "cpu" else _loaded
-    return _search(stream(shards, queries.shape[1], place), queries, depth, place)
+    return _search(stream(shards, queries.shape[1], place), queries, depth, place, kernels)
 
 
 def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compute) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards on the device that ``compute`` chooses (``search.Engine``)."""
     with compute.start() as runtime:
-        return search_shards(shards, queries, depth, runtime.device)
+        return search_shards(shards, queries, depth, runtime.device, runtime.kernels)
 
 
 def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,17 +115,17 @@ def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tupl
 
 
 def _search(
-    shards: Iterable[torch.Tensor], queries: np.ndarray, depth: int, device: torch.device
+    shards: Iterable[torch.Tensor], queries: np.ndarray, depth: int, device: torch.device, kernels: Kernels = "auto"
 ) -> tuple[np.ndarray, np.ndarray]:
     import torch
 
     from . import exact, exact_int8
 
-    if device.type == "cpu" and exact_int8.usable(queries):
+    if kernels == "auto" and device.type == "cpu" and exact_int8.usable(queries):
         best, rows, _ = exact_int8.search((shard.numpy() for shard in shards), queries, depth)
         return best.astype(np.float32), rows
     low = torch.bfloat16 if multiplies_bfloat16(str(device)) else torch.float32
-    scores, places, _ = exact.search(shards, _tensor(queries).to(device), depth, low)
+    scores, places, _ = exact.search(shards, _tensor(queries).to(device), depth, low, kernels)
     return scores.float().cpu().numpy(), places.cpu().numpy()
 
 

@@ -182,7 +182,8 @@ def retrieve_dense(
     def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         cut = approximate.truncate(vectors, dimensions, model.similarity)
         with compute.start() as runtime:
-            scores, rows = approximate.search_shards(indexes, cut, depth, index or Flat(), runtime.device)
+            kind = index or Flat()
+            scores, rows = approximate.search_shards(indexes, cut, depth, kind, runtime.device, runtime.kernels)
         asked.append(vectors)
         found.append(rows)
         return scores, rows

@@ -1,9 +1,7 @@
 """The largest product of each vocabulary term with a text's tokens, which learned sparse models need.
 
 BERT's vocabulary has 30,522 terms, so all products would take 30,522 numbers per token. This module multiplies a block
-of terms at a time, and takes the maxima while the products are in the processor's cache. One core of an AMD EPYC
-(AVX-512) computes 130 to 155 × 10^9 operations per second with all terms at once, and 195 to 210 with blocks, maxima
-included (float32, 384 and 768 numbers per token).
+of terms at a time, and takes the maxima while the products are in the processor's cache.
 
 This module imports torch: import it where a model is open.
 """
@@ -24,11 +22,18 @@ class Maxima:
     On a CPU it keeps copies of the vectors: later changes of the model do not reach them.
     """
 
-    def __init__(self, terms: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """Take the vectors of terms, float32 [terms, width], and what is added to their products, float32 [terms]."""
+    def __init__(self, terms: torch.Tensor, bias: torch.Tensor | None = None, *, reorder: bool = True) -> None:
+        """Take the vectors of terms.
+
+        Args:
+            terms: float32 [terms, width].
+            bias: what is added to their products, float32 [terms].
+            reorder: whether to store them as oneDNN reads them on a CPU (``linear``).
+        """
         size = TERMS[terms.device.type]
         bias = terms.new_zeros(len(terms)) if bias is None else bias
-        self.blocks = [_layer(*block) for block in zip(torch.split(terms, size), torch.split(bias, size), strict=True)]
+        blocks = zip(torch.split(terms, size), torch.split(bias, size), strict=True)
+        self.blocks = [_layer(*block, reorder=reorder) for block in blocks]
 
     def __call__(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the largest product of each term with a token of each text: float32 [texts, terms].
@@ -47,10 +52,10 @@ class Maxima:
         return found.masked_fill_(~mask.any(1, keepdim=True), -torch.inf)
 
 
-def _layer(terms: torch.Tensor, bias: torch.Tensor) -> torch.nn.Linear:
+def _layer(terms: torch.Tensor, bias: torch.Tensor, *, reorder: bool) -> torch.nn.Linear:
     layer = torch.nn.Linear(terms.shape[1], len(terms), device="meta")
     layer.weight = torch.nn.Parameter(terms.detach(), requires_grad=False)
     layer.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)
-    if terms.device.type == "cpu":
+    if reorder and terms.device.type == "cpu":
         linear.reorder(layer)
     return layer
