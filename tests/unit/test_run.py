@@ -196,3 +196,30 @@ def test_init_without_judgements_is_refused(tmp_path, monkeypatch, capsys):
     assert main(["init", "--collection", "notes"]) == 1
     assert "needs relevance judgements in qrels/test.tsv; there are none" in capsys.readouterr().err
     assert not Path("grid.yaml").exists()
+
+
+@pytest.mark.parametrize("words", [["a.yaml"], ["--configfile", "a.yaml"], ["--configfiles", "a.yaml", "--cores", "1"]])
+def test_a_configfile_that_runs_code_is_refused_before_snakemake_reads_it(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "__use_yte__: true\n__definitions__:\n  - import pathlib; pathlib.Path('touched').touch()\n"
+    Path("a.yaml").write_text(code)
+    assert main(["run", *words]) == 1
+    assert "__use_yte__ makes it a YTE template, which can run code" in capsys.readouterr().err
+    assert not Path("touched").exists()
+
+
+def test_a_configfile_that_is_absent_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--configfile", "gone.yaml"]) == 1
+    assert capsys.readouterr().err == "beirgrid run: error: there is no configfile gone.yaml\n"
+
+
+def test_a_profile_of_the_working_directory_is_used_only_if_it_is_named(tmp_path):
+    foreign = tmp_path / "profiles/default/config.yaml"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("config: ['device=nonsense']\n")
+    options = ["--systems", "bm25-flat", "--datasets", "demo", "-n"]
+    assert run(*options, cwd=tmp_path).returncode == 0
+    named = run(*options, "--workflow-profile", foreign.parent, cwd=tmp_path)
+    assert named.returncode == 1
+    assert "nonsense" in named.stdout + named.stderr

@@ -145,7 +145,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(small_grid, t
             second = run(grid, tmp_path, "--nocolor", "--quiet", "host")
             assert second.returncode != 0
             assert second.stdout.split("Building DAG of jobs...\n")[1] == (
-                f"Error: another run works in {tmp_path}: wait until it ends (python -m beirgrid status shows it), "
+                f"Error: another run works in {tmp_path}: wait until it ends (beirgrid status shows it), "
                 "or give this run a --directory of its own\n"
             )
             assert _files(tmp_path) == before

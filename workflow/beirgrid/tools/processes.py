@@ -144,7 +144,7 @@ def _alone() -> Iterator[Path]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message = f"another run works in {Path.cwd()}: wait until it ends (python -m beirgrid status shows it)"
+            message = f"another run works in {Path.cwd()}: wait until it ends (beirgrid status shows it)"
             raise ApiError(f"{message}, or give this run a --directory of its own") from None
         except OSError as error:
             if error.errno not in files.NO_LOCKS:

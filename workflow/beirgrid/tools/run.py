@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ..config import CHECKOUT, is_folder
+from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import files, paths
 from ..core.errors import BeirgridError, ConfigError
 
@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"GRID is a configfile, or one of {', '.join(ready_made())}.\n\n{_EXAMPLES}"
     parser.allow_abbrev = False  # what is left over is Snakemake's
     add_choices(parser)
-    parser.add_argument("--configfile", nargs="+", default=[], type=Path, metavar="FILE", help="as for snakemake")
+    parser.add_argument(
+        "--configfile", "--configfiles", nargs="+", default=[], type=Path, metavar="FILE", help="as for snakemake"
+    )
     _add_places(parser)
     parser.set_defaults(run=run, snakemake=[])
 
@@ -99,7 +101,15 @@ def run(args: argparse.Namespace) -> NoReturn:
 
 
 def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> NoReturn:
-    """Replace this process by Snakemake."""
+    """Replace this process by Snakemake.
+
+    Raises:
+        BeirgridError: a configfile is missing, or could run code.
+    """
+    configfiles = list(configfiles)
+    if missing := [path for path in configfiles if not path.is_file()]:
+        raise BeirgridError(f"there is no configfile {missing[0]}")
+    refuse_unsafe(configfiles)
     command = snakemake(configfiles, args.profile, args.directory, args.snakemake)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
@@ -109,6 +119,8 @@ def snakemake(configfiles: Iterable[Path], named: str, directory: Path, options:
     """Return the command that runs Snakemake with this workflow."""
     command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
     command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
+    # Else Snakemake takes profiles/default of the working directory, whosever that is.
+    command += ["--workflow-profile", str(_PROFILES / "default")]
     # An option with one value comes last: a target after --configfile would be a file of it.
     return [*command, "--profile", profile(named), "--directory", str(directory), *options]
 
