@@ -119,9 +119,10 @@ def test_rules_give_commands_only_options_that_they_have(root, capsys):
 
 
 def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
-    entry = json.dumps({"source": "local", "path": str(root / "workflow/resources/demo")})
-    command = ["fetch", "corpus", "--name", "x", "--entry", entry, "--output", str(tmp_path / "x.parquet")]
-    command += ["--record", str(tmp_path / "x.json")]
+    monkeypatch.chdir(tmp_path)
+    Path("demo").symlink_to(root / "workflow/resources/demo")
+    entry = json.dumps({"source": "local", "path": "demo"})
+    command = ["fetch", "corpus", "--name", "x", "--entry", entry, "--output", "x.parquet", "--record", "x.json"]
     for settings, digest in ((["--settings", "0123456789abcdef"], "0123456789abcdef"), ([], None)):
         monkeypatch.setattr(sys, "argv", ["beirgrid", *settings, *command])
         assert main() == 0
