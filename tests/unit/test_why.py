@@ -10,7 +10,8 @@ import finished
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.core import reasons
+from beirgrid.core import provenance, reasons
+from beirgrid.graph import reruns
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
 QRELS = "results/datasets/one/qrels.tsv"
@@ -103,3 +104,53 @@ def test_each_reason_is_named(site, capsys, change, path, reason):
 )
 def test_changes_name_keys_and_values(before, now, said):
     assert list(reasons.changes(before, now)) == said
+
+
+def _kept(path: str, params: dict[str, object], asked: dict[str, object] | None, **keys: object) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    record = {"stage": "encode", "stage_version": 5, "settings_key": provenance.digest(params), **keys}
+    Path(path).write_text(json.dumps(record | ({} if asked is None else {"asked": asked})))
+
+
+def _params(**model: object) -> dict[str, object]:
+    return {"version": 5, "settings": json.dumps({"model": {"max_length": 256, **model}, "shard_size": 10})}
+
+
+VECTORS = "results/embeddings/{}/demo/0.json"
+
+
+def test_a_person_is_told_what_an_edited_entry_replaces(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for model in ("mine", "other", "kept"):
+        _kept(VECTORS.format(model), _params(), json.loads(str(_params()["settings"])))
+    asked = {VECTORS.format(model): _params(max_length=128) for model in ("mine", "other")}
+    asked |= {VECTORS.format("kept"): _params(), VECTORS.format("new"): _params()}
+    assert list(reruns.replaced(asked)) == [
+        "replaces the results of mine, other (max_length 256 → 128); give the entry a new name to keep both"
+    ]
+
+
+def test_a_person_is_told_what_an_earlier_release_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for model in ("one", "two"):
+        _kept(VECTORS.format(model), {"version": 4}, None, packages={"beirgrid": "0.1.0"})
+    (said,) = reruns.replaced({VECTORS.format(model): _params() for model in ("one", "two")})
+    assert said.startswith("beirgrid 0.1.0 made 2 steps in this folder, and kept no settings to compare")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"stage": 3}', '{"settings_key": "x", "asked": []}'])
+def test_a_damaged_record_says_nothing_and_stops_nothing(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    _kept(VECTORS.format("one"), _params(), None)
+    Path(VECTORS.format("one")).write_text(content)
+    assert list(reruns.replaced({VECTORS.format("one"): _params()})) == []
+
+
+def test_local_files_count_by_content_and_not_by_place():
+    def params(path: str, files: str) -> dict[str, object]:
+        return {"version": 1, "settings": json.dumps({"entry": {"path": path, "id": "a"}}), "files": files}
+
+    assert provenance.digest(params("/here/data", "abc")) == provenance.digest(params("/there/data", "abc"))
+    assert provenance.digest(params("/here/data", "abc")) != provenance.digest(params("/here/data", "abd"))
+    # Of files that Snakemake cannot take as inputs, no content is known.
+    assert provenance.digest(params("/here/data", "")) != provenance.digest(params("/there/data", ""))

@@ -402,6 +402,13 @@ def test_without_metadata_records_tell_what_other_settings_made(grid, change, ru
     assert {path: path.stat().st_mtime_ns for path in (grid / "results").rglob("*")} == before
 
 
+def test_a_dry_run_says_what_an_edited_entry_replaces(grid):
+    _change(grid, _set_k1)
+    done = run(grid / "grid.yaml", grid, "-n")
+    assert "replaces the results of flat (k1 0.9 → 1.2); give the entry a new name to keep both" in done.stdout
+    assert done.stdout.count("replaces the results") == 1
+
+
 @pytest.mark.parametrize(
     ("path", "rule"),
     [

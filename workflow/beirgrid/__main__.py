@@ -24,7 +24,7 @@ import signal
 from typing import Any, NoReturn
 
 from .core import environment, provenance, stages
-from .core.cli import CALL, WORD, add_options, read_files
+from .core.cli import ASKED, CALL, WORD, add_options, read_files
 from .core.errors import BeirgridError
 from .core.version import dated_version
 
@@ -152,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
         environment.check_names(*arguments)
         arguments = read_files(arguments)
         args = _parse(arguments)  # compares artifacts with their records
-        provenance.use_command(arguments, args.settings)
+        provenance.use_command(arguments, args.settings, ASKED.get())
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
         ended = int(call(args) or 0)
         if sys.stdout:  # none where the shell closed it (>&-)

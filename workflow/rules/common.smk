@@ -17,7 +17,7 @@ from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
-from beirgrid.graph.summary import PUBLISHED, Summary, settings_of
+from beirgrid.graph.summary import PUBLISHED, Summary, asked_of
 from beirgrid.tools import cluster, console, forks, processes, refresh, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
@@ -40,9 +40,13 @@ summary = Summary(grid, records)
 
 
 @cache
+def asked():
+    return asked_of(workflow, commands, [*records.everything(), *metric_files(grid)])
+
+
+@cache
 def summary_json():
-    cells = [*records.everything(), *metric_files(grid)]
-    return summary.as_json(settings_of(workflow, commands, cells))
+    return summary.as_json({path: digest(params) for path, params in asked().items()})
 
 
 def summary_digest(wildcards):

@@ -18,11 +18,14 @@ import json
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from .errors import BeirgridError
 
+# The options that a command got as JSON on standard input (``@-``), as rules pass them.
+ASKED: ContextVar[dict[str, Any] | None] = ContextVar("asked", default=None)
 # Name of the parsed argument that runs the command. No option can have this name.
 CALL = "call the command"
 # Metadata of a parameter that is no option but the second word of the command (``index dense``).
@@ -51,6 +54,7 @@ def _read(name: str) -> list[str]:
         options = None
     if not isinstance(options, dict):
         raise BeirgridError("@-: standard input is no JSON object of options")
+    ASKED.set(options)
     return as_words(options)
 
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from . import files, lineage, stages
+from . import files, lineage, reasons, stages
 from .errors import ConfigError, DataError
 from .lineage import Origin
 from .portable import portable
@@ -29,6 +29,7 @@ from .version import full_version
 # Words of the running command, and the digest of the settings that it was started with (``--settings``).
 _COMMAND: ContextVar[Sequence[str]] = ContextVar("command", default=())
 _SETTINGS: ContextVar[str | None] = ContextVar("settings", default=None)
+_ASKED: ContextVar[dict[str, Any] | None] = ContextVar("asked", default=None)
 
 # Files of at most this many bytes are compared by SHA-256, larger files by size alone.
 HASHED = 2**24
@@ -52,10 +53,11 @@ def _peak_memory_mb() -> float:
     return round((own + child) / 1024, 1)
 
 
-def use_command(words: Sequence[str], settings: str | None) -> None:
-    """Let records keep the words of this command, and the digest of its settings."""
+def use_command(words: Sequence[str], settings: str | None, asked: dict[str, Any] | None = None) -> None:
+    """Keep for records the words of this command, the digest of its settings and the options that its rule set."""
     _COMMAND.set(words)
     _SETTINGS.set(settings)
+    _ASKED.set(asked)
 
 
 @contextmanager
@@ -99,6 +101,7 @@ def record(
             "command": command,
             "settings": portable(settings),
             "settings_key": _SETTINGS.get(),
+            **({} if (asked := _ASKED.get()) is None else {"asked": portable(asked)}),
             **(origin.as_json(Path(path).parent) if origin else {}),
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},
             "facts": facts,
@@ -232,17 +235,20 @@ def state_folder(stage: str, output: Path, inputs: dict[str, Any]) -> Path:
     return folder
 
 
-def digest(params: dict[str, Any]) -> str:
-    """Return 16 hex digits that stand for the params of a rule."""
-    return hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()[:16]
+def digest(params: Mapping[str, Any]) -> str:
+    """Return 16 hex digits that stand for the params of a rule, wherever its local files are."""
+    counted = dict(params)
+    if params.get("files"):
+        counted["settings"] = reasons.options(params)
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def mismatch(record: str | Path, settings: str | None, outputs: Collection[str] = ()) -> str | None:
+def mismatch(record: str | Path, params: Mapping[str, Any] | None, outputs: Collection[str] = ()) -> str | None:
     """Return why the artifacts of a record must be computed again, or None. Sizes are compared, hashes are not.
 
     Args:
         record: the record. None is returned where it is missing: it is an output that Snakemake looks after itself.
-        settings: digest of the settings that are asked for; None if the record is known to have them.
+        params: the params that are asked for; None if the record is known to have them.
         outputs: artifacts that may be missing, since Snakemake looks after them itself.
     """
     record = Path(record)
@@ -250,8 +256,8 @@ def mismatch(record: str | Path, settings: str | None, outputs: Collection[str] 
         return None
     try:
         found = read_record(record)
-        if settings and found.get("settings_key") != settings:
-            return f"{record} has other settings"
+        if params and found.get("settings_key") != digest(params):
+            return f"{record} has other settings: {reasons.of_record(found, params)}"
         for name, facts in found.get("outputs", {}).items():
             path = record.parent / name
             absent = not path.is_file()

@@ -96,9 +96,13 @@ class Commands:
         start = rule.params.get("beirgrid")
         return start.args[0] if isinstance(start, partial) and start.func == self.start else None
 
+    def asked(self, rule: str, wildcards: Any) -> dict[str, Any]:
+        """Return the params of a job that decide about its output."""
+        return {name: _value(value, wildcards) for name, value in self.values[rule].items()}
+
     def digest(self, rule: str, wildcards: Any) -> str:
         """Return the digest of a job's params. Its record keeps the digest, and aggregate compares it."""
-        return provenance.digest({name: _value(value, wildcards) for name, value in self.values[rule].items()})
+        return provenance.digest(self.asked(rule, wildcards))
 
 
 def _value(value: Any, wildcards: Any) -> Any:

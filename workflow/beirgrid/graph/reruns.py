@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..core import provenance
+from ..core import files, provenance, reasons
 from ..core.contents import Contents
 from .commands import Commands
 
@@ -41,6 +43,33 @@ def state_of(local: Callable[[Any], str | list[str]]) -> Callable[[Any], str]:
     return of_job
 
 
+def replaced(asked: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what a person should know of results that a run replaces, since the grid asks for other settings.
+
+    Args:
+        asked: the params that the grid asks for, by record.
+    """
+    edited: dict[str, dict[str, None]] = {}
+    older: Counter[str] = Counter()
+    for path, params in asked.items():
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a damaged record is made again
+            record = files.read_json(path)
+            if record.get("stage") == "evaluate" or record.get("settings_key") in (None, provenance.digest(params)):
+                continue
+            if found := reasons.of_settings(record, params):
+                edited.setdefault(", ".join(found), {})[Path(path).parts[2]] = None
+            elif "asked" not in record:
+                older[record.get("packages", {}).get("beirgrid", "of an unknown version")] += 1
+    for changes, names in edited.items():
+        shown = [*names][:5] + ([f"{len(names) - 5} more"] if len(names) > 5 else [])
+        yield (f"replaces the results of {', '.join(shown)} ({changes}); give the entry a new name to keep both")
+    for release, steps in older.items():
+        yield (
+            f"beirgrid {release} made {steps:,} steps in this folder, and kept no settings to compare in their "
+            "records. They are made again, once: later versions keep what they would write unchanged"
+        )
+
+
 def watch_records(workflow: Any, commands: Commands) -> None:
     """Run a job again whose record does not fit its artifacts or, without Snakemake's metadata, its settings.
 
@@ -62,8 +91,8 @@ def watch_records(workflow: Any, commands: Commands) -> None:
         rule = commands.rule_of(job.rule)
         if rule and RerunTrigger.PARAMS in workflow.rerun_triggers:
             record = job.output.get("record") or job.output.scores
-            key = None if found else commands.digest(rule, job.wildcards)
-            if reason := provenance.mismatch(record, key, job.output):
+            asked = None if found else commands.asked(rule, job.wildcards)
+            if reason := provenance.mismatch(record, asked, job.output):
                 workflow.logger_manager.logger.info(f"To be made again: {reason}.")
                 persistence.dag.reason(job).forced = True
         return found

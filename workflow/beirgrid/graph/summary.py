@@ -157,11 +157,10 @@ class Summary:
         ]
 
 
-def settings_of(workflow: Any, commands: Commands, records: list[str]) -> dict[str, str]:
-    """Return for each record (or file of scores) the digest of the settings that the grid asks for."""
-    digests = {}
+def asked_of(workflow: Any, commands: Commands, records: list[str]) -> dict[str, dict[str, Any]]:
+    """Return for each record (or file of scores) the params that the grid asks for."""
+    asked = {}
     for path in records:
         rule = next(rule for rule in workflow.rules if rule.is_producer(path) and commands.rule_of(rule))
-        name = str(commands.rule_of(rule))
-        digests[path] = commands.digest(name, SimpleNamespace(**rule.get_wildcards(path)))
-    return digests
+        asked[path] = commands.asked(str(commands.rule_of(rule)), SimpleNamespace(**rule.get_wildcards(path)))
+    return asked
