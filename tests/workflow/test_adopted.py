@@ -1,0 +1,54 @@
+"""Results of earlier releases: what a stage would write unchanged is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+from small import run
+
+from beirgrid.core.stages import VERSIONS
+
+KEPT = sorted((ROOT / "tests" / "data").glob("results-*.tar.gz"))
+
+
+@pytest.fixture(params=KEPT, ids=[path.name for path in KEPT])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A results folder that a release left, with the times of its files, on another machine."""
+    with tarfile.open(request.param) as packed:
+        packed.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def _raised(folder: Path) -> set[str]:
+    """Return the records whose stage has another version by now."""
+    records = {path: json.loads(path.read_text()) for path in (folder / "results").rglob("*.json")}
+    assert len(records) >= 9
+    return {
+        str(path.relative_to(folder))
+        for path, record in records.items()
+        if record["stage_version"] != VERSIONS[record["stage"]]
+    }
+
+
+def test_a_later_release_keeps_what_it_would_write_unchanged(folder):
+    done = run(folder / "grid.yaml", folder, "-n")
+    assert done.returncode == 0, done.stdout
+    raised = _raised(folder)
+    again = set(re.findall(r"^To be made again: (\S+) has other settings", done.stdout, re.MULTILINE))
+    assert again <= raised
+    assert "replaces the results" not in done.stdout
+    if not raised:  # the tables and the page of a grid are made of all that is known of it
+        planned = set(re.findall(r"^(\w+) +\d+$", done.stdout.split("Job stats:")[1], re.MULTILINE))
+        assert planned == {"aggregate", "report", "all", "total"}
+
+
+def test_a_changed_setting_is_noticed_in_a_kept_folder(folder):
+    text = (folder / "grid.yaml").read_text()
+    (folder / "grid.yaml").write_text(text.replace("fields: flat", "fields: flat\n    k1: 1.2"))
+    done = run(folder / "grid.yaml", folder, "-n")
+    assert "replaces the results of flat (k1 0.9 → 1.2)" in done.stdout, done.stdout
