@@ -296,9 +296,12 @@ def test_places_on_a_dataset():
 
 
 def test_the_zero_shot_datasets_count_where_there_are_some():
-    rows = [("ndcg@10", "all", 3, "a"), ("ndcg@10", "zero-shot", 2, "a"), ("mrr@10", "all", 3, "a")]
-    across = answers.typed("across", pd.DataFrame(rows, columns=["metric", "over", "datasets", "system"]))
-    assert standings.against_baseline(across)["datasets"].tolist() == [2, 3]
+    """A single system with a zero-shot mean is compared with nobody: then all datasets count."""
+    rows = [("ndcg@10", "all", 3, "a", 0.5), ("ndcg@10", "zero-shot", 2, "a", 0.5), ("ndcg@10", "all", 3, "b", 0.5)]
+    columns = ["metric", "over", "datasets", "system", "mean"]
+    for mean, datasets in ((0.4, [2, 2]), (math.nan, [3, 3])):
+        told = pd.DataFrame([*rows, ("ndcg@10", "zero-shot", 2, "b", mean)], columns=columns)
+        assert standings.against_baseline(answers.typed("across", told))["datasets"].tolist() == datasets
 
 
 def printed_table() -> standings.Printed:

@@ -60,10 +60,11 @@ def standings(
 def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
     """Return each system's mean over the datasets, its change against the baseline, and on how many datasets it wins.
 
-    Over the zero-shot datasets where the table ``across`` has them, as in the paper, and over all datasets otherwise.
+    Over the zero-shot datasets where several systems have a mean over them, as in the paper, and over all datasets
+    otherwise: the training data of too many systems may be unknown.
     """
-    zero_shot = set(across.loc[across["over"] == ZERO_SHOT, "metric"])
-    over = across["metric"].map(lambda metric: ZERO_SHOT if metric in zero_shot else ALL)
+    means = across[(across["over"] == ZERO_SHOT) & across["mean"].notna()].groupby("metric").size()
+    over = across["metric"].map(lambda metric: ZERO_SHOT if means.get(metric, 0) > 1 else ALL)
     return across.loc[across["over"] == over, AGAINST_COLUMNS].reset_index(drop=True)
 
 

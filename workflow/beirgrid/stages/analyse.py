@@ -128,7 +128,8 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, fig
     )
     with figures.style():
         drawn: dict[str, figures.Drawn | None] = {}
-        if against["wins"].notna().any():
+        others = (against["metric"] == metric) & (against["system"] != against["baseline"])
+        if against.loc[others, "wins"].notna().any():
             drawn["wins"] = figures.wins(against, metric)
         for cost, label in efficiency.COSTS.items():
             if (costs[cost] > 0).any():
