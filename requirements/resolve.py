@@ -85,7 +85,7 @@ def main(torch_index: str) -> None:
         pins = Path(folder) / "pins.txt"
         pins.write_text("".join((HERE / f"{name}.txt").read_text() for name in ("lock", "dev", "torch-cuda")))
         everything = blocks(PROJECT, "--all-extras", "--output-file", pins)
-        run = blocks(PROJECT, "--extra", "slurm", "--constraint", pins)
+        run = blocks(PROJECT, "--extra", "slurm", "--extra", "documents", "--constraint", pins)
         torch = next(block for block in run if block.startswith("torch=="))
         pins.write_text(f"{torch.split()[0]}+cpu\n")
         index = ("--index", torch_index)

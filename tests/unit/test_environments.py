@@ -201,7 +201,7 @@ LOCKS = ("lock", "dev", "torch-cpu", "torch-cuda")
 def _direct(root: Path, name: str) -> list[Requirement]:
     """Return what pyproject.toml names of what is in a lock."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    extras = {"lock": ("slurm",), "dev": ("dev", "docs")}[name]
+    extras = {"lock": ("slurm", "documents"), "dev": ("dev", "docs")}[name]
     lines = [*(project["dependencies"] if name == "lock" else [])]
     return list(
         map(Requirement, lines + [line for extra in extras for line in project["optional-dependencies"][extra]])
