@@ -29,9 +29,16 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
     """
     notes = [" ".join(tables.seed_notes(grid)), *_verdicts(answers.verdicts)]
     notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
-    below = ["", *(_cut(line, width) for line in notes if line), f"Report: {page}"]
+    below = ["", *(_cut(line, width) for line in notes if line), f"Report: {page}", *_older(page)]
     yield from _table(tables.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, LINES - len(below) - 1)
     yield from below
+
+
+def _older(page: Path) -> Iterator[str]:
+    """Yield a line about the page of beirgrid 0.1.0 (results/report/index.html), if it is still there."""
+    for older in page.absolute().parents[3:4]:
+        if (older / "report" / "index.html").is_file() and older.name == "results":
+            yield f"{older / 'report'} is of an earlier release and no longer written: delete it and {older / 'tables'}"
 
 
 def _table(table: tables.Wide, metric: str, width: int, lines: int) -> Iterator[str]:
