@@ -53,9 +53,27 @@ class HubCorpus(CorpusEntry):
     id: str = Field(description="Dataset on the Hugging Face hub with the documents.")
     revision: Revision = Field(description="Commit of the Hugging Face dataset, 40 hex digits.")
     split: Name | None = Field(None, description="Split of the documents, if the dataset has several (BRIGHT).")
+    subset: Name | None = Field(
+        None, description="Subset, if the dataset has several in MTEB's layout ({subset}-corpus, -queries, -qrels)."
+    )
 
 
-Corpus = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus, Field(discriminator="source")]
+class MtebCorpus(CorpusEntry):
+    """A task of mteb that loads its data with code of its own. fetch runs this code, which comes with mteb."""
+
+    source: Literal["mteb"] = Field(description="Where the corpus comes from.")
+    task: str = Field(description="Name of the task.")
+    revision: Revision = Field(description="Commit of the task's dataset on the Hugging Face hub, 40 hex digits.")
+    split: Name = Field("test", description="Split of the task.")
+    subset: Name = Field("default", description="Subset of the task.")
+
+    @property
+    def id(self) -> str:
+        """The name of the task."""
+        return self.task
+
+
+Corpus = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus | MtebCorpus, Field(discriminator="source")]
 
 
 class Statistics(Entry):

@@ -11,7 +11,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from .collections import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, Statistics
+from .collections import (
+    Corpus,
+    CorpusEntry,
+    Dataset,
+    HubCorpus,
+    IrDatasetsCorpus,
+    LocalCorpus,
+    MtebCorpus,
+    Statistics,
+)
 from .expansions import NAMED, HubExpansion, LocalExpansion, Published, PublishedExpansion
 from .models import (
     Brackets,
@@ -219,6 +228,7 @@ __all__ = [
     "Model",
     "ModelEntry",
     "ModelSize",
+    "MtebCorpus",
     "Name",
     "Names",
     "NodeLimits",

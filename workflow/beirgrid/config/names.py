@@ -1,7 +1,7 @@
-"""Models that a configuration names by their id on the hub, without an entry of their own.
+"""Models and collections that a configuration names without an entry of their own: ids on the hub, mteb's tasks.
 
-A name becomes an entry: mteb's facts from the lock file, and what the configuration says of the model, which wins key
-by key. Names that the lock file lacks are resolved once, which imports mteb.
+A name becomes an entry: mteb's facts from the lock file, and what the configuration says of it, which wins key by key.
+Names that the lock file lacks are resolved once, which imports mteb.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, nearest
 from ..core.families import FAMILIES
 from . import lock
-from .tasks import tasks
+from .tasks import named
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 # Keys of a system that name models, and keys that name systems.
 _MODELS, _SYSTEMS = ("retriever", "reranker"), ("first_stage",)
 _LONGEST = 80  # letters of a name
-# mteb's task of a dataset that is a mean of others here.
-_MEANS = {"cqadupstack": "CQADupstackRetrieval"}
 
 
 def local_name(identifier: str) -> str:
@@ -31,28 +29,88 @@ def local_name(identifier: str) -> str:
 
 
 def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration in which each model that is named by its id has an entry, and a system where it needs one.
+    """Return a configuration in which each model and collection that mteb lists has entries, and models have systems.
 
     Raises:
         ConfigError: mteb lists no such model, or beirgrid cannot run it.
     """
-    if not all(isinstance(raw.get(key), Mapping) for key in ("grid", "models", "systems", "datasets")):
+    if not all(isinstance(raw.get(key), Mapping) for key in ("grid", "models", "systems", "datasets", "corpora")):
         return raw  # whose check says what is wrong
+    raw, by_row = _with_collections(raw)
+    return _with_models(raw, by_row)
+
+
+def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return a configuration with entries for mteb's tasks and benchmarks; and mteb's tasks by all datasets."""
+    asked = _listed(raw["grid"].get("datasets"))
+    unknown = [row for row in asked if row not in raw["datasets"]]
+    if not unknown or len(asked) < len(raw["grid"]["datasets"]):
+        return raw, named()
+    locked = _locked_collections(unknown, raw["datasets"])
+    rows = [one for row in asked for one in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
+    needed, datasets, corpora = list(rows), dict(raw["datasets"]), dict(raw["corpora"])
+    for row in needed:
+        if row not in raw["datasets"] and (facts := locked["datasets"].get(row)):
+            datasets[row] = facts["dataset"]
+            needed += facts["dataset"].get("mean_of", [])
+            if "corpus" in facts:
+                corpora[row] = _over(facts["corpus"], corpora.get(row, {}))
+    tasks = named() | {row: locked["datasets"][row]["task"] for row in datasets if row in locked["datasets"]}
+    grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
+    return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
+
+
+def _listed(names: Any) -> list[str]:
+    """Return the names of a list; another value has none, which its check says."""
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what is locked of collections, with those that it lacks if mteb lists them."""
+    known = lock.names()
+    missing = [name for name in unknown if name not in known["benchmarks"]]
+    if not missing:
+        return known
+    from . import registry
+
+    found: dict[str, dict[str, Any]] = {"benchmarks": {}, "datasets": {}}
+    for name in missing:
+        collection = registry.collection(name)
+        if collection is not None:
+            found["datasets"] |= collection.pop("datasets")
+            found["benchmarks"][name] = collection
+        elif not nearest(name, registered) and (near := nearest(name, registry.collection_names())):
+            raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
+    if not found["benchmarks"]:
+        return known  # the check of the configuration says that there is no such dataset
+    _say(found["benchmarks"], "collections")
+    return lock.keep(found)
+
+
+def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return a configuration with entries for the models that it names by their ids, and systems where it needs them.
+
+    Args:
+        raw: the configuration.
+        by_row: mteb's tasks by datasets.
+    """
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name) and isinstance(entry, Mapping)}
     columns, parts = list(_columns(raw)), list(_models(raw["systems"]))
     wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
     if not wanted and not own:
         return raw
-    locked = _locked(wanted, own)
+    rows = _parts(raw)
+    tasks = {row: by_row[row] for row in raw["datasets"] if row in by_row}
+    locked = _locked(wanted, own, {tasks[row] for row in rows if row in tasks and row not in named()})
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
     for name in wanted | dict.fromkeys(own):
         facts = locked.get(name) if name in wanted else None
-        models[local_name(name)] = _entry(name, facts, own.get(name, {}), raw["datasets"])
+        models[local_name(name)] = _entry(name, facts, own.get(name, {}), tasks)
     systems = {name: _renamed(entry) for name, entry in raw["systems"].items()}
     for name in columns:
         systems[local_name(name)] = _system(name, models[local_name(name)])
     grid = {key: _local(value) for key, value in raw["grid"].items()}
-    _check_documents({name: locked[name] for name in wanted}, own, raw)
+    _check_documents({name: locked[name] for name in wanted}, own, {row: tasks[row] for row in rows if row in tasks})
     return {**raw, "models": models, "systems": systems, "grid": grid}
 
 
@@ -101,59 +159,69 @@ def _system(name: str, model: Mapping[str, Any]) -> dict[str, Any]:
     return {"retriever": local_name(name)}
 
 
-def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return mteb's facts of models from the lock file, which gets those that it lacks."""
+def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str]) -> Mapping[str, Any]:
+    """Return mteb's facts of models from the lock file, which gets the models and prompts that it lacks."""
     known = lock.names()["models"] if wanted else {}
-    missing = [name for name in wanted if name not in known]
+    missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
     if not missing:
         return known
     from . import registry
 
     found, problems = {}, []
     for name in missing:
+        before = known.get(name, {})
         try:
-            found[name] = registry.facts(name, trusted=own.get(name, {}).get("trust_remote_code") is True)
+            trusted = own.get(name, {}).get("trust_remote_code") is True
+            facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), trusted)
         except ConfigError as error:
             problems.append(str(error))
+            continue
+        texts = {side: facts[side] | before.get(side, {}) for side in ("queries", "documents") if side in facts}
+        found[name] = facts | before | texts | ({"tasks": facts["tasks"]} if "tasks" in facts else {})
     if problems:
         raise ConfigError("the configuration names models that cannot be used:\n  - " + "\n  - ".join(problems))
-    print(
-        f"Looked up in mteb {registry.mteb_version()}: {', '.join(missing)}. What it states of them is now in "
-        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same models.",
-        file=sys.stderr,
-    )
+    _say(missing, "models")
     return lock.keep({"models": found})["models"]
 
 
+def _say(found: Iterable[str], what: str) -> None:
+    """Report what was looked up."""
+    from . import registry
+
+    print(
+        f"Looked up in mteb {registry.mteb_version()}: {', '.join(found)}. What it states of them is now in "
+        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same {what}.",
+        file=sys.stderr,
+    )
+
+
 def _entry(
-    name: str, facts: Mapping[str, Any] | None, own: Mapping[str, Any], datasets: Mapping[str, Any]
+    name: str, facts: Mapping[str, Any] | None, own: Mapping[str, Any], tasks: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the entry of a model: mteb's facts and, over them, what the configuration says."""
     if facts is None:
         return {"checkpoint": name, **own}
-    entry, by_dataset = dict(facts["entry"]), _by_dataset(facts.get("queries", {}), datasets)
+    entry, by_dataset = dict(facts["entry"]), _by_dataset(facts.get("queries", {}), tasks)
     if by_dataset:
         general = entry["prompts"]["query"]
         differ = {row: {"query": text} for row, text in by_dataset.items() if text != general}
         entry["prompts"] = {**entry["prompts"], "datasets": differ}
     if facts["trained_on"] is not None:
-        rows = [row for row, task in _tasks(datasets) if task in facts["trained_on"]]
+        rows = [row for row, task in tasks.items() if task in facts["trained_on"]]
         entry["trained_on"] = {"names": rows, "source": f"mteb {facts['mteb']}, training_datasets of {name}"}
     said = f"; from the configuration: {', '.join(sorted(map(str, own)))}" if own else ""
     entry["source"] = f"mteb {facts['mteb']}{said}"
     return _over(entry, own)
 
 
-def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
+def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> None:
     """Refuse datasets of the grid before whose documents mteb puts another text than before those of most others."""
-    rows = raw["grid"].get("datasets")
-    rows = [row for name in rows if isinstance(name, str) for row in _parts(name, raw["datasets"])] if rows else []
     for name, facts in locked.items():
         given = own.get(name, {}).get("prompts")
         if isinstance(given, Mapping) and "document" in given:
             continue
         shared = facts["entry"].get("prompts", {}).get("document")
-        for row, text in _by_dataset(facts.get("documents", {}), rows).items():
+        for row, text in _by_dataset(facts.get("documents", {}), tasks).items():
             if text != shared:
                 raise ConfigError(
                     f"{name} reads documents of {row} after {text!r} and those of most tasks after {shared!r}, but "
@@ -161,21 +229,19 @@ def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], raw: Map
                 )
 
 
-def _parts(name: str, datasets: Mapping[str, Any]) -> list[str]:
-    entry = datasets.get(name)
-    parts = entry.get("mean_of") if isinstance(entry, Mapping) else None
-    return list(parts) if isinstance(parts, list) else [name]
+def _parts(raw: Mapping[str, Any]) -> list[str]:
+    """Return the datasets of the grid, those of its means included."""
+    found = _listed(raw["grid"].get("datasets"))
+    for row in found:
+        entry = raw["datasets"].get(row)
+        parts = _listed(entry.get("mean_of")) if isinstance(entry, Mapping) else []
+        found += [part for part in parts if part not in found]
+    return found
 
 
-def _tasks(datasets: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the registered datasets that mteb has a task for, with the name of the task."""
-    named = {row: task.name for row, task in tasks().items()} | _MEANS
-    yield from ((row, named[row]) for row in datasets if row in named)
-
-
-def _by_dataset(texts: Mapping[str, str], datasets: Iterable[str]) -> dict[str, str]:
-    """Return the texts of tasks by the registered datasets that these are."""
-    return {row: texts[task] for row, task in _tasks(datasets) if task in texts}
+def _by_dataset(texts: Mapping[str, str], tasks: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts of tasks by the datasets that these are."""
+    return {row: texts[task] for row, task in tasks.items() if task in texts}
 
 
 def _over(entry: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

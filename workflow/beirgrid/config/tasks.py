@@ -23,3 +23,8 @@ def tasks() -> dict[str, Task]:
     """Return the tasks of mteb by our names of the datasets."""
     with _TASKS.open(encoding="utf-8", newline="") as stream:
         return {row["dataset"]: Task(row["task"], row["hub"]) for row in csv.DictReader(stream)}
+
+
+def named() -> dict[str, str]:
+    """Return the names of mteb's tasks by our names of the datasets, the mean over CQADupStack included."""
+    return {dataset: task.name for dataset, task in tasks().items()} | {"cqadupstack": "CQADupstackRetrieval"}

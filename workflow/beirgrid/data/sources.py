@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..config import both_forms, is_unjudged, local_forms, resolve_path
-from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
+from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
 from ..core import files
 from ..core.errors import DataError, lone_surrogate, quoted
 from . import downloads, lines, qrels
@@ -74,6 +75,8 @@ def open_source(corpus: Corpus, mirror: str = "") -> Source:
     """
     if isinstance(corpus, LocalCorpus):
         return LocalSource(corpus)
+    if isinstance(corpus, MtebCorpus):
+        return MtebSource(corpus)
     return HubSource(corpus) if isinstance(corpus, HubCorpus) else IrDatasetsSource(corpus, mirror)
 
 
@@ -239,13 +242,13 @@ class HubSource:
     corpus: HubCorpus
 
     def documents(self) -> Iterator[Document]:
-        name, split = ("corpus", "documents"), self.corpus.split or ""
+        name, split = self._named("corpus", "documents"), self.corpus.split or ""
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, split):
             text = read_text(row, "content" if "content" in row else "text", place)
             yield Document(read_id(row, place), read_text(row, "title", place), text, place)
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
-        name = ("queries", "examples")
+        name = self._named("queries", "examples")
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, dataset.split):
             yield Query(
                 read_id(row, place), read_text(row, "query" if "query" in row else "text", place, required=True), place
@@ -256,7 +259,7 @@ class HubSource:
         if dataset.id:
             assert dataset.revision is not None, "the configuration is checked"
             identifier, revision = dataset.id, dataset.revision
-        for row, place in _hub_rows(identifier, revision, ("qrels", "default", "examples"), dataset.split):
+        for row, place in _hub_rows(identifier, revision, self._named("qrels", "default", "examples"), dataset.split):
             if "gold_ids" in row:
                 yield from _example(row, place)
                 continue
@@ -264,6 +267,56 @@ class HubSource:
             if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise DataError(f"{place}: the score {quoted(grade)} is not a whole number")
             yield Judgement(read_id(row, place, "query-id"), read_id(row, place, "corpus-id"), int(grade), place)
+
+    def _named(self, first: str, *others: str) -> tuple[str, ...]:
+        """Return the configurations to look for: the subset's, or else the dataset's."""
+        return (f"{self.corpus.subset}-{first}",) if self.corpus.subset else (first, *others)
+
+
+@dataclass(frozen=True)
+class MtebSource:
+    """A task of mteb that loads its data with its own code, from a pinned commit on the hub."""
+
+    corpus: MtebCorpus
+
+    def documents(self) -> Iterator[Document]:
+        for row in self._loaded["corpus"]:
+            place = f"{self.corpus.task} document {row['id']!a}"
+            title, text = read_text(row, "title", place), read_text(row, "text", place)
+            yield Document(read_id(row, place, "id"), title, text, place)
+
+    def queries(self, dataset: Dataset) -> Iterator[Query]:
+        for row in self._loaded["queries"]:
+            place = f"{self.corpus.task} query {row['id']!a}"
+            yield Query(read_id(row, place, "id"), read_text(row, "text", place, required=True), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
+        for query, grades in self._loaded["relevant_docs"].items():
+            place = f"{self.corpus.task} qrels of query {query!r}"
+            for document, grade in grades.items():
+                yield Judgement(str(query), str(document), int(grade), place)
+        # What a query may be answered with (BRIGHT: all documents but those that its benchmark excludes).
+        everything = {row["id"] for row in self._loaded["corpus"]} if self._loaded.get("top_ranked") else set()
+        for query, documents in (self._loaded.get("top_ranked") or {}).items():
+            for document in sorted(everything.difference(documents)):
+                yield Exclusion(str(query), str(document), f"{self.corpus.task} candidates of query {query!r}")
+
+    @cached_property
+    def _loaded(self) -> dict[str, Any]:
+        """What the task's code makes of its data: corpus, queries, relevant_docs and top_ranked."""
+        import mteb
+
+        task = mteb.get_task(self.corpus.task)
+        if (pinned := task.metadata.dataset["revision"]) != self.corpus.revision:
+            raise DataError(
+                f"{self.corpus.task}: mteb {mteb.__version__} reads commit {pinned}, its entry says "
+                f"{self.corpus.revision}. Remove the dataset from checkpoints.lock.json to use the other commit"
+            )
+        with _errors_of_library(_hub_failed, f"{self.corpus.task} at {pinned[:12]}"):
+            task.load_data()
+            task.convert_v1_dataset_format_to_v2(num_proc=None)  # which older loading code needs
+            loaded: dict[str, Any] = task.dataset[self.corpus.subset][self.corpus.split]
+        return loaded
 
 
 def _example(row: dict[str, Any], place: str) -> Iterator[Judgement | Exclusion]:

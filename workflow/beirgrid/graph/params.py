@@ -31,7 +31,7 @@ from .grid import Grid
 
 Entry = dict[str, Any]
 
-_CORPUS_KEYS = ("source", "id", "revision", "split", "path", "documents", "allow")
+_CORPUS_KEYS = ("source", "id", "task", "revision", "split", "subset", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
 # Of these, keys without a meaning where the entry names a folder.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus
+from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
 from ..config.expansions import HubExpansion, LocalExpansion, Published
 from ..core import files, lineage, provenance
 from ..core.errors import DataError
@@ -20,7 +20,7 @@ from ..data.checkpoints import CheckpointEntry
 from ..data.entries import SizeOption, from_json
 from ..data.sources import open_source
 
-CorpusEntry = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus, from_json(Corpus)]
+CorpusEntry = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus | MtebCorpus, from_json(Corpus)]
 ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
 Mirror = Annotated[str, "folder or URL prefix with files of ir_datasets, named by their MD5 sums"]
 Record = Annotated[Path, "record to write, .json"]

@@ -1,0 +1,210 @@
+"""Collections that a configuration names without an entry: tasks and benchmarks of mteb."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from helpers import ROOT, hub, tracked_configuration
+from model_hub import serve
+
+from beirgrid import config
+from beirgrid.config import lock, registry
+from beirgrid.config.entries import HubCorpus, MtebCorpus
+from beirgrid.core import files
+from beirgrid.core.errors import ConfigError
+
+QWEN = "Qwen/Qwen3-Embedding-0.6B"
+BRIGHT, COMMIT = "BrightBiologyRetrieval", "c26703e6600d97c579ee2985f16cf307db13ed85"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def load(*datasets, systems=("bm25",), **more):
+    found = tracked_configuration()
+    found["grid"] = {"systems": list(systems), "datasets": list(datasets)}
+    return config.load(found | {key: {**found[key], **value} for key, value in more.items()})
+
+
+def test_a_benchmark_is_the_datasets_of_its_tasks():
+    found = load("NanoBEIR")
+    assert len(found.grid.datasets) == 13
+    corpus = found.corpora["NanoSciFactRetrieval"]
+    assert isinstance(corpus, HubCorpus)
+    assert (corpus.id, corpus.documents) == ("mteb/NanoSciFactRetrieval", 2919)
+    assert corpus.revision == "8c5f7bbe90bb865f46c67710221afa7d9096251b"
+    assert found.datasets["NanoSciFactRetrieval"].split == "train"
+    before = Path(lock.LOCK).read_bytes()
+    assert load("NanoBEIR") == found
+    assert Path(lock.LOCK).read_bytes() == before
+
+
+def test_tasks_of_registered_datasets_are_these():
+    assert load("BEIR").grid.datasets[:3] == ("trec-covid", "nfcorpus", "nq")
+    assert "cqadupstack" in load("BEIR").grid.datasets
+    assert load("SciFact", "scifact").grid.datasets == ("scifact",)
+
+
+def test_subsets_and_splits_are_datasets_of_their_own():
+    found = load("MIRACLRetrieval", systems=["minilm"])
+    assert len(found.grid.datasets) == 18
+    swahili = found.corpora["MIRACLRetrieval-sw"]
+    assert (swahili.subset, swahili.split, swahili.language) == ("sw", "dev", "sw")
+    assert load("MIRACLRetrieval-sw", "LEMBNeedleRetrieval-test_256").grid.datasets == (
+        *("MIRACLRetrieval-sw", "LEMBNeedleRetrieval-test_256"),
+    )
+
+
+def test_a_task_that_loads_its_data_itself_is_fetched_by_its_own_code():
+    corpus = load(BRIGHT).corpora[BRIGHT]
+    assert isinstance(corpus, MtebCorpus)
+    assert (corpus.task, corpus.revision, corpus.split) == (BRIGHT, COMMIT, "standard")
+
+
+def test_every_benchmark_and_task_expands_or_says_why_not():
+    """Of 467 retrieval tasks, those without a commit or with other input than text are refused."""
+    refused = []
+    for name in registry.collection_names():
+        try:
+            found = registry.collection(name)
+        except ConfigError as error:
+            refused.append(str(error))
+            continue
+        assert found is not None
+        assert found["rows"]
+        for row, facts in found["datasets"].items():
+            assert "mean_of" in facts["dataset"] or facts["corpus"]["revision"], row
+    assert all("not retrieval" in error or "pins no commit" in error for error in refused)
+    assert len(registry.collection_names()) > 500
+
+
+def test_prompts_follow_the_task_of_a_collection():
+    found = load("scifact", systems=[QWEN])
+    assert "NanoNQRetrieval" not in lock.names()["models"][QWEN]["tasks"]
+    found = load("NanoBEIR", "scifact", systems=[QWEN])
+    prompts = found.models["Qwen__Qwen3-Embedding-0.6B"].prompts.datasets
+    claim = "Instruct: Given a scientific claim, retrieve documents that support or refute the claim\nQuery:"
+    assert prompts["NanoSciFactRetrieval"].query == prompts["scifact"].query == claim
+    assert {"NanoNQRetrieval", "NanoFEVERRetrieval"} <= set(found.models["Qwen__Qwen3-Embedding-0.6B"].trained_on.names)
+    known = lock.names()
+    known["models"][QWEN]["entry"]["revision"] = "a" * 40
+    files.write_json(lock.LOCK, {"names": known})
+    found = load("NanoBEIR", BRIGHT, systems=[QWEN])
+    assert found.models["Qwen__Qwen3-Embedding-0.6B"].revision == "a" * 40
+    assert BRIGHT in found.models["Qwen__Qwen3-Embedding-0.6B"].prompts.datasets
+
+
+def test_an_entry_of_the_corpus_wins_key_by_key():
+    corpora = {"NanoSciFactRetrieval": {"allow": ["duplicate-documents"]}}
+    found = load("NanoSciFactRetrieval", corpora=corpora).corpora["NanoSciFactRetrieval"]
+    assert found.allow == ("duplicate-documents",)
+    assert found.documents == 2919
+
+
+def test_unknown_names_suggest_what_is_near():
+    with pytest.raises(ConfigError, match="nor mteb lists 'NanoBEER'; did you mean 'NanoBEIR'"):
+        load("NanoBEER")
+    with pytest.raises(ConfigError, match="no dataset is named 'scifat'; did you mean 'scifact'"):
+        load("scifat")
+    with pytest.raises(ConfigError, match="no dataset is named 'qqqqqqqqqqqqq'"):
+        load("qqqqqqqqqqqqq")
+    assert not Path(lock.LOCK).exists()
+
+
+def test_the_nano_grid_reads_the_lock_file_of_the_checkout(monkeypatch):
+    """Without mteb: its names are all in the lock file that is committed."""
+    code = (
+        "import sys, json; sys.modules['mteb'] = None\n"
+        "from beirgrid import config\n"
+        "print(len(config.load(json.load(sys.stdin)).grid.datasets))"
+    )
+    grid = yaml.safe_load((ROOT / "config/grids/nano.yaml").read_text())
+    raw = tracked_configuration()
+    raw = raw | {"grid": grid["grid"], "systems": {**raw["systems"], **grid["systems"]}}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(raw),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
+    )
+    assert done.stdout.split() == ["13"], done.stderr
+
+
+# ---- fetched from a hub
+
+
+def fetched(loopback, tmp_path, entry: dict, split: str) -> Path:
+    """Fetch a corpus and its dataset in a process that asks the hub; return the folder of both."""
+    out = tmp_path / "out"
+    corpus = [*("--entry", json.dumps(entry), "--output", out / "corpus.parquet", "--record", out / "corpus.json")]
+    dataset = [
+        *("--entry", json.dumps({"corpus": "tiny", "split": split}), "--corpus-entry", json.dumps(entry)),
+        *("--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"),
+        *("--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
+    ]
+    for kind, command in (("corpus", corpus), ("dataset", dataset)):
+        done = subprocess.run(
+            [sys.executable, "-m", "beirgrid", "fetch", kind, "--name", "tiny", *map(str, command)],
+            env={**loopback.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT / "workflow")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+    return out
+
+
+def served(loopback, folder: Path, repository: str, commit: str, configurations: dict) -> None:
+    folder.mkdir()
+    hub(folder, configurations)
+    contents = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    loopback.commits[f"datasets/{repository}", commit] = contents
+
+
+def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
+    examples = [
+        {"id": "q1", "query": "one", "gold_ids": ["d1"], "gold_ids_long": ["N/A"], "excluded_ids": ["d3"]},
+        {"id": "q2", "query": "two", "gold_ids": ["d2"], "gold_ids_long": ["N/A"], "excluded_ids": ["N/A"]},
+    ]
+    documents = [{"id": f"d{number}", "content": f"text {number}"} for number in (1, 2, 3)]
+    entry = load(BRIGHT).corpora[BRIGHT].given("source", "task", "revision", "split")
+    with serve() as loopback:
+        layout = {"documents": {"biology": documents}, "examples": {"biology": examples}}
+        served(loopback, tmp_path / "bright", "mteb/BRIGHT", COMMIT, layout)
+        out = fetched(loopback, tmp_path, entry, "standard")
+    assert pd.read_parquet(out / "corpus.parquet")["text"].tolist() == ["text 1", "text 2", "text 3"]
+    queries = pd.read_parquet(out / "queries.parquet").set_index("_id")
+    assert {query: list(row) for query, row in queries["excluded"].items()} == {"q1": ["d3"], "q2": []}
+    assert (out / "qrels.tsv").read_text().splitlines()[1:] == ["q1\td1\t1", "q2\td2\t1"]
+
+
+def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):
+    entry = (
+        load("MIRACLRetrieval-sw").corpora["MIRACLRetrieval-sw"].given("source", "id", "revision", "split", "subset")
+    )
+    rows = {
+        language: {
+            f"{language}-corpus": {"dev": [{"_id": "d1", "title": "t", "text": f"document {language}"}]},
+            f"{language}-queries": {"dev": [{"_id": "q1", "text": f"query {language}"}]},
+            f"{language}-qrels": {"dev": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
+        }
+        for language in ("sw", "te")
+    }
+    with serve() as loopback:
+        served(loopback, tmp_path / "miracl", "mteb/MIRACLRetrieval", entry["revision"], rows["te"] | rows["sw"])
+        out = fetched(loopback, tmp_path, entry, "dev")
+    assert pd.read_parquet(out / "corpus.parquet")["text"].tolist() == ["document sw"]
+    assert pd.read_parquet(out / "queries.parquet")["text"].tolist() == ["query sw"]

@@ -1,0 +1,58 @@
+"""A model and a collection that no file of the checkout names, from three lines of configuration to a grid."""
+
+from __future__ import annotations
+
+import pandas as pd
+from checkpoints import save_dense
+from helpers import hub, snakemake
+from model_hub import serve
+
+from beirgrid.config import registry
+from beirgrid.core import files
+
+MODEL, TASK = "thenlper/gte-small", "NanoSCIDOCSRetrieval"
+CONFIGURATION = f"grid:\n  systems: [bm25, {MODEL}]\n  datasets: [{TASK}]\n"
+
+
+def test_three_lines_give_a_grid(tmp_path, monkeypatch):
+    """Tiny weights and a tiny collection stand at the pinned commits of a hub on the loopback interface."""
+    (tmp_path / "mine.yaml").write_text(CONFIGURATION)
+    task = registry.collection(TASK)["datasets"][TASK]["corpus"]
+    ids = range(task["documents"])
+    corpus = [{"_id": f"d{number}", "text": f"document {number} of the corpus"} for number in ids]
+    layout = {
+        "corpus": {"train": corpus},
+        "queries": {"train": [{"_id": f"q{number}", "text": f"document {number}"} for number in range(5)]},
+        "qrels": {"train": [{"query-id": f"q{n}", "corpus-id": f"d{n}", "score": 1} for n in range(5)]},
+    }
+    hub((tmp_path / "data"), layout)
+    save_dense(tmp_path / "model")
+    arguments = ["--configfile", tmp_path / "mine.yaml", "--directory", tmp_path / "work", "--cores", "2"]
+    with serve() as loopback:
+        for repository, folder, commit in (
+            (MODEL, tmp_path / "model", registry.facts(MODEL)["entry"]["revision"]),
+            (
+                f"datasets/mteb/{TASK}",
+                tmp_path / "data",
+                registry.collection(TASK)["datasets"][TASK]["corpus"]["revision"],
+            ),
+        ):
+            paths = [path for path in folder.rglob("*") if path.is_file()]
+            contents = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+            loopback.commits[repository, commit] = contents
+        for name, value in loopback.environment(tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        dry = snakemake(*arguments, "-n")
+        assert dry.stdout.count(f"Looked up in mteb {registry.mteb_version()}") == 2, dry.stdout
+        done = snakemake(*arguments)
+        assert done.returncode == 0, done.stdout
+        assert "Looked up in mteb" not in done.stdout
+        again = snakemake(*arguments, "-n")
+        assert "Nothing to be done" in again.stdout, again.stdout
+    work = tmp_path / "work"
+    scores = pd.read_csv(next((work / "results/grids/grid").rglob("scores.csv")))
+    assert set(scores["system"]) == {"bm25", "thenlper__gte-small"}
+    assert scores["dataset"].unique().tolist() == [TASK]
+    record = files.read_json(work / "results/models/thenlper__gte-small/model.json")
+    assert record["facts"]["entry"] == f"mteb {registry.mteb_version()}"
+    assert record["facts"]["states"]["pooling"]["pooling_mode"] == "mean"
