@@ -333,12 +333,11 @@ def _broken(folder: Path, target: Path, layer: str) -> Path:
 
 def test_nan_weights_are_refused(tiny_models, tmp_path):
     layer = "encoder.block.0.layer.0.SelfAttention.q.weight"
-    generator = _generator(_broken(tiny_models["query-generator"], tmp_path / "t5", layer))
-    with pytest.raises(DataError, match=r"gives NaN or infinite values.*first 'abc'"):
-        generator.generate(["abc"], per_text=2, seed=0)
+    with pytest.raises(DataError, match=rf"the weight {layer} has values that are not finite"):
+        _generator(_broken(tiny_models["query-generator"], tmp_path / "t5", layer))
     broken = _broken(tiny_models["term-weights"], tmp_path / "bert", "classifier.weight")
-    with pytest.raises(DataError, match=r"gives NaN or infinite values.*first 'abc'"):
-        opened(TermWeighter, broken, {}, "float32", BUDGET).weigh(["abc"])
+    with pytest.raises(DataError, match=r"the weight classifier\.weight has values that are not finite"):
+        opened(TermWeighter, broken, {}, "float32", BUDGET)
 
 
 def test_what_is_no_such_model_is_refused(tiny_models, tmp_path):

@@ -18,8 +18,17 @@ _OWN_MARKERS = ("ColBERT", "MultiVectorEncoder")
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    """Return what ``config_sentence_transformers.json`` says; a checkpoint without that file says nothing."""
-    return _json(folder / "config_sentence_transformers.json")
+    """Return what ``config_sentence_transformers.json`` says; a checkpoint without that file says nothing.
+
+    Raises:
+        DataError: its prompts are no mapping of names to texts.
+    """
+    path = folder / "config_sentence_transformers.json"
+    saved = _json(path)
+    texts = saved.get("prompts") or {}
+    if not isinstance(texts, dict) or not all(isinstance(text, str | None) for text in texts.values()):
+        raise DataError(f"{path}: prompts must be a mapping of names to texts, not {quoted(json.dumps(texts))}")
+    return saved
 
 
 def stated(folder: Path) -> dict[str, Any]:
@@ -97,6 +106,11 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
     saved = settings(folder)
     if saved.get("model_type", kind) != kind:
         raise DataError(f"{folder} is saved as a {saved['model_type']}, not as a {kind}: give the entry its family")
+    if saved.get("truncate_dim"):
+        raise DataError(
+            f"{folder}/config_sentence_transformers.json cuts vectors to {saved['truncate_dim']} dimensions "
+            "(truncate_dim): set that to null there, and give a system of the model 'dimensions'"
+        )
     own = saved.get("similarity_fn_name")
     # The library writes cosine where nobody chose. Vectors that are all 1 long rank alike by every similarity.
     if own not in (None, "cosine", similarity) and not _normalises(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..data import saved
-from . import cutting, float16, kernels
+from . import checks, cutting, float16, kernels
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
 from .protocol import Reader
 
@@ -119,6 +119,8 @@ class LoadedModel(Generic[EntryT]):
         Ask for the facts after the texts are computed: the number of texts that overflow in float16 is one of them.
         """
         facts = {"device": self.runtime.hardware, "precision": self.precision, "kernels": self.runtime.kernels}
+        if self.engine.one_length:
+            facts["batches"] = "texts of one length: the model's numbers depend on padding"
         if self.overflows is not None and self.overflows.texts:
             facts["computed_in_bfloat16"] = f"{self.overflows.texts} texts that overflow in float16"
         return facts
@@ -129,7 +131,13 @@ class LoadedModel(Generic[EntryT]):
         return self.model[0].auto_model
 
     def fit_precision(self, transformer: Any, tokenizer: Any) -> None:
-        """Leave float16 if nobody asked for it and the model's numbers do not fit into it."""
+        """Leave float16 if nobody asked for it and the model's numbers do not fit into it.
+
+        Tokens that the model has no vectors for are refused from now on.
+        """
+        self.engine.vocabulary = len(encoder_of(transformer).get_input_embeddings().weight)
+        for probe in float16.PROBES:
+            self.engine.check_ids(max(tokenizer(probe)["input_ids"], default=0))
         if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
             return
         if float16.fits(transformer, tokenizer, self.runtime.kind):
@@ -177,6 +185,19 @@ class LoadedModel(Generic[EntryT]):
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
+        checks.check_scaling(transformer.config, self.model.max_seq_length)
+        self.check_batches(self.model.tokenizer, self._transformed)
+
+    def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return what the first module makes of a batch: vectors of tokens, or else vectors or scores of texts."""
+        features = self.model[0](inputs)
+        names = ("token_embeddings", "sentence_embedding", "scores")
+        found: torch.Tensor = next(features[name] for name in names if name in features)
+        return found
+
+    def check_batches(self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor]) -> None:
+        """Let a batch have texts of one length if the model's numbers depend on the other texts of a batch."""
+        self.engine.one_length = checks.depends_on_batch(tokenizer, compute, self.autocast, self.runtime.device)
 
     def store_weights(self, transformer: Any, head: Any) -> None:
         """Store the weights of linear layers as batches multiply them: in the model's precision, as kernels read them.
@@ -377,8 +398,27 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = ""
             f"{left_out[0]} first: it is another model, or has a head that must become a module of its own "
             "(docs/models.md, Converting pickled weights). Weights that are not needed must be removed from the file."
         )
+    checks.check_weights(folder, model)
+    adapt_forward(model)
     # transformers opens weights in the type in which they are stored. (A tokenizer has none.)
     return model.float() if hasattr(model, "float") else model
+
+
+def encoder_of(transformer: Any) -> Any:
+    """Return what reads texts in a model of transformers, without its heads."""
+    return transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
+
+
+def adapt_forward(model: Any) -> None:
+    """Let a model return named outputs, and compute feed-forward networks at once.
+
+    The parts of a network that saves memory (``chunk_size_feed_forward``) must have one length.
+    """
+    for module in model.modules() if hasattr(model, "modules") else ():
+        if hasattr(getattr(module, "config", None), "return_dict"):
+            module.config.return_dict = True
+        if hasattr(module, "chunk_size_feed_forward"):
+            module.chunk_size_feed_forward = 0
 
 
 @contextmanager

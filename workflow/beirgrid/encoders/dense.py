@@ -11,7 +11,7 @@ from ..config.models import DenseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..data import saved
-from .base import TextEncoder, load_checkpoint
+from .base import TextEncoder, adapt_forward, load_checkpoint
 from .engine import Batch
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **opt
         modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
     model = SentenceTransformer(modules=modules, **options)
     pad_with_the_end(model.tokenizer)
+    adapt_forward(model)
     model.encode("a")  # not every architecture has the output that is asked for
     return model
 
@@ -55,9 +56,6 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         saved.check_use(folder, "SentenceTransformer", entry.similarity)
         self.model = self._load(folder)
         self.model.eval()
-        if not hasattr(self.model[0], "auto_model"):
-            kind = type(self.model[0]).__name__
-            raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer can be used")
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         self.wrappers = self._wrappers(folder)
@@ -72,8 +70,9 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         try:
             with self.autocast():
                 found = len(self.model.encode_document("a"))
-        except RuntimeError as error:
-            raise DataError(f"{folder}: its modules (modules.json) do not fit together: {error}") from error
+        except Exception as error:  # whatever a module raises that lacks its input
+            reason = f"{type(error).__name__}: {error}"
+            raise DataError(f"{folder}: its modules (modules.json) do not fit together: {reason}") from error
         if found != self.dimension:
             raise DataError(
                 f"{folder}: its modules say that vectors have dimension {self.dimension}, but they have {found}: "
@@ -101,6 +100,9 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
             unused = "" if pooling == "pooler" else "pooler"
             return load_checkpoint(pooled_transformer, folder, unused=unused, pooling=pooling, **options)
         model = load_checkpoint(SentenceTransformer, folder, unused="pooler", **options)
+        if not hasattr(model[0], "auto_model"):
+            kind = type(model[0]).__name__
+            raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer can be used")
         pad_with_the_end(model.tokenizer)
         own = [module.pooling_mode for module in model if isinstance(module, Pooling)]
         if pooling and own != [pooling]:
@@ -120,6 +122,8 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         tokenizer = self.model.tokenizer
         own, known, wrappers = tokenizer.backend_tokenizer.post_processor, tokenizer.get_vocab(), {}
         sides = self.entry.brackets.given("query", "document") if self.entry.brackets else {}
+        if sides and (added := tokenizer.num_special_tokens_to_add()):
+            raise DataError(f"brackets: the tokenizer of {folder} adds {added} tokens itself, so it takes no brackets")
         for role, brackets in sides.items():
             if lacking := [bracket for bracket in brackets if bracket not in known]:
                 raise DataError(f"brackets.{role}: the tokenizer of {folder} has no token {lacking[0]!r}")

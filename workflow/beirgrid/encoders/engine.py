@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from ..core.compute import Runtime
+from ..core.errors import DataError
 from ..core.pipeline import ahead
 from ..core.progress import Progress
 
@@ -39,16 +40,21 @@ Forward = Callable[[dict[str, Any]], tuple["torch.Tensor", ...]]
 Keep = Callable[[tuple[np.ndarray, ...]], FoundT]
 
 
-def token_batches(lengths: Sequence[int] | np.ndarray, budget: int, most: int = WINDOW) -> Iterator[np.ndarray]:
+def token_batches(
+    lengths: Sequence[int] | np.ndarray, budget: int, most: int = WINDOW, *, one_length: bool = False
+) -> Iterator[np.ndarray]:
     """Yield indices of texts, longest first, in batches of at most ``budget`` tokens with padding and ``most`` texts.
 
     A text longer than the budget is a batch of its own. Longest first, so that a lack of memory shows in the first
-    batch, and so that padding is least.
+    batch, and so that padding is least. With ``one_length``, there is no padding.
     """
     order = np.argsort(-np.asarray(lengths), kind="stable")
     start = 0
     while start < len(order):
-        stop = start + max(1, min(most, budget // max(int(lengths[order[start]]), 1)))
+        length = int(lengths[order[start]])
+        stop = start + max(1, min(most, budget // max(length, 1)))
+        if one_length:
+            stop = min(stop, int(np.count_nonzero(np.asarray(lengths) >= length)))
         yield order[start:stop]
         start = stop
 
@@ -117,7 +123,7 @@ class Tokens:
         columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
         columns.setdefault("attention_mask", [np.ones(len(ids), np.int32) for ids in columns["input_ids"]])
         fill = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
-        width = max(map(len, columns["input_ids"]))
+        width = max(1, *map(len, columns["input_ids"]))  # a text may have no tokens
         inputs: dict[str, Any] = dict(self.constants)
         inputs |= {name: torch.from_numpy(values[rows]) for name, values in self.rows.items()}
         for name, texts in columns.items():
@@ -157,12 +163,16 @@ class Engine:
     Attributes:
         budget: tokens per batch, padding included; a lack of memory halves it.
         workers: batches that are computed at once; on a CPU, a single worker uses all cores.
+        one_length: whether all texts of a batch have one length.
+        vocabulary: tokens that the model has vectors for, or None.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.budget = runtime.batch_tokens
         self.workers = _threads() if runtime.kind == "cpu" else 2
+        self.one_length = False
+        self.vocabulary: int | None = None
 
     def run(
         self,
@@ -223,7 +233,7 @@ class Engine:
             budget = self.budget
             if self.workers > 1:  # no worker without a batch
                 budget = min(budget, max(int(lengths.sum()) // self.workers, 1))
-            batches = list(token_batches(lengths, budget, most))
+            batches = list(token_batches(lengths, budget, most, one_length=self.one_length))
             for number, rows in enumerate(batches, start=1):
                 yield submit(rows, tokens), number == len(batches)
 
@@ -236,6 +246,7 @@ class Engine:
         try:
             with torch.inference_mode():
                 inputs = tokens.padded(rows, tokenizer)
+                self.check_ids(int(inputs["input_ids"].max()))
                 results = forward({name: self._to_device(value) for name, value in inputs.items()})
                 return [Batch(rows, keep(self._to_host(results)))]
         except (MemoryError, RuntimeError) as error:
@@ -245,6 +256,14 @@ class Engine:
         self._use_less(int(tokens.lengths[rows].max()) * len(rows))
         halves = (self._compute(half, tokens, tokenizer, forward, keep) for half in np.array_split(rows, 2))
         return [batch for half in halves for batch in half]
+
+    def check_ids(self, largest: int) -> None:
+        """Refuse tokens that the model has no vectors for."""
+        if self.vocabulary is not None and largest >= self.vocabulary:
+            raise DataError(
+                f"the tokenizer gives token {largest}, but the model has vectors for {self.vocabulary} tokens only: "
+                "tokenizer and weights are of different models"
+            )
 
     def _use_less(self, tokens: int) -> None:
         """Halve the budget after a batch of so many tokens did not fit, and say so once."""

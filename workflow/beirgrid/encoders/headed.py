@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from . import cutting
-from .base import EntryT, LoadedModel, load_checkpoint
+from . import checks, cutting
+from .base import EntryT, LoadedModel, encoder_of, load_checkpoint
 from .engine import TOKENIZED, Tokens, parts
 
 # Word pieces of a document at most, where neither the entry nor the model says less.
@@ -42,6 +42,9 @@ class HeadedModel(LoadedModel[EntryT]):
         self.store_weights(self.model, head)
         if self.precision != "float32":
             self.multiply_in_float32(head)
+        core = encoder_of(self.model)
+        checks.check_scaling(core.config, self.longest)
+        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0])
 
     def token_ids(self, texts: list[str], prompt: str = "") -> list[list[int]]:
         """Return the word pieces of each text, the prompt before it, cut to the model's length."""

@@ -11,7 +11,7 @@ from ..config.models import Seq2SeqReranker
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
-from .base import PairScorer, load_checkpoint
+from .base import PairScorer, encoder_of, load_checkpoint
 from .cutting import Beginning
 from .engine import Tokens
 
@@ -58,6 +58,8 @@ class Seq2SeqScorer(PairScorer[Seq2SeqReranker]):
         self.store_weights(self.model, head)
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         head.forward = torch.autocast(runtime.kind, enabled=False)(head.forward)
+        core = encoder_of(self.model)
+        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0])
 
     def begin(self, text: str, *, counted: bool = False) -> Beginning:
         """Return the part of a query or document that the model can read. Tokens are never counted."""

@@ -1,0 +1,185 @@
+"""Checkpoints of odd form: a text has the numbers that it has alone, or one message says what to change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from checkpoints import _byte_tokenizer, _tokenizer, opened, save_plain, save_seq2seq
+from safetensors.torch import load_file, save_file
+
+from beirgrid.core.errors import DataError
+from beirgrid.encoders import DenseEncoder
+
+ONE_BATCH = 100_000
+TEXTS = ["ab", "cdef gh ij k lmn", "abc " * 20, "q", "de fg"]
+SIZE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 128,
+}
+END = {"eos_token": "<|e|>", "pad_token": "<|e|>", "unk_token": "<|e|>"}
+
+
+def _save(folder: Path, name: str, tokenizer: Any, **settings: Any) -> Path:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), initializer_range=0.5, **settings)
+    model = getattr(transformers, f"{name}Model")(config)
+    for weight in model.parameters():  # padding is no zero in trained weights
+        torch.nn.init.normal_(weight, std=0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _open(folder: Path, **entry: Any) -> DenseEncoder:
+    spec = {"similarity": "dot", "pooling": "mean", "max_length": 100, **entry}
+    encoder: DenseEncoder = opened(DenseEncoder, folder, spec, "float32", ONE_BATCH)
+    encoder.engine.workers = 1
+    return encoder
+
+
+PADDED = {
+    "ConvBert": {"embedding_size": 32, "head_ratio": 2, "conv_kernel_size": 3, **SIZE},
+    "MobileBert": {"embedding_size": 32, "intra_bottleneck_size": 32, **SIZE},
+    "GPTNeo": {
+        "hidden_size": 32,
+        "num_layers": 2,
+        "num_heads": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "max_position_embeddings": 128,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_texts_that_depend_on_padding_are_computed_by_length(tmp_path, name):
+    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END) if name == "GPTNeo" else _tokenizer()
+    encoder = _open(_save(tmp_path / "model", name, tokenizer, **PADDED[name]))
+    assert encoder.facts()["batches"].startswith("texts of one length")
+    alone = np.concatenate([encoder.encode_documents([text]) for text in TEXTS])
+    np.testing.assert_allclose(encoder.encode_documents(TEXTS), alone, atol=1e-5 * np.abs(alone).max(), rtol=0)
+    expected = np.stack([encoder.model.encode(text) for text in TEXTS])
+    np.testing.assert_allclose(alone, expected, atol=1e-4 * np.abs(alone).max(), rtol=0)
+
+
+def test_models_that_mask_padding_are_computed_in_mixed_batches(tmp_path):
+    assert "batches" not in _open(save_plain(tmp_path / "bert", "bert")).facts()
+
+
+ROPES = {
+    "Phi3": {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8},
+    "Llama": {"rope_type": "dynamic", "factor": 4.0},
+}
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_texts_beyond_the_length_at_which_positions_are_scaled_are_refused(tmp_path, name):
+    rope = {"rope_theta": 1e4, "original_max_position_embeddings": 32, **ROPES[name]}
+    size = {**SIZE, "max_position_embeddings": 128 if name == "Phi3" else 32, "pad_token_id": 0}
+    if name == "Phi3":
+        size["original_max_position_embeddings"] = 32
+    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
+    folder = _save(tmp_path / "model", name, tokenizer, rope_parameters=rope, bos_token_id=0, eos_token_id=0, **size)
+    with pytest.raises(DataError, match="depend on the longest text of a batch: set max_length to 32 or less"):
+        _open(folder, max_length=33)
+    encoder = _open(folder, max_length=32)
+    alone = np.concatenate([encoder.encode_documents([text]) for text in TEXTS])
+    np.testing.assert_allclose(encoder.encode_documents(TEXTS), alone, atol=1e-4 * np.abs(alone).max(), rtol=0)
+
+
+def test_texts_without_tokens_have_one_vector_in_any_batch(tmp_path):
+    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
+    size = {**SIZE, "num_key_value_heads": 2, "head_dim": 16}
+    encoder = _open(_save(tmp_path / "model", "Qwen3", tokenizer, **size))
+    assert encoder.read([""]) == [[]]
+    found = encoder.encode_documents(["", ""])
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[0], encoder.encode_documents(["ab cd", ""])[1], atol=1e-5)
+
+
+QUERY = "encoder.layer.1.attention.self.query.weight"
+
+
+def _changed(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> Path:
+    weights = load_file(save_plain(folder, "bert") / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    def spoil(weights: dict[str, torch.Tensor]) -> None:
+        weights[QUERY][0, 0] = torch.nan
+
+    with pytest.raises(DataError, match=rf"the weight \S*{QUERY} has values that are not finite"):
+        _open(_changed(tmp_path / "model", spoil))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("int8", "I8"), ("bool", "BOOL"), ("complex64", "C64"), ("int32", "I32")])
+def test_weights_of_other_types_are_refused(tmp_path, kind, name):
+    def convert(weights: dict[str, torch.Tensor]) -> None:
+        weights[QUERY] = weights[QUERY].to(getattr(torch, kind))
+
+    with pytest.raises(DataError, match=f"the weight {QUERY} is stored as {name}"):
+        _open(_changed(tmp_path / "model", convert))
+
+
+@pytest.mark.parametrize("setting", [{"return_dict": False}, {"chunk_size_feed_forward": 3}], ids=str)
+def test_settings_of_the_output_and_of_memory_change_no_vector(tmp_path, setting):
+    folder = save_plain(tmp_path / "bert", "bert")
+    expected = _open(folder).encode_documents(TEXTS)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | setting))
+    np.testing.assert_array_equal(_open(folder).encode_documents(TEXTS), expected)
+
+
+def test_tokens_without_vectors_are_refused(tmp_path):
+    name = "embeddings.word_embeddings.weight"
+    folder = _changed(tmp_path / "model", lambda weights: weights.update({name: weights[name][:40].clone()}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 40}))
+    with pytest.raises(DataError, match=r"gives token \d+, but the model has vectors for 40 tokens only"):
+        _open(folder).encode_documents(["zz 99 zz 99 ;;~~}}"])
+
+
+def _wrapped(tiny_models: dict[str, Path], folder: Path, name: str, change: Callable[[Any], Any]) -> Path:
+    shutil.copytree(tiny_models["dense"], folder)
+    (folder / name).write_text(json.dumps(change(json.loads((folder / name).read_text()))))
+    return folder
+
+
+SETTINGS = "config_sentence_transformers.json"
+WRAPPED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "no pooling": ("modules.json", lambda modules: modules[:1], "do not fit together: KeyError"),
+    "pooling first": ("modules.json", lambda modules: [modules[1], modules[0]], "starts with a Pooling"),
+    "list of prompts": (SETTINGS, lambda saved: {**saved, "prompts": ["query: "]}, "prompts must be a mapping"),
+    "cut vectors": (SETTINGS, lambda saved: {**saved, "truncate_dim": 8}, r"to 8 dimensions \(truncate_dim\)"),
+}
+
+
+@pytest.mark.parametrize(("name", "change", "told"), WRAPPED.values(), ids=WRAPPED)
+def test_modules_and_settings_that_cannot_be_used_are_told(tiny_models, tmp_path, name, change, told):
+    with pytest.raises(DataError, match=told):
+        opened(DenseEncoder, _wrapped(tiny_models, tmp_path / "x", name, change), {"similarity": "cosine"})
+
+
+def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):
+    with pytest.raises(DataError, match="adds 2 tokens itself, so it takes no brackets"):
+        _open(save_plain(tmp_path / "bert", "bert"), brackets={"query": ["[", "]"], "document": ["{", "}"]})
+
+
+def test_a_decoder_is_not_left_out_without_a_word(tmp_path):
+    with pytest.raises(DataError, match=r"holds a decoder \(decoder\..*\), which no dense model reads"):
+        _open(save_seq2seq(tmp_path / "t5"))

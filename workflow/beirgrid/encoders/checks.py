@@ -1,0 +1,112 @@
+"""What a checkpoint must be before a model is used: weights that are numbers, and no text that depends on its batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import DataError
+from .engine import Tokens
+from .float16 import PROBES
+
+if TYPE_CHECKING:
+    import torch
+
+# The types of weights in the headers of safetensors.
+_FLOATS = ("F64", "F32", "F16", "BF16")
+# Constants that are stored beside the weights, as numbers or as masks.
+_CONSTANTS = re.compile(r"(^|\.)(position_ids|token_type_ids|num_batches_tracked|(attn|attention)\.(masked_)?bias)$")
+# Largest difference between a text alone and in a batch, relative to the largest number, by the type of the products.
+_TOLERANCE = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
+# Tokens of the longest probe.
+_LONGEST = 48
+
+
+def check_weights(folder: Path, model: Any) -> None:
+    """Refuse weights that are stored as integers or complex numbers, that are not finite, or that belong to a decoder.
+
+    Raises:
+        DataError: names the first such weight.
+    """
+    import torch
+    from safetensors import safe_open
+
+    first = getattr(model[0], "auto_model", None) if hasattr(model, "encode_document") else None
+    encodes = type(first).__name__.endswith("EncoderModel")
+    for path in sorted(folder.rglob("*.safetensors")):
+        with safe_open(path, "pt") as weights:
+            for name in weights.keys():  # noqa: SIM118
+                kind = weights.get_slice(name).get_dtype()
+                if kind not in _FLOATS and not _CONSTANTS.search(name):
+                    raise DataError(
+                        f"{path}: the weight {name} is stored as {kind}; beirgrid reads weights in {', '.join(_FLOATS)}"
+                    )
+                if encodes and name.startswith("decoder."):
+                    raise DataError(
+                        f"{path} holds a decoder ({name}), which no dense model reads: is it another kind of model? To "
+                        "use its encoder, save that alone (T5EncoderModel for a T5)"
+                    )
+    for name, weight in model.named_parameters() if isinstance(model, torch.nn.Module) else ():
+        if weight.numel() and not all(bool(end.isfinite()) for end in weight.aminmax()):
+            raise DataError(f"{folder}: the weight {name} has values that are not finite: the checkpoint is damaged")
+
+
+def check_scaling(config: Any, limit: int | None) -> None:
+    """Refuse texts beyond the length at which rotary embeddings are scaled by the longest text of a batch.
+
+    Args:
+        config: the transformer's configuration.
+        limit: tokens that are read of a text.
+
+    Raises:
+        DataError: the limit is larger, or there is none.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    parameters = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    for scaling in parameters:
+        if scaling.get("rope_type") not in ("dynamic", "longrope"):
+            continue
+        own = scaling.get("original_max_position_embeddings"), getattr(config, "original_max_position_embeddings", None)
+        most = min(filter(None, own), default=config.max_position_embeddings)
+        if not limit or limit > most:
+            raise DataError(
+                f"beyond {most} tokens, the model's positions ({scaling['rope_type']}) depend on the longest text of a "
+                f"batch: set max_length to {most} or less"
+            )
+
+
+def depends_on_batch(
+    tokenizer: Any,
+    compute: Callable[[dict[str, Any]], torch.Tensor],
+    autocast: Callable[[], AbstractContextManager[Any]],
+    device: str,
+) -> bool:
+    """Return whether a model gives a short text other numbers in a batch with longer ones than alone.
+
+    Args:
+        tokenizer: the model's tokenizer, which pads.
+        compute: inputs of a batch to the transformer's results: [texts, longest, width] or [texts, width].
+        autocast: returns the context in which the model computes.
+        device: PyTorch's name of the device.
+    """
+    import torch
+
+    read = [tokenizer(text, truncation=True, max_length=_LONGEST, verbose=False)["input_ids"] for text in PROBES[1:]]
+    tokens = Tokens({"input_ids": [torch.tensor(ids, dtype=torch.int32).numpy() for ids in sorted(read, key=len)]})
+    with torch.inference_mode(), autocast():
+        inputs, results = [], []
+        for rows in ([0], range(len(read))):
+            batch = tokens.padded(rows, tokenizer)
+            inputs.append({name: value.to(device) for name, value in batch.items()})
+            results.append(compute(dict(inputs[-1])).float())
+        kind = device.partition(":")[0]
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    alone, together = (
+        result[0][given["attention_mask"][0].bool()] if result.ndim == 3 else result[0]
+        for given, result in zip(inputs, results, strict=True)
+    )
+    tolerance = _TOLERANCE[str(low).removeprefix("torch.")]
+    return not bool((together - alone).abs().max() <= tolerance * alone.abs().max())
