@@ -18,7 +18,8 @@ from beirgrid import config
 from beirgrid.config import lock, registry
 from beirgrid.config.entries import HubCorpus, MtebCorpus
 from beirgrid.core import files
-from beirgrid.core.errors import ConfigError
+from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.data.sources import open_source
 
 QWEN = "Qwen/Qwen3-Embedding-0.6B"
 BRIGHT, COMMIT = "BrightBiologyRetrieval", "c26703e6600d97c579ee2985f16cf307db13ed85"
@@ -208,3 +209,10 @@ def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):
         out = fetched(loopback, tmp_path, entry, "dev")
     assert pd.read_parquet(out / "corpus.parquet")["text"].tolist() == ["document sw"]
     assert pd.read_parquet(out / "queries.parquet")["text"].tolist() == ["query sw"]
+
+
+def test_an_environment_without_mteb_says_so(monkeypatch):
+    corpus = load(BRIGHT).corpora[BRIGHT]
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with pytest.raises(DataError, match=f"{BRIGHT} is loaded by mteb's own code, which this environment lacks"):
+        next(open_source(corpus).documents())

@@ -95,10 +95,15 @@ def test_the_cpu_environment_is_the_other_but_for_torch(root):
 
 # Imports
 
-# Imported where it is used only: BM25 uses no torch, only evaluate computes metrics, a model needs no ir_datasets.
+# Imported where it is used only: BM25 uses no torch, only evaluate computes metrics, a model needs no ir_datasets. mteb
+# needs torch: names are resolved before the first job, and fetch refuses `source: mteb` where mteb is absent.
 _LAZY = {
-    "lexical": ("torch", "transformers", "sentence_transformers", "faiss", "scipy", "numba", "llvmlite", "filelock"),
-    "neural": ("ir_datasets",),
+    "lexical": (
+        *("torch", "transformers", "sentence_transformers", "faiss", "scipy", "numba", "llvmlite", "filelock"),
+        "mteb",
+    ),
+    "neural": ("ir_datasets", "mteb"),
+    "evaluate": ("mteb",),
 }
 
 

@@ -304,8 +304,13 @@ class MtebSource:
     @cached_property
     def _loaded(self) -> dict[str, Any]:
         """What the task's code makes of its data: corpus, queries, relevant_docs and top_ranked."""
-        import mteb
-
+        try:
+            import mteb
+        except ImportError as error:
+            raise DataError(
+                f"{self.corpus.task} is loaded by mteb's own code, which this environment lacks ({error}): run without "
+                "conda (make setup installs mteb)"
+            ) from error
         task = mteb.get_task(self.corpus.task)
         if (pinned := task.metadata.dataset["revision"]) != self.corpus.revision:
             raise DataError(
