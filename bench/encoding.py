@@ -23,12 +23,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
-from beirgrid.core.compute import Compute, Runtime, multiplies_bfloat16
+from beirgrid.core.compute import Compute, Kernels, Runtime, multiplies_bfloat16
 from beirgrid.data import lines
 from beirgrid.encoders import open_encoder, open_scorer
 from beirgrid.encoders.kernels import linear
 
 SMALL = os.environ.get("BENCH") == "small"
+KERNELS: Kernels = "plain" if os.environ.get("BENCH_KERNELS") == "plain" else "auto"
 DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
 HALF: Literal["float16", "bfloat16"] = "float16" if DEVICE == "cuda" else "bfloat16"
 # Rows of the matrix products that the peak is measured on, and for how many seconds.
@@ -222,7 +223,9 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
     for precision in precisions:
         theirs = open_theirs(model, folder, precision)
         contenders[f"theirs {precision}"] = getattr(theirs, model.theirs[1])
-        ours, contenders[f"ours {precision}"] = open_ours(model, folder, Compute(DEVICE, precision).start())
+        ours, contenders[f"ours {precision}"] = open_ours(
+            model, folder, Compute(DEVICE, precision, kernels=KERNELS).start()
+        )
     shapes = products(theirs)
     if kind == "cross-encoder":
         lengths = [len(ids) for ids in ours.model.tokenizer(texts, truncation=True, max_length=512)["input_ids"]]
