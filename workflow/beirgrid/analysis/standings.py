@@ -10,9 +10,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from ..config.metrics import LOWER_IS_BETTER, parse_metric
-from ..data.answers import DONE
+from ..data.answers import DONE, ZERO_SHOT, main_comparison
 from ..data.summary import UNKNOWN, YES
-from .tables import ALL, ZERO_SHOT
 
 STANDING_COLUMNS = ["metric", "dataset", "system", "value", "place", "in_best_group", "in_domain"]
 AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
@@ -58,14 +57,8 @@ def standings(
 
 
 def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
-    """Return each system's mean over the datasets, its change against the baseline, and on how many datasets it wins.
-
-    Over the zero-shot datasets where several systems have a mean over them, as in the paper, and over all datasets
-    otherwise: the training data of too many systems may be unknown.
-    """
-    means = across[(across["over"] == ZERO_SHOT) & across["mean"].notna()].groupby("metric").size()
-    over = across["metric"].map(lambda metric: ZERO_SHOT if means.get(metric, 0) > 1 else ALL)
-    return across.loc[across["over"] == over, AGAINST_COLUMNS].reset_index(drop=True)
+    """Return each system's mean over datasets, its change against the baseline, and on how many datasets it wins."""
+    return main_comparison(across)[AGAINST_COLUMNS].reset_index(drop=True)
 
 
 class Printed(NamedTuple):

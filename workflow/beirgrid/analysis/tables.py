@@ -17,14 +17,20 @@ import pandas as pd
 
 from ..config import metrics as metric_names
 from ..core.errors import DataError, quoted
-from ..data.answers import ACROSS_COLUMNS, GROUP_COLUMNS, PAIR_COLUMNS, SIGNIFICANCE_COLUMNS, ZERO_SHOT_COLUMNS
+from ..data.answers import (
+    ACROSS_COLUMNS,
+    ALL,
+    GROUP_COLUMNS,
+    PAIR_COLUMNS,
+    SIGNIFICANCE_COLUMNS,
+    ZERO_SHOT,
+    ZERO_SHOT_COLUMNS,
+)
 from ..data.scores import read_per_query
 from . import across as over_datasets
 from . import significance
 from .permutations import PERMUTATIONS
 
-# What a mean is over: all datasets, or those that no system of the table was trained on.
-ALL, ZERO_SHOT = "all", "zero-shot"
 # Why a system has no zero-shot mean.
 UNTOLD = "left out: it is not known which datasets it was trained on"
 

@@ -29,6 +29,9 @@ DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
     "not judged",
 )
 
+# What a mean is over: all datasets, or those that no system of the table was trained on.
+ALL, ZERO_SHOT = "all", "zero-shot"
+
 _CELL = {"system": _TEXT, "dataset": _TEXT, "metric": _TEXT, "value": _NUMBER}
 _SCORES = {
     **_CELL,
@@ -301,6 +304,17 @@ def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:
     """Return how often each verdict was given: beside published values, or beside this project's own recorded ones."""
     beside = verdicts["published"].notna() & (verdicts["recorded"].fillna(value=False) == recorded)
     return {str(verdict): int(number) for verdict, number in verdicts.loc[beside, "verdict"].value_counts().items()}
+
+
+def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the table ``across`` with which systems are compared.
+
+    Over the zero-shot datasets where several systems have a mean over them, as in the paper, and over all datasets
+    otherwise: the training data of too many systems may be unknown.
+    """
+    means = across[(across["over"] == ZERO_SHOT) & across["mean"].notna()].groupby("metric").size()
+    over = across["metric"].map(lambda metric: ZERO_SHOT if means.get(metric, 0) > 1 else ALL)
+    return across[across["over"] == over]
 
 
 def write_answers(answers: Answers, folder: Path) -> bool:

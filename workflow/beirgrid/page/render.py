@@ -20,6 +20,7 @@ from ..data.answers import Answers, verdict_counts
 from ..data.summary import GridSummary
 from . import analyses, sections, steps, texts
 from . import grid as grids
+from .answer import answer
 
 TEMPLATES = CHECKOUT / "workflow" / "report"
 # The library of the page's tables, in the package that ships it: DataTables with its buttons, MIT licence.
@@ -57,6 +58,7 @@ def render(grid: GridSummary, answers: Answers) -> str:
     return environment.get_template("index.html.j2").render(
         version=dated_version(),
         grid=grid,
+        answer=answer(grid, answers),
         tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),
         domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),
         tables=grids.tables(grid, answers),

@@ -1,7 +1,8 @@
-"""What a run says at its end, in at most 25 lines: the main table, verdicts, what failed, and where the page is."""
+"""What a run says at its end, in at most 25 lines: the main table, verdicts, what failed, the answer, and the page."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from ..data import tables
 from ..data.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
 from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..data.summary import GridSummary
+from ..page.answer import answer
 from .text import aligned
 
 LINES = 25
-# The most lines of the table, including its head, and of what failed.
-_TABLE, _FAILED = 16, 3
+# The most and the least lines of the table, including its head, and the most of what failed.
+_TABLE, _LEAST, _FAILED = 16, 4, 3
 
 
 def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iterator[str]:
@@ -29,8 +31,12 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
     """
     notes = [" ".join(tables.seed_notes(grid)), *_verdicts(answers.verdicts)]
     notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
-    below = ["", *(_cut(line, width) for line in notes if line), f"Report: {page}", *_older(page)]
-    yield from _table(tables.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, LINES - len(below) - 1)
+    said = textwrap.wrap(
+        " ".join(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False
+    )
+    below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}", *_older(page)]
+    left = max(LINES - len(below) - 1, _LEAST)
+    yield from _table(tables.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, left)
     yield from below
 
 

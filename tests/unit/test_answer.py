@@ -1,0 +1,235 @@
+"""The sentences with which the page begins and a run ends: those of small grids, and each number beside its table."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from beirgrid.analysis import tables as statistics
+from beirgrid.data.answers import Answers, typed
+from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.page.answer import answer
+from beirgrid.page.render import render
+from beirgrid.tools.outline import outline
+
+Levels = dict[str, dict[str, float]]
+
+
+def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dict | None = None, **summary):
+    """Return a grid and its tables: dataset → system → mean of its queries; ``states`` are cells without a score."""
+    states, rng = states or {}, np.random.default_rng(1)
+    systems = list(dict.fromkeys(name for of_dataset in levels.values() for name in of_dataset))
+    baseline = summary.get("baseline")
+    measured, scores = [], []
+    for name, means in levels.items():
+        done = {system: mean for system, mean in means.items() if (system, name) not in states}
+        shared = rng.normal(0, 0.1, queries)
+        values = np.stack(
+            [
+                mean + shared + (noise := rng.normal(0, 0.03, queries)) - (shared + noise).mean()
+                for mean in done.values()
+            ]
+            or [np.zeros(queries)],
+            axis=1,
+        )
+        if done:
+            order = sorted(done)
+            values = values[:, [list(done).index(system) for system in order], None]
+            measured.append(statistics.Dataset(name, tuple(order), (metric,), values))
+        scores += [
+            {"system": system, "dataset": name, "metric": metric, "status": states.get((system, name), "done")}
+            for system in systems
+        ]
+    compared = [statistics.compare(dataset, baseline=baseline, permutations=2000) for dataset in measured]
+    training = {"trained_on": summary.get("trained_on"), "unknown": summary.get("training_unknown")}
+    tables = {
+        kind: pd.concat([getattr(c, kind) for c in compared])
+        for kind in ("significance", "pairs", "groups")
+        if compared
+    }
+    tables["across"] = statistics.compare_across(measured, systems=systems, baseline=baseline, **training)
+    frame = pd.DataFrame(scores)
+    if compared:
+        of_cells = tables["significance"].rename(columns={"mean": "value"})
+        frame = frame.merge(
+            of_cells[["system", "dataset", "value", "low", "high", "queries"]], "left", ["system", "dataset"]
+        )
+    tables["scores"] = frame
+    grid = GridSummary(
+        systems=tuple(systems),
+        rows=tuple(levels),
+        datasets={name: DatasetSummary(corpus=name) for name in levels},
+        metrics=(metric,),
+        cells=tuple(
+            Cell(system=s, dataset=d, scores=f"{s}/{d}.json", per_query=f"{s}/{d}.parquet")
+            for s in systems
+            for d in levels
+        ),
+        **summary,
+    )
+    return grid, Answers(*(typed(name, tables.get(name, pd.DataFrame())) for name in Answers._fields))
+
+
+def of(table: pd.DataFrame, **where: str) -> pd.Series:
+    """Return the one row with these values."""
+    for column, value in where.items():
+        table = table[table[column] == value]
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+TUKEY, HOLM = "randomised Tukey HSD test, 0.05", "paired randomisation test, Holm's correction for {} systems"
+
+
+def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_baseline():
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.599, "c": 0.4}}, baseline="bm25")
+    score, tested = of(found.scores, system="a"), of(found.significance, system="a")
+    ends = f"[{tested['difference_low']:.4f}, {tested['difference_high']:.4f}]"
+    assert answer(grid, found) == [
+        f"a has the highest ndcg@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
+        f"b cannot be told apart from it ({TUKEY}).",
+        f"It differs from the baseline bm25 by +0.3000 {ends} (p = {tested['p_holm']:.2g}, {HOLM.format(3)}).",
+    ]
+    assert of(found.groups, system="b")["in_best_group"]
+    assert not of(found.groups, system="c")["in_best_group"]
+    assert tested["p_holm"] <= 0.05
+
+
+def test_three_systems_are_named_and_the_rest_is_counted():
+    alike = {f"s{i}": 0.6 - i / 1e4 for i in range(7)}
+    _, said, difference, *_ = answer(*made({"d": {"bm25": 0.3, **alike}}, baseline="bm25"))
+    assert said == f"s1, s2, s3 and 3 more cannot be told apart from it ({TUKEY})."
+    assert difference.startswith("It differs from the baseline bm25 by +0.3000 [")
+    _, said, *_ = answer(*made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.5, "c": 0.4}}, baseline="bm25"))
+    assert said == f"It can be told apart from each of the 2 other systems ({TUKEY})."
+
+
+def test_the_corrected_p_decides_whether_the_baseline_is_told_apart():
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.301}}, baseline="bm25")
+    tested = of(found.significance, system="a")
+    assert tested["p_holm"] > 0.05
+    assert answer(grid, found)[1].startswith(
+        "It cannot be told apart from the baseline bm25: the difference is +0.0010 [-"
+    )
+    raised = found.significance.assign(p_randomisation=0.02, p_holm=0.06)
+    assert "cannot be told apart" in answer(grid, found._replace(significance=raised))[1]
+    assert "It differs" in answer(grid, found._replace(significance=raised.assign(p_holm=0.05)))[1]
+
+
+def test_a_baseline_that_leads_is_compared_with_the_others():
+    said = answer(*made({"d": {"bm25": 0.6, "a": 0.599, "b": 0.3}}, baseline="bm25"))
+    assert said[1:] == [f"a cannot be told apart from it ({HOLM.format(2)}, 0.05)."]
+
+
+@pytest.mark.parametrize(("queries", "told"), [(4, True), (5, True), (6, False)])
+def test_queries_that_can_show_nothing_are_said_to(queries, told):
+    grid, found = made({"d": {"bm25": 0.1, "a": 0.9}}, queries, baseline="bm25")
+    smallest = of(found.significance, system="a")["p_holm"]
+    said = f"So few queries cannot show a difference to the baseline: p is at least {smallest:.2g}."
+    assert (said in answer(grid, found)) is told is bool(smallest > 0.05)
+
+
+def test_the_lowest_is_the_best_of_holes_and_its_difference_is_negative():
+    said = answer(*made({"d": {"bm25": 0.6, "a": 0.3}}, metric="hole@10", baseline="bm25"))
+    assert said[0].startswith("a has the lowest hole@10 on d (40 queries): 0.3000 [")
+    assert said[1].startswith("It differs from the baseline bm25 by -0.3000 [-0.")
+
+
+def test_several_datasets_are_compared_by_their_mean():
+    levels = {f"d{i}": {"bm25": 0.3 + i / 100, "a": 0.5 + i / 90, "b": 0.499 + i / 90, "c": 0.1} for i in range(4)}
+    grid, found = made(levels, baseline="bm25")
+    row = of(found.across, system="a")
+    p = min(1, 3 * row["p_t"])
+    assert p < 0.05
+    assert answer(grid, found) == [
+        f"a has the highest ndcg@10 on average over 4 datasets (160 queries): {row['mean']:.4f} "
+        f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
+        "b cannot be told apart from it (randomised Tukey HSD test on each dataset, 0.05).",
+        f"It differs from the baseline bm25 by {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
+        f"{row['difference_high_datasets']:.4f}] (p = {p:.2g}, paired t test over the 4 datasets, Bonferroni's "
+        "correction for 3 systems).",
+        "Note: a test over fewer than 10 datasets finds only large differences (datasets here: 4).",
+    ]
+
+
+def test_a_mean_leaves_out_systems_without_all_scores_and_says_so():
+    levels = {name: {"bm25": 0.3, "a": 0.6, "b": 0.7} for name in ("x", "y")}
+    said = answer(*made(levels, states={("b", "y"): "failed"}, baseline="bm25"))
+    assert said[0].startswith("a has the highest ndcg@10 on average over 2 datasets (80 queries): 0.6000 [")
+    assert said[-2:] == ["1 of 6 cells has no score: 1 failed.", "Not compared: b (no scores on y)."]
+    states = {("bm25", "x"): "pending", ("a", "y"): "pending", ("b", "y"): "failed"}
+    assert answer(*made(levels, states=states, baseline="bm25"))[:2] == [
+        "No system has a score on every dataset.",
+        "3 of 6 cells have no score: 2 pending, 1 failed.",
+    ]
+
+
+def test_zero_shot_datasets_decide_and_training_is_told():
+    levels = {name: {"bm25": 0.3, "a": 0.6} for name in ("x", "y", "z")}
+    said = answer(*made(levels, trained_on={"a": ("z",)}, baseline="bm25"))
+    assert "on average over 2 datasets that no compared system was trained on (80 queries)" in said[0]
+    said = answer(*made({"z": levels["z"]}, trained_on={"a": ("z",)}, baseline="bm25"))
+    assert said[1] == "It was trained on z, so this score is not zero-shot."
+    said = answer(*made({"z": levels["z"]}, training_unknown={"a": ("z",)}, baseline="bm25"))
+    assert said[1] == "It is not known whether its training data has z."
+
+
+def test_without_a_baseline_or_another_system_nothing_is_compared():
+    (said,) = answer(*made({"d": {"a": 0.6}}))
+    assert re.fullmatch(
+        r"a has ndcg@10 on d \(40 queries\): 0\.6000 \[.+\]\. No other system is compared with it\.", said
+    )
+    assert [line for line in answer(*made({"d": {"a": 0.6, "b": 0.3}})) if "baseline" in line] == []
+    said = answer(*made({"d": {"a": 0.6, "bm25": 0.3}}, states={("bm25", "d"): "pending"}, baseline="bm25"))
+    assert said[1:] == ["The baseline bm25 has no score to compare with.", "1 of 2 cells has no score: 1 pending."]
+
+
+@pytest.mark.parametrize("status", ["pending", "failed", "not supplied", "not judged"])
+def test_a_grid_without_a_score_says_so(status):
+    states = {("a", "d"): status, ("b", "d"): status}
+    said = answer(*made({"d": {"a": 0.6, "b": 0.3}}, states=states))
+    assert said == ["No cell has a score yet.", f"2 of 2 cells have no score: 2 {status}."]
+
+
+def test_costs_deviations_and_seeds_are_those_of_the_tables():
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.6}}, baseline="bm25", seeds={})
+    costs = [("bm25", "index", 2.0, 3e6, "i"), ("a", "fetch", 1.0, 9e6, "f"), ("a", "index", 4.5, 1e6, "j")]
+    costs.append(("a", "index", 4.5, 1e6, "j"))  # another dataset with the same index
+    costs = pd.DataFrame(costs, columns=["system", "stage", "seconds", "bytes", "record"])
+    away = [0.02, -0.05, 0.03, 0.04]
+    verdicts = pd.DataFrame({"system": "a", "dataset": "d", "metric": "ndcg@10", "difference": away, "published": 0.5})
+    verdicts = verdicts.assign(verdict="deviates", recorded=False)
+    seeds = pd.DataFrame([{"system": "a", "dataset": "d", "metric": "ndcg@10", "deviation": 0.0123, "seeds": 3}])
+    found = found._replace(
+        costs=typed("costs", costs),
+        verdicts=typed("verdicts", verdicts),
+        seeds=typed("seeds", seeds.assign(status="done")),
+    )
+    said = answer(grid, found)
+    assert ": 0.6000 ± 0.0123 over 3 seeds [" in said[0]
+    assert said[-3:] == [
+        "The steps of a took 5.5 s and wrote indexes of 1.0 MB.",
+        "The steps of bm25 took 2.0 s and wrote indexes of 3.0 MB.",
+        "4 scores deviate from published values: a on d (ndcg@10 -0.0500), a on d (ndcg@10 +0.0400), a on d (ndcg@10 "
+        "+0.0300) and 1 more.",
+    ]
+    one = answer(grid, found._replace(verdicts=typed("verdicts", verdicts.head(1))))[-1]
+    assert one == "1 score deviates from a published value: a on d (ndcg@10 +0.0200)."
+
+
+def test_the_page_and_the_end_of_a_run_have_the_same_sentences(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grid, found = made({"d<&": {"bm25": 0.3, "a<b>": 0.6, "c": 0.4}}, baseline="bm25")
+    said = " ".join(answer(grid, found))
+    assert said.startswith("a<b> has the highest ndcg@10 on d<& (40 queries)")
+    page = render(grid, found)
+    shown = re.search(r'<p id="answer">(.*?)</p>', page)[1]
+    assert "<" not in shown
+    assert html.unescape(shown) == said
+    assert page.index('id="answer"') < page.index('<table class="grid"')
+    assert said in " ".join(outline(grid, found, Path("page"), 80))
