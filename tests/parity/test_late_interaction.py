@@ -269,7 +269,7 @@ def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeyp
     queries = _queries(found, 40, 16)
     every = _store(tmp_path / "flat", found, 1, block=2000)
     monkeypatch.setattr(maxsim, "FLAT_TOKENS", 2**14)
-    assert maxsim.index_name(len(found.vectors), 32) == "IVF512,PQ8x8"
+    assert maxsim.index_name(len(found.vectors), 32) == "IVF512,PQ8x8np"
     tokens, compressed = _store(tmp_path / "compressed", found, 1, block=2000)
     _, exact = maxsim.search_exhaustively(tokens, queries, 100)
     for name, indexes, bounds in (("flat", every[1], (0.97, 0.85)), ("compressed", compressed, (0.93, 0.8))):
@@ -280,11 +280,24 @@ def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeyp
             assert recall >= bound
 
 
+def test_a_search_without_polysemous_training_is_the_same():
+    import faiss
+
+    found, answers = _collection(1000, dimension=8), []
+    for name in ("IVF16,PQ2x8", "IVF16,PQ2x8np"):
+        index = faiss.index_factory(8, name, faiss.METRIC_INNER_PRODUCT)
+        index.train(found.vectors)
+        index.add(found.vectors)
+        answers.append(index.search(found.vectors[::500], 50))
+    for before, after in zip(*answers, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
 def test_the_index_follows_from_the_number_of_tokens():
     assert maxsim.index_name(0, 128) == maxsim.index_name(2**17 - 1, 128) == "Flat"
-    assert maxsim.index_name(2**17, 128) == "IVF1024,PQ32x8"
-    assert maxsim.index_name(50_000_000, 128) == "IVF16384,PQ32x8"
-    assert maxsim.index_name(1_000_000, 96) == "IVF2048,PQ24x8"
+    assert maxsim.index_name(2**17, 128) == "IVF1024,PQ32x8np"
+    assert maxsim.index_name(50_000_000, 128) == "IVF16384,PQ32x8np"
+    assert maxsim.index_name(1_000_000, 96) == "IVF2048,PQ24x8np"
 
 
 # The commands

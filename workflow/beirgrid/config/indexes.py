@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -67,3 +68,8 @@ class Binary(Index):
 
 
 AnyIndex = Annotated[Flat | Hnsw | IvfPq | Int8 | Binary, Field(discriminator="kind")]
+
+
+def token_lists(tokens: float) -> int:
+    """Return the inverted lists of an index of token vectors: 2 √tokens, rounded to a power of two."""
+    return 1 << round(math.log2(2 * math.sqrt(tokens)))

@@ -20,6 +20,7 @@ from ..config.entries import (
     Tsdae,
     WithQueries,
 )
+from ..config.indexes import token_lists
 from .grid import Grid
 from .sizes import QUERY_WORDS, WORD_BYTES, WORD_PIECES, Sizes
 
@@ -38,6 +39,8 @@ BLOCK, BLOCK_BYTES = 32_768, 4
 # The time of training as a multiple of that of reading the same texts: thrice the arithmetic, by a library that pads.
 # CPU: from the two to three minutes that the demo trains on 2 cores (README). GPU: not measured.
 TRAINING_COST = {"cpu": 6.0, "cuda": 6.0}
+# Training points for each centroid of an index of token vectors (search/maxsim.py), and iterations of faiss's k-means.
+CENTROID_POINTS, CENTROID_ITERATIONS = 64, 10
 
 Amounts = dict[str, float]
 
@@ -149,7 +152,11 @@ class Units:
         return {"postings_mb": self._postings_mb(model, corpus, shard)}
 
     def index_late_interaction(self, model: str, corpus: str, shard: str) -> Amounts:
-        return {"tokens": self._tokens(model, corpus, shard)}
+        tokens = self._tokens(model, corpus, shard)
+        lists, dimensions = token_lists(tokens), self.sizes.model(model)["dimensions"]
+        # Each token is compared with every centroid once, each training point in every iteration of k-means.
+        compared = lists * (tokens + CENTROID_POINTS * CENTROID_ITERATIONS * lists)
+        return {"tokens": tokens, "centroid_flops": 2.0 * dimensions * compared}
 
     def retrieve_lexical(self, system: str, dataset: str) -> Amounts:
         documents = self.sizes.documents(self._corpus(dataset))
