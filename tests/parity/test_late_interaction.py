@@ -17,9 +17,11 @@ from checkpoints import opened, save_dense, save_pylate
 from helpers import quick_first
 
 from beirgrid.__main__ import main
+from beirgrid.config.indexes import token_lists
 from beirgrid.core.errors import DataError
 from beirgrid.data import collection, runs
 from beirgrid.encoders import LateInteractionEncoder
+from beirgrid.graph import units
 from beirgrid.search import maxsim
 from beirgrid.search.maxsim import TokenShard, TokenVectors
 
@@ -291,6 +293,14 @@ def test_a_search_without_polysemous_training_is_the_same():
         answers.append(index.search(found.vectors[::500], 50))
     for before, after in zip(*answers, strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_plan_counts_the_training_that_an_index_has():
+    import faiss
+
+    index = faiss.index_factory(128, maxsim.index_name(2**17, 128), faiss.METRIC_INNER_PRODUCT)
+    assert (index.nlist, index.cp.niter) == (token_lists(2**17), units.CENTROID_ITERATIONS)
+    assert units.CENTROID_POINTS == maxsim.POINTS
 
 
 def test_the_index_follows_from_the_number_of_tokens():
