@@ -13,14 +13,10 @@ from ..data.summary import GridSummary
 from . import texts
 from .grid import SIGNIFICANT, counts
 
-# The most systems or scores that a sentence names.
-_NAMED = 3
-
 
 def answer(grid: GridSummary, answers: Answers) -> list[str]:
     """Return the sentences. They are about the grid's first metric; corrected p values decide which systems differ."""
-    across = main_comparison(answers.across)
-    across = across[across["metric"] == grid.metrics[0]]
+    across = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
     finished = counts(grid, answers)
     said = ["No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."]
     if across["mean"].notna().any():
@@ -31,48 +27,29 @@ def answer(grid: GridSummary, answers: Answers) -> list[str]:
 def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iterator[str]:
     """Yield who leads, who cannot be told apart from it, its difference to the baseline, and its cost."""
     lower = parse_metric(grid.metrics[0]).name in LOWER_IS_BETTER
-    lead, *others = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
-    scores, seeds, pairs, significance = (
-        table[(table["metric"] == lead.metric) & table["dataset"].isin([*lead.names.split(", "), ""])]
-        for table in (answers.scores, answers.seeds, answers.pairs, answers.significance)
-    )
-    scores = scores[scores["system"] == lead.system]
-    seeds = seeds[(seeds["system"] == lead.system) & (seeds["status"] == DONE)]
-    if lead.datasets == 1:
-        ends, where = (scores["low"].iloc[0], scores["high"].iloc[0]), lead.names
-        tests = significance[significance["baseline"] != ""]
-        tests = tests[["system", "difference", "difference_low", "difference_high", "p_holm"]]
-        by, tukey = "paired randomisation test, Holm's correction", "randomised Tukey HSD test"
-    else:
-        zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""
-        ends, where = (lead.low_datasets, lead.high_datasets), f"average over {lead.datasets} datasets{zero_shot}"
-        tests = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
-        tests = tests[["system", "difference", "difference_low_datasets", "difference_high_datasets", "p_t"]]
-        # The table has no corrected p value. Bonferroni's is never smaller than Holm's.
-        tests = tests.assign(p_t=(tests["p_t"] * len(tests)).clip(upper=1))
-        by = f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
-        seeds = seeds[seeds["mean_of"] == lead.names]
-        tukey = "randomised Tukey HSD test on each dataset"
-    tests = tests.set_axis(["system", "difference", "low", "high", "p"], axis=1).set_index("system")
-    by = f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
-    spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
-    score = " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
-    where += f" ({_counted(int(scores['queries'].sum()), 'query', 'queries')})"
+    lead, *rows = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
+    others = [row.system for row in rows]
+    scores = _of_lead(answers.scores, lead).query("system == @lead.system")
     best = f"the {'lowest' if lower else 'highest'} {lead.metric}" if others else lead.metric
-    yield f"{lead.system} has {best} on {where}: {score}." + ("" if others else " No other system is compared with it.")
+    yield f"{lead.system} has {best} on {_score(answers, lead, scores)}." + " No other system is compared." * (
+        not others
+    )
     yield from _training(lead)
+    tests, by = _tests(answers, compared, lead)
     if lead.system == lead.baseline:
-        named = [row.system for row in others if row.system in tests.index]
-        yield from _alike([name for name in named if not tests.loc[name, "p"] <= SIGNIFICANT], named, by)
+        apart = {*tests.index[tests["p"] <= SIGNIFICANT]}
+        yield from _alike(others, apart, by)
     else:
-        named = [row.system for row in others if row.system != lead.baseline]
-        of_lead = pairs[(pairs[["system", "other"]] == lead.system).any(axis=1) & (pairs["p_tukey"] <= SIGNIFICANT)]
-        apart = {*of_lead["system"], *of_lead["other"]}
-        yield from _alike([name for name in named if name not in apart], named, tukey)
+        rivals = [name for name in others if name != lead.baseline]
+        pairs = _of_lead(answers.pairs, lead)
+        pairs = pairs[(pairs[["system", "other"]] == lead.system).any(axis=1) & (pairs["p_tukey"] <= SIGNIFICANT)]
+        yield from _alike(
+            rivals, {*pairs["system"], *pairs["other"]}, "randomised Tukey HSD test", each=lead.datasets > 1
+        )
     if lead.system in tests.index:
         yield _difference(lead, tests.loc[lead.system], by)
-    elif grid.baseline and grid.baseline not in (lead.system, *(row.system for row in others)):
-        yield f"The baseline {grid.baseline} has no score to compare with."
+    elif grid.baseline and grid.baseline not in (lead.system, *others):
+        yield f"The baseline {grid.baseline} is not compared, because it lacks scores."
     # Signs of differences are flipped: what was seen and its mirror image are as extreme, so p >= 2 / 2 ** queries.
     smallest = min(1, len(tests) * 2.0 ** (1 - int(scores["queries"].sum()))) if lead.datasets == 1 else 0
     if smallest > SIGNIFICANT:
@@ -82,6 +59,40 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
     yield from _costs(grid, answers.costs, list(dict.fromkeys([lead.system, lead.baseline or lead.system])))
 
 
+def _of_lead(table: pd.DataFrame, lead: Any) -> pd.DataFrame:
+    """Return the rows about the metric and the datasets that the leader leads on."""
+    return table[table["metric"].eq(lead.metric) & table["dataset"].isin(lead.names.split(", "))]
+
+
+def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
+    """Return where the leader leads and its score there, with the interval and the deviation over its seeds."""
+    seeds = answers.seeds.query("system == @lead.system and metric == @lead.metric")
+    if lead.datasets == 1:
+        ends, where = (scores["low"].iloc[0], scores["high"].iloc[0]), lead.names
+        seeds = seeds[seeds["dataset"] == lead.names]
+    else:
+        zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""
+        ends, where = (lead.low_datasets, lead.high_datasets), f"average over {lead.datasets} datasets{zero_shot}"
+        seeds = seeds[seeds["mean_of"] == lead.names]
+    spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
+    queries = texts.counted(int(scores["queries"].sum()), "query", "queries")
+    return f"{where} ({queries}): " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
+
+
+def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:
+    """Return difference, low, high and corrected p of each system against the baseline, and what the test is."""
+    if lead.datasets == 1:
+        tests, suffix = _of_lead(answers.significance, lead).query("baseline != ''"), ""
+        p, by = tests["p_holm"], "paired randomisation test, Holm's correction"
+    else:
+        tests = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
+        suffix, by = "_datasets", f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
+        p = (tests["p_t"] * len(tests)).clip(upper=1)
+    columns = ["system", "difference", f"difference_low{suffix}", f"difference_high{suffix}"]
+    tests = tests[columns].assign(p=p).set_axis(["system", "difference", "low", "high", "p"], axis=1)
+    return tests.set_index("system"), f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
+
+
 def _training(lead: Any) -> Iterator[str]:
     """Yield whether the leader was trained on a dataset that it leads on, or perhaps was."""
     for names, text in (
@@ -89,22 +100,23 @@ def _training(lead: Any) -> Iterator[str]:
         (lead.training_unknown, "It is not known whether its training data has {}."),
     ):
         if among := [name for name in lead.names.split(", ") if name in names.split(", ")]:
-            yield text.format(_few(among))
+            yield text.format(texts.few(among))
 
 
-def _alike(alike: Sequence[str], among: Sequence[str], test: str) -> Iterator[str]:
-    """Yield which systems cannot be told apart from the leader."""
-    if alike:
-        yield f"{_few(alike)} cannot be told apart from it ({test}, {SIGNIFICANT:g})."
+def _alike(among: Sequence[str], apart: set[str], test: str, *, each: bool = False) -> Iterator[str]:
+    """Yield which systems cannot be told apart from the leader; ``each`` says that each dataset has its own test."""
+    if alike := [name for name in among if name not in apart]:
+        place = " on any dataset" if each else ""
+        yield f"{texts.few(alike)} cannot be told apart from it{place} ({test}, {SIGNIFICANT:g})."
     elif among:
         others = f"each of the {len(among)} other systems" if len(among) > 1 else among[0]
-        yield f"It can be told apart from {others} ({test}, {SIGNIFICANT:g})."
+        place = " on at least one dataset" if each else ""
+        yield f"It can be told apart from {others}{place} ({test}, {SIGNIFICANT:g})."
 
 
 def _difference(lead: Any, tested: pd.Series, test: str) -> str:
     """Return the sentence on the leader and the baseline."""
-    ends = texts.interval(tested["low"], tested["high"])
-    size = f"{texts.difference(tested['difference'])} {ends}".rstrip()
+    size = f"{texts.difference(tested['difference'])} {texts.interval(tested['low'], tested['high'])}".rstrip()
     p = f"p = {texts.probability(tested['p'])}, {test}" if pd.notna(tested["p"]) else "not tested"
     if tested["p"] <= SIGNIFICANT:
         return f"It differs from the baseline {lead.baseline} by {size} ({p})."
@@ -128,27 +140,13 @@ def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:
     named = [f"{row.system} on {row.dataset} ({row.metric} {texts.difference(row.difference)})" for row in rows]
     if named:
         deviate = "deviates from a published value" if len(named) == 1 else "deviate from published values"
-        yield f"{_counted(len(named), 'score', 'scores')} {deviate}: {_few(named)}."
+        yield f"{texts.counted(len(named), 'score', 'scores')} {deviate}: {texts.few(named)}."
 
 
 def _missing(finished: dict[str, int], across: pd.DataFrame) -> Iterator[str]:
     """Yield how many cells have no score, and which systems are not compared."""
-    lacking = {status: finished[status] for status in STATUSES if status != DONE and finished.get(status)}
-    if lacking:
-        states = ", ".join(f"{number} {status}" for status, number in lacking.items())
-        cells = _counted(sum(finished.values()), "cell", "cells")
-        missing = sum(lacking.values())
-        yield f"{missing} of {cells} {'has' if missing == 1 else 'have'} no score: {states}."
+    states = ", ".join(f"{finished[name]} {name}" for name in STATUSES if name != DONE and finished.get(name))
+    if missing := sum(finished.values()) - finished.get(DONE, 0):
+        yield f"{texts.counted(missing, 'cell has', 'cells have')} no score: {states}."
     for note, systems in across[across["mean"].isna() & (across["datasets"] > 1)].groupby("note", sort=False)["system"]:
-        yield f"Not compared: {_few(list(systems))} ({note})."
-
-
-def _few(names: Sequence[str]) -> str:
-    """Return at most three names as a list, and the number of the rest."""
-    shown = [*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else list(names)
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-
-
-def _counted(number: int, one: str, several: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {one if number == 1 else several}"
+        yield f"Not compared: {texts.few(list(systems))} ({note})."

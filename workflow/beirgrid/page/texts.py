@@ -1,11 +1,14 @@
-"""Numbers as the page shows them. They sort as numbers: they have an ASCII minus, and no commas."""
+"""Numbers as the page shows them, and lists of names. Numbers sort: they have an ASCII minus, and no commas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
+
+# The most names of a list in a sentence.
+NAMED = 3
 
 
 def rows(table: pd.DataFrame) -> Iterable[Any]:
@@ -51,3 +54,14 @@ def count(number: float) -> str:
 def megabytes(size: float) -> str:
     """Return bytes as megabytes, or an empty string."""
     return "" if pd.isna(size) or not size else f"{size / 1e6:.1f}"
+
+
+def few(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence: at most three, and the number of the others."""
+    shown = [*names[:NAMED], f"{len(names) - NAMED} more"] if len(names) > NAMED else list(names)
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def counted(number: int, one: str, several: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {one if number == 1 else several}"
