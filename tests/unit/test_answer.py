@@ -126,6 +126,18 @@ def test_a_baseline_that_leads_is_compared_with_the_others():
     assert said[1:] == [f"a cannot be told apart from it ({HOLM.format(2)}, 0.05)."]
 
 
+def test_over_datasets_too_the_corrected_p_decides():
+    levels = {f"d{i}": {"bm25": 0.6, "a": 0.5 + i / 100, "b": 0.1 + i / 100} for i in range(3)}
+    grid, found = made(levels, baseline="bm25")
+    assert 2 * of(found.across, system="a")["p_t"] <= 0.05
+    test = "paired t test over the 3 datasets, Bonferroni's correction for 2 systems, 0.05"
+    assert answer(grid, found)[1] == f"It can be told apart from each of the 2 other systems ({test})."
+    found = found._replace(
+        across=found.across.assign(p_t=found.across["p_t"].where(found.across["system"] != "a", 0.03))
+    )
+    assert answer(grid, found)[1] == f"a cannot be told apart from it ({test})."
+
+
 @pytest.mark.parametrize(("queries", "told"), [(4, True), (5, True), (6, False)])
 def test_queries_that_can_show_nothing_are_said_to(queries, told):
     grid, found = made({"d": {"bm25": 0.1, "a": 0.9}}, queries, baseline="bm25")

@@ -31,21 +31,18 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
     others = [row.system for row in rows]
     scores = _of_lead(answers.scores, lead).query("system == @lead.system")
     best = f"the {'lowest' if lower else 'highest'} {lead.metric}" if others else lead.metric
-    yield f"{lead.system} has {best} on {_score(answers, lead, scores)}." + " No other system is compared." * (
-        not others
-    )
+    alone = "" if others else " No other system is compared."
+    yield f"{lead.system} has {best} on {_score(answers, lead, scores)}.{alone}"
     yield from _training(lead)
     tests, by = _tests(answers, compared, lead)
     if lead.system == lead.baseline:
-        apart = {*tests.index[tests["p"] <= SIGNIFICANT]}
-        yield from _alike(others, apart, by)
+        yield from _alike(others, {*tests.index[tests["p"] <= SIGNIFICANT]}, by)
     else:
         rivals = [name for name in others if name != lead.baseline]
         pairs = _of_lead(answers.pairs, lead)
         pairs = pairs[(pairs[["system", "other"]] == lead.system).any(axis=1) & (pairs["p_tukey"] <= SIGNIFICANT)]
-        yield from _alike(
-            rivals, {*pairs["system"], *pairs["other"]}, "randomised Tukey HSD test", each=lead.datasets > 1
-        )
+        apart = {*pairs["system"], *pairs["other"]}
+        yield from _alike(rivals, apart, "randomised Tukey HSD test", each=lead.datasets > 1)
     if lead.system in tests.index:
         yield _difference(lead, tests.loc[lead.system], by)
     elif grid.baseline and grid.baseline not in (lead.system, *others):
@@ -87,6 +84,7 @@ def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.Data
     else:
         tests = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
         suffix, by = "_datasets", f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
+        # The table has no corrected p value. Bonferroni's is never below Holm's.
         p = (tests["p_t"] * len(tests)).clip(upper=1)
     columns = ["system", "difference", f"difference_low{suffix}", f"difference_high{suffix}"]
     tests = tests[columns].assign(p=p).set_axis(["system", "difference", "low", "high", "p"], axis=1)
