@@ -479,7 +479,7 @@ def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, monkeypatch, cap
     logger.info("job", extra=evaluation)
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
     assert refresher.process is None  # a dry run, which never starts
-    refresher.start(grid.model_dump_json())
+    refresher.start()
     logger.info("done", extra={"event": "job_finished", "job_id": 2})
     assert refresher.process is None  # no evaluation
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
@@ -496,7 +496,7 @@ def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, monkeypatch, cap
 
 def test_a_refresh_that_fails_does_not_disturb_the_run(grid, monkeypatch, capfd):
     refresher = refresh.Refresher("test", logging.Logger("snakemake"))
-    refresher.start(grid.model_dump_json())
+    refresher.start()
     monkeypatch.setattr(refresh.sys, "executable", "/gone/python")
     refresher.end()
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from helpers import ROOT, hub, tracked_configuration
 from model_hub import serve
 
 from beirgrid import config
-from beirgrid.config import lock, registry
+from beirgrid.config import lock, mteb_collections
 from beirgrid.config.entries import HubCorpus, MtebCorpus
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
@@ -74,9 +74,9 @@ def test_a_task_that_loads_its_data_itself_is_fetched_by_its_own_code():
 def test_every_benchmark_and_task_expands_or_says_why_not():
     """Of 467 retrieval tasks, those without a commit or with other input than text are refused."""
     refused = []
-    for name in registry.collection_names():
+    for name in mteb_collections.collection_names():
         try:
-            found = registry.collection(name)
+            found = mteb_collections.collection(name)
         except ConfigError as error:
             refused.append(str(error))
             continue
@@ -85,7 +85,7 @@ def test_every_benchmark_and_task_expands_or_says_why_not():
         for row, facts in found["datasets"].items():
             assert "mean_of" in facts["dataset"] or facts["corpus"]["revision"], row
     assert all("not retrieval" in error or "pins no commit" in error for error in refused)
-    assert len(registry.collection_names()) > 500
+    assert len(mteb_collections.collection_names()) > 500
 
 
 def test_prompts_follow_the_task_of_a_collection():

@@ -27,6 +27,7 @@ from helpers import ROOT, beirgrid, python
 
 from beirgrid.__main__ import main
 from beirgrid.core import files
+from beirgrid.core.progress import is_progress
 from beirgrid.data import collection
 from beirgrid.data.qrels import read as read_qrels
 
@@ -101,10 +102,10 @@ class Fetched:
 
     @property
     def error(self) -> str:
-        """The one error message; there is no other line on standard error."""
+        """The one error message; but for progress, there is no other line on standard error."""
         assert self.status == 1
         assert "Traceback" not in self.stderr
-        lines = self.stderr.splitlines()
+        lines = [line for line in self.stderr.splitlines() if not is_progress(line)]
         assert len(lines) == 1, self.stderr
         assert lines[0].startswith("beirgrid fetch: error: ")
         return lines[0].removeprefix("beirgrid fetch: error: ")
@@ -716,8 +717,7 @@ def test_what_made_it_is_written_beside_it(run, tmp_path):
     fetch_all(run, folder, out)
     assert names(out) == ["corpus.json", "corpus.parquet", "dataset.json", "qrels.tsv", "queries.parquet"]
     corpus, dataset = (files.read_json(out / name) for name in ("corpus.json", "dataset.json"))
-    assert (corpus["stage"], dataset["stage"]) == ("fetch", "fetch_dataset")
-    assert corpus["settings"] == {"source": "local", "path": str(folder)}
+    assert corpus["settings"] == {"source": "local", "path": os.path.relpath(folder)}
     assert corpus["facts"] == {
         "documents": 3,
         "duplicates_dropped": 0,

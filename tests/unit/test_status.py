@@ -16,7 +16,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from beirgrid.__main__ import main
 from beirgrid.core.errors import BeirgridError
 from beirgrid.core.progress import Progress, is_progress, seconds_left
-from beirgrid.tools import status
+from beirgrid.tools import events, status
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ def test_jobs_are_followed_from_start_to_end(told):
     logger.info("something else")
     logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 1})
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": ["2.log", "slurm.log"]})
-    run = status.read(path)
+    run = events.read(path)
     assert run.facts["jobs"] == {"encode": 3}
     assert {number: job.state for number, job in run.jobs.items()} == {1: "done", 2: "failed"}
     assert run.alive
     assert run.jobs[2].logs == ["2.log", "slurm.log"]
     assert run.jobs[1].name == "encode tiny 1"
     logger.info("again", extra=_info(2))  # a retry
-    assert status.read(path).jobs[2].state == "running"
+    assert events.read(path).jobs[2].state == "running"
     recorder.end(succeeded=False)
-    ended = status.read(path)
+    ended = events.read(path)
     assert ended.over is not None
     assert not ended.over["succeeded"]
     assert ended.alive is False
@@ -82,7 +82,7 @@ def test_jobs_are_followed_from_start_to_end(told):
 def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, killed):
     log = tmp_path / "a.log"
     log.write_text(f"before\n{last}\n")
-    said = status.failure(status.Job("encode", {}, [str(log)], [], "failed", 1.0))
+    said = status.failure(events.Job("encode", {}, [str(log)], [], "failed", 1.0))
     assert said.startswith(f"{log}: no error, so the job was killed") == killed
     assert said.endswith(last.rpartition("\r")[2])
 
@@ -104,7 +104,7 @@ def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monke
     shown = capsys.readouterr().out
     assert "\\x1b[2J\\x1b]0;owned\\x07\\x9b5A\\x08\\u202eevil 1" in shown
     assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
-    assert status.failure(status.read(path).jobs[2]).isprintable()
+    assert status.failure(events.read(path).jobs[2]).isprintable()
 
 
 def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):
@@ -112,7 +112,7 @@ def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(tol
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1))
     recorder.end(succeeded=False)
-    assert status.read(path).jobs[1].state == "failed"
+    assert events.read(path).jobs[1].state == "failed"
 
 
 def test_a_job_whose_end_was_not_told_is_done_once_its_record_is_there(told, tmp_path):
@@ -120,9 +120,9 @@ def test_a_job_whose_end_was_not_told_is_done_once_its_record_is_there(told, tmp
     _begin(logger, recorder, path)
     made = tmp_path / "made.json"
     logger.info("job", extra=_info(1) | {"output": [str(made)]})
-    assert status.read(path).jobs[1].state == "running"
+    assert events.read(path).jobs[1].state == "running"
     made.write_text("{}")
-    assert status.read(path).jobs[1].state == "done"
+    assert events.read(path).jobs[1].state == "done"
 
 
 def test_a_line_that_is_cut_off_is_left_out(told):
@@ -131,10 +131,10 @@ def test_a_line_that_is_cut_off_is_left_out(told):
     logger.info("job", extra=_info(1))
     whole = path.read_text()
     path.write_text(whole + whole.splitlines()[-1][:20])
-    assert list(status.read(path).jobs) == [1]
+    assert list(events.read(path).jobs) == [1]
     path.write_text(whole[:30])
     with pytest.raises(BeirgridError, match="has no run"):
-        status.read(path)
+        events.read(path)
 
 
 RUN = {"event": "run", "time": 1, "jobs": {}, "config": {}, "host": "x", "began": 1, "pid": 1}
@@ -170,22 +170,22 @@ def test_lines_that_are_no_events_are_left_out_and_counted(told, garbage):
     logger.info("job", extra=_info(1))
     path.write_bytes(path.read_bytes() + garbage + b"\n")
     logger.info("job", extra=_info(2))
-    run = status.read(path)
+    run = events.read(path)
     assert list(run.jobs) == [1, 2]
     assert run.unread == 1
     screen = list(status.lines(run, 80))
     assert "results/status.jsonl has 1 unreadable lines, which status ignores" in screen
     path.write_bytes(garbage + b"\n")
     with pytest.raises(BeirgridError, match="has no run"):
-        status.read(path)
+        events.read(path)
 
 
 def test_a_name_with_a_line_separator_is_read(told):
     logger, recorder, path = told
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1) | {"wildcards": {"dataset": "a\u2028b\x85c"}})
-    assert status.read(path).jobs[1].name == "encode a\u2028b\x85c"
-    assert status.read(path).unread == 0
+    assert events.read(path).jobs[1].name == "encode a\u2028b\x85c"
+    assert events.read(path).unread == 0
 
 
 @pytest.fixture
@@ -268,7 +268,7 @@ def test_a_second_run_replaces_the_first(told):
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1))
     status.Recorder(logging.Logger("other"), {}).start(path)
-    assert not status.read(path).jobs
+    assert not events.read(path).jobs
 
 
 def test_a_process_that_is_gone_has_died_and_another_machines_cannot_be_asked(told):
@@ -276,13 +276,13 @@ def test_a_process_that_is_gone_has_died_and_another_machines_cannot_be_asked(to
     _begin(logger, recorder, path)
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "pid": 2**22 + 1}) + "\n")  # above the largest number of a process
-    assert status.read(path).alive is False
+    assert events.read(path).alive is False
     path.write_text(json.dumps({**facts, "began": facts["began"] - 600}) + "\n")  # a later process of its number
-    assert status.read(path).alive is False
+    assert events.read(path).alive is False
     path.write_text(json.dumps({**facts, "began": facts["began"] - 5}) + "\n")  # the clock was set
-    assert status.read(path).alive is True
+    assert events.read(path).alive is True
     path.write_text(json.dumps({**facts, "host": f"not-{socket.gethostname()}"}) + "\n")
-    assert status.read(path).alive is None
+    assert events.read(path).alive is None
 
 
 def test_a_full_disk_ends_no_grid(told, full_disk):
@@ -310,7 +310,7 @@ def _working(told, tmp_path, *lines: str) -> str:
     log = tmp_path / "1.log"
     logger.info("job", extra=_info(1) | {"log": [str(log)]})
     log.write_text("".join(f"{line}\n" for line in lines))
-    return "\n".join(status.lines(status.read(path), 80))
+    return "\n".join(status.lines(events.read(path), 80))
 
 
 def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
@@ -327,19 +327,19 @@ def test_no_time_is_left_before_there_is_a_rate(told, tmp_path):
     # A finished job of another stage says nothing about this one.
     logger.info("job", extra=_info(7, "fetch"))
     logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 7})
-    left = status._left(status.read(path))
+    left = status._left(events.read(path))
     assert left.endswith("; left: 3 jobs of stages without a finished job")
 
 
 def test_the_time_left_counts_what_running_jobs_say_of_themselves(told, tmp_path):
     logger, _, path = told
     _working(told, tmp_path, "encode shard 0: 1,000/5,183 documents, 10.0 documents/s, 0:06:58 left", LOADED)
-    assert status._left(status.read(path)).endswith(
+    assert status._left(events.read(path)).endswith(
         "; left: about 0:06:58, and 2 jobs of stages without a finished job"
     )
     logger.info("job", extra=_info(2))
     logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 2})
-    assert status._left(status.read(path)).endswith("; left: about 0:06:58")
+    assert status._left(events.read(path)).endswith("; left: about 0:06:58")
 
 
 def test_progress_says_what_begins_and_shows_no_rate_before_anything_is_done(capsys):

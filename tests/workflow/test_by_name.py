@@ -7,7 +7,7 @@ from checkpoints import save_dense
 from helpers import hub, snakemake
 from model_hub import serve
 
-from beirgrid.config import registry
+from beirgrid.config import mteb_collections, registry
 from beirgrid.core import files
 
 MODEL, TASK = "thenlper/gte-small", "NanoSCIDOCSRetrieval"
@@ -17,7 +17,7 @@ CONFIGURATION = f"grid:\n  systems: [bm25, {MODEL}]\n  datasets: [{TASK}]\n"
 def test_three_lines_give_a_grid(tmp_path, monkeypatch):
     """Tiny weights and a tiny collection stand at the pinned commits of a hub on the loopback interface."""
     (tmp_path / "mine.yaml").write_text(CONFIGURATION)
-    task = registry.collection(TASK)["datasets"][TASK]["corpus"]
+    task = mteb_collections.collection(TASK)["datasets"][TASK]["corpus"]
     ids = range(task["documents"])
     corpus = [{"_id": f"d{number}", "text": f"document {number} of the corpus"} for number in ids]
     layout = {
@@ -34,7 +34,7 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
             (
                 f"datasets/mteb/{TASK}",
                 tmp_path / "data",
-                registry.collection(TASK)["datasets"][TASK]["corpus"]["revision"],
+                mteb_collections.collection(TASK)["datasets"][TASK]["corpus"]["revision"],
             ),
         ):
             paths = [path for path in folder.rglob("*") if path.is_file()]

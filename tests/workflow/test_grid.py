@@ -91,7 +91,7 @@ def test_every_artifact_says_what_made_it(finished):
     assert made["packages"]["sentence-transformers"]
     assert made["seconds"] > 0
     assert made["peak_memory_mb"] > 50
-    assert made["command"].startswith(f"python -m beirgrid --settings {made['settings_key']} encode --model")
+    assert made["command"].startswith(f"python -m beirgrid --settings {made['settings_key']} encode --")
     for system in SYSTEMS:
         assert json.loads((finished / f"results/runs/{system}/small.json").read_text())["stage"]
 

@@ -193,7 +193,7 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     assert command == "binary"
     settings = re.findall(r" encode @- .* <<< '(\{.*\})' > ", dry.stdout)
     assert [json.loads(text)["model"] for text in settings] == [{"family": "binary", "bits": 128}]
-    plan = _run(checkout, tmp_path, "beirgrid", "plan", "--format", "json")
+    plan = _run(checkout, tmp_path, "beirgrid", "plan", "--device", "cuda", "--format", "json")
     rules = json.loads(plan.stdout)["rules"]
     assert rules["encode_dense"]["mem_mb"] > 1000
     assert rules["encode_dense"]["gpu_hours"] > 0 == rules["index_dense"]["gpu_hours"]

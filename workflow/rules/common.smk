@@ -18,7 +18,7 @@ from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.records import Records
 from beirgrid.graph.summary import PUBLISHED, Summary, asked_of
-from beirgrid.tools import cluster, console, forks, processes, refresh, status
+from beirgrid.tools import cluster, console, events, forks, processes, refresh, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
@@ -105,7 +105,7 @@ onstart:
     if commands.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
     commands.link_package()
-    recorder.start(status.EVENTS)
+    recorder.start(events.EVENTS)
     refresher.start()
 
 

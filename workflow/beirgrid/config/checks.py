@@ -13,7 +13,7 @@ from ..core.families import RETRIEVERS, named
 from . import entries, lock
 from .entries import Config
 from .metrics import parse_metric
-from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path
+from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
 from .systems import weight_problems
 from .values import unread_by_bm25
 
@@ -103,22 +103,12 @@ def _supply_problems(name: str, config: Config) -> Iterator[str]:
     for wanted in ("corpus.jsonl", "queries.jsonl"):
         if find_local(folder, wanted) is None:
             yield f"datasets.{name}: {folder} has no {wanted} (or {wanted}.gz)"
-    if find_local(folder, f"qrels/{dataset.split}.tsv") is None and (there := _splits(folder)):
+    if find_local(folder, f"qrels/{dataset.split}.tsv") is None and (there := splits(folder)):
         have = ", ".join(there)
         yield f"datasets.{name}: no qrels: {folder}/qrels/{dataset.split}.tsv does not exist (splits there: {have})"
     for file in ("corpus.jsonl", "queries.jsonl", f"qrels/{dataset.split}.tsv"):
         if len(local_forms(folder, file)) > 1:
             yield f"datasets.{name}: {both_forms(folder, file)}"
-
-
-def _splits(folder: Path) -> list[str]:
-    """Return the splits of which a folder has qrels."""
-    return sorted(path.name.split(".tsv")[0] for path in folder.glob("qrels/*.tsv*"))
-
-
-def is_unjudged(corpus: entries.CorpusEntry) -> bool:
-    """Tell whether a collection has no qrels at all: its datasets are run, but not evaluated."""
-    return isinstance(corpus, entries.LocalCorpus) and not _splits(resolve_path(corpus.path))
 
 
 def absent_folder(corpus: entries.CorpusEntry) -> Path | None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .places import resolve_path, splits
 from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Revision
 
 
@@ -116,3 +117,8 @@ class Dataset(Entry):
         Statistics(), description="Known figures (for BEIR, the paper's Table 1). Job sizes follow from them."
     )
     mean_of: Names = Field((), description="The dataset is the unweighted mean of these datasets, one row in tables.")
+
+
+def is_unjudged(corpus: CorpusEntry) -> bool:
+    """Tell whether a collection has no qrels at all: its datasets are run, but not evaluated."""
+    return isinstance(corpus, LocalCorpus) and not splits(resolve_path(corpus.path))

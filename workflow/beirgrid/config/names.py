@@ -71,15 +71,15 @@ def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> di
     missing = [name for name in unknown if name not in known["benchmarks"]]
     if not missing:
         return known
-    from . import registry
+    from . import mteb_collections
 
     found: dict[str, dict[str, Any]] = {"benchmarks": {}, "datasets": {}}
     for name in missing:
-        collection = registry.collection(name)
+        collection = mteb_collections.collection(name)
         if collection is not None:
             found["datasets"] |= collection.pop("datasets")
             found["benchmarks"][name] = collection
-        elif not nearest(name, registered) and (near := nearest(name, registry.collection_names())):
+        elif not nearest(name, registered) and (near := nearest(name, mteb_collections.collection_names())):
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
     if not found["benchmarks"]:
         return known  # the check of the configuration says that there is no such dataset

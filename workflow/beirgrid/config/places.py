@@ -66,3 +66,8 @@ def is_url(place: str) -> bool:
     except ValueError:  # brackets without an address in them
         return False
     return url.scheme in ("http", "https") and bool(url.hostname)
+
+
+def splits(folder: Path) -> list[str]:
+    """Return the splits of which a folder has qrels."""
+    return sorted(path.name.split(".tsv")[0] for path in folder.glob("qrels/*.tsv*"))

@@ -13,14 +13,15 @@ _BAR = re.compile(r".*\d%\|.*")  # as tqdm draws it: a library that opens a chec
 class Progress:
     """Print ``label: done/total unit, rate/s, time left`` at most once every ``interval`` seconds.
 
-    The first line says what begins, without a rate. Where the total is not known (None), the time left is not shown.
+    Where the total is known, the first line says what begins, without a rate. Where it is not (None), there is no first
+    line and no time left.
     """
 
     def __init__(self, label: str, total: int | None, unit: str, interval: float = 10.0) -> None:
         self.label, self.total, self.unit, self.interval = label, total, unit, interval
         self.done = 0
         self.started = self.shown = time.monotonic()
-        if total != 0:
+        if total:
             self._print()
 
     @property

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..analysis.comparisons import compare_grid
 from ..analysis.reproducibility import over_seeds
+from ..config import resolve_path
 from ..config.entries import TOLERANCES
 from ..core import files, provenance
 from ..data import cells as grid_cells
@@ -31,7 +32,7 @@ STATISTICS, LOCK = "statistics", ".lock"
 def aggregate(
     *,
     grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
-    published: Annotated[tuple[Path, ...], "published values, .csv"] = (),
+    published: Annotated[tuple[Path, ...], resolve_path, "published values, .csv"] = (),
     output: Annotated[Path, "folder to write the tables to"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:

@@ -19,7 +19,7 @@ from ..core.errors import BeirgridError, DataError, printable
 from ..data import results, summary
 from ..data.summary import GridSummary
 from ..graph.summary import PUBLISHED
-from . import status
+from . import events, status
 
 # Seconds between the starts of two refreshes beside a run, at least.
 SECONDS = 60.0
@@ -104,10 +104,10 @@ def refresh(grid: GridSummary) -> list[str]:
 
 def _events() -> tuple[dict[str, str], bool]:
     """Return what failed jobs of the last run said, by the files that they did not write, and whether it goes on."""
-    if not status.EVENTS.is_file():
+    if not events.EVENTS.is_file():
         return {}, False
     with contextlib.suppress(BeirgridError):
-        run = status.read(status.EVENTS)
+        run = events.read(events.EVENTS)
         failures = {file: status.failure(job) for job in run.in_state("failed") for file in job.outputs}
         return failures, run.over is None and run.alive is not False
     return {}, False

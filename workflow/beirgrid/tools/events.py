@@ -1,0 +1,168 @@
+"""The events of a run, as ``status.Recorder`` writes them to a file, and the jobs that they tell of."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import BeirgridError
+from .processes import began, hidden
+
+EVENTS = Path("results/status.jsonl")
+# Of no day that a grid ran on; the largest number of a process.
+_LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
+
+
+@dataclass
+class Job:
+    """A job of a run, as its last event has it."""
+
+    rule: str
+    wildcards: dict[str, str]
+    logs: list[str]
+    outputs: list[str]
+    state: str
+    since: float
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Rule and wildcards."""
+        return " ".join([self.rule, *self.wildcards.values()])
+
+    def end(self, state: str, moment: float) -> None:
+        """Change the state of the job, which took until now."""
+        self.seconds, self.state, self.since = moment - self.since, state, moment
+
+
+@dataclass
+class Execution:
+    """What the events of a run say."""
+
+    facts: dict[str, Any]
+    jobs: dict[int, Job] = field(default_factory=dict)
+    over: dict[str, Any] | None = None
+    last: float = 0.0
+    unread: int = 0
+
+    def count(self, state: str) -> Counter[str]:
+        """Return the jobs in a state, per rule."""
+        return Counter(job.rule for job in self.jobs.values() if job.state == state)
+
+    def in_state(self, state: str) -> list[Job]:
+        """Return the jobs in a state, the oldest first."""
+        return sorted((job for job in self.jobs.values() if job.state == state), key=lambda job: job.since)
+
+    @property
+    def alive(self) -> bool | None:
+        """Whether the process of the run lives; None if it is another machine's, or hidden as another user's."""
+        if self.over:
+            return False
+        if self.facts["host"] != socket.gethostname():
+            return None
+        moment = began(self.facts["pid"])
+        if moment is None:
+            return None if hidden(self.facts["pid"]) else False
+        # A minute's grace: the time comes from the machine's clock, which may be set.
+        return abs(moment - float(self.facts["began"])) < 60
+
+
+def read(path: Path) -> Execution:
+    """Return the run of a file of events. Lines that are no events are counted; the last may be cut off."""
+    if not path.is_file():
+        raise BeirgridError(f"there is no {path}: no grid was run in this folder. --directory names another")
+    run: Execution | None = None
+    unread = 0
+    *lines, last = path.read_bytes().split(b"\n")
+    for line in [*lines, last]:
+        event = _event(line)
+        if event is None:
+            unread += line is not last
+        elif event["event"] == "run":
+            run = Execution(event, last=event["time"])
+        elif run:
+            _follow(run, event)
+    if run is None:
+        raise BeirgridError(f"{path} has no run: a full disk may have cut it off. Delete it and run the grid")
+    run.unread = unread
+    _complete(run)
+    return run
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return the event of a line, or None if it is none: a disk was full, or something else wrote to the file."""
+    try:
+        event = json.loads(line)
+        fields = _FIELDS[event["event"]]
+        whole = all(fits(event[key]) for key, fits in {"time": _is_time, **fields}.items())
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return event if whole else None
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < _LATEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value <= _LAST_PROCESS
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+# What an event must say, and the test of each value.
+_JOB: dict[str, Callable[[Any], bool]] = {
+    "id": _is_number,
+    "rule": _is_text,
+    "wildcards": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+    "log": lambda value: _are_texts(value) and len(value) > 0,
+    "outputs": _are_texts,
+}
+_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "run": {
+        "jobs": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+        "config": lambda value: isinstance(value, dict),
+        "pid": _is_number,
+        "began": _is_time,
+        "host": _is_text,
+    },
+    "started": _JOB,
+    "finished": {"id": _is_number},
+    "failed": {"id": _is_number, "log": _JOB["log"]},
+    "over": {"succeeded": lambda value: isinstance(value, bool)},
+}
+
+
+def _follow(run: Execution, event: dict[str, Any]) -> None:
+    run.last = event["time"]
+    kind = event["event"]
+    if kind == "over":
+        run.over = event
+    elif kind == "started":
+        facts = (event["rule"], event["wildcards"], event["log"], event["outputs"])
+        run.jobs[event["id"]] = Job(*facts, state="running", since=event["time"])
+    elif (job := run.jobs.get(event.get("id", -1))) is not None:
+        job.logs = event.get("log", job.logs)
+        job.end({"finished": "done"}.get(kind, kind), event["time"])
+
+
+def _complete(run: Execution) -> None:
+    """End the jobs whose end Snakemake did not tell: with --quiet it tells none, and never that files are missing."""
+    for job in run.in_state("running"):
+        records = [Path(path) for path in job.outputs if path.endswith(".json")]
+        times = [path.stat().st_mtime for path in records if path.is_file()]
+        if records and len(times) == len(records) and min(times) >= job.since:
+            job.end("done", max(times))
+        elif run.over:
+            job.end("failed", run.over["time"])
