@@ -90,7 +90,8 @@ class Summary:
             return DatasetSummary(**described, mean_of=entry.mean_of)
         corpus = self.grid.corpus(name)
         source = self.grid.config.corpora[corpus]
-        place = portable(str(resolve_path(source.path))) if isinstance(source, LocalCorpus) else source.id
+        # A folder by its name alone: tables must not change where results and collection are moved together or apart.
+        place = resolve_path(source.path).name if isinstance(source, LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
         described["language"] = source.language
         described["not_judged"] = name in self.grid.not_judged
