@@ -127,7 +127,7 @@ def model_folder(folder: Path) -> tuple[Path, str]:
 def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precision: str) -> None:
     """All stages of one dense cell in this process."""
     from beirgrid.__main__ import main
-    from beirgrid.data import scores
+    from beirgrid.results import scores
 
     corpus = json.dumps({"source": "local", "path": str(data)})
 
@@ -202,7 +202,7 @@ def dense(data: Path, folder: Path) -> None:
 
 def write_sample(data: Path, folder: Path) -> Path:
     """Write a part of a collection, judged documents first, as a collection; return its folder."""
-    from beirgrid.data import lines
+    from beirgrid.collections import lines
 
     (folder / "qrels").mkdir(parents=True)
     shutil.copy(data / "queries.jsonl", folder)
@@ -275,7 +275,7 @@ def pyserini(kind: str, jsonl: Path, topics: Path, folder: Path) -> float:
 
 def bm25(data: Path, folder: Path) -> None:
     """Index and search with BM25 against pyserini's own commands, from the same fetched files."""
-    from beirgrid.data import collection
+    from beirgrid.collections import collection
 
     corpus = json.dumps({"source": "local", "path": str(data)})
     documents, record, queries = folder / "corpus.parquet", folder / "record.json", folder / "queries.parquet"

@@ -22,9 +22,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from beirgrid.collections import lines
 from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
 from beirgrid.core.compute import Compute, Kernels, Runtime, multiplies_bfloat16
-from beirgrid.data import lines
 from beirgrid.encoders import open_encoder, open_scorer
 from beirgrid.encoders.kernels import linear
 

@@ -46,7 +46,7 @@ def ours(folder: Path, texts: list[str]) -> float:
 
     query_generator.QUERY_LENGTH = PIECES
     entry = Entry(family="query-generator", top_k=10)
-    model = query_generator.QueryGenerator(folder / "model", entry, Compute().start())
+    model = query_generator.GeneratorModel(folder / "model", entry, Compute().start())
     model.generate(texts[:1], per_text=2, seed=0)
     started = time.monotonic()
     model.generate(texts, per_text=QUERIES, seed=0)

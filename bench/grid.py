@@ -25,7 +25,7 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
     import encoding
     import yaml
 
-    from beirgrid.data import lines
+    from beirgrid.collections import lines
 
     encoding.save_with_head(minilm, folder / "reranker", "BertForSequenceClassification", num_labels=1)
     texts = [json.loads(line)["text"] for line, _ in lines.read(scifact / "corpus.jsonl")]

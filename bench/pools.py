@@ -16,9 +16,10 @@ from typing import get_args
 import numpy as np
 from scipy import stats
 
-from beirgrid.config.metrics import parse_metric
-from beirgrid.data import metrics, qrels, runs
+from beirgrid.collections import qrels
+from beirgrid.config.metric_names import parse_metric
 from beirgrid.judging import pools
+from beirgrid.runs import metrics, runs
 
 BUDGETS = (100, 300, 1000, 3000)
 METRIC = parse_metric("ndcg@10")

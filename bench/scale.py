@@ -132,7 +132,7 @@ def write_texts(folder: Path, documents: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from beirgrid.data import collection
+    from beirgrid.collections import collection
 
     with pq.ParquetWriter(folder / "corpus.parquet", collection.CORPUS_SCHEMA) as writer:
         for start in range(0, documents, collection.ROW_GROUP):
@@ -209,7 +209,8 @@ def write_long_texts(folder: Path, words: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from beirgrid.data import collection, runs
+    from beirgrid.collections import collection
+    from beirgrid.runs import runs
 
     for name in ("dense", "splade", "pylate", "term-weights", "query-generator", "cross-encoder", "seq2seq"):
         getattr(checkpoints, f"save_{name.replace('-', '_')}")(folder / name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from beirgrid.data import runs
+from beirgrid.runs import runs
 from beirgrid.search import impact
 
 IMPACTS = {"documents": 20_000, "terms": 120, "queries": 500, "query_terms": 25, "vocabulary": 30_522}

@@ -514,7 +514,7 @@ def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "flo
         "LateInteractionEncoder": models.LateInteractionModel,
         "CrossEncoderScorer": models.CrossEncoder,
         "Seq2SeqScorer": models.Seq2SeqReranker,
-        "QueryGenerator": models.QueryGenerator,
+        "GeneratorModel": models.QueryGenerator,
         "TermWeighter": models.TermWeightsModel,
     }
     model = kinds[kind.__name__]

@@ -12,7 +12,7 @@ from helpers import write_collection
 
 from beirgrid.__main__ import main
 from beirgrid.core import paths, provenance
-from beirgrid.data import runs
+from beirgrid.runs import runs
 
 QUERIES = [f"q{i}" for i in range(12)]
 DOCUMENTS = [f"d{i}" for i in range(10)]

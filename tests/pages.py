@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from beirgrid.data import answers
-from beirgrid.data.answers import Answers
-from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.results import answers
+from beirgrid.results.answers import Answers
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 
 METRICS = ("ndcg@10", "recall@100", "hole@10")
 # Metrics that papers print.

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pages
 import pytest
 
-from beirgrid.data.answers import Answers
-from beirgrid.data.summary import GridSummary
 from beirgrid.page.render import render
+from beirgrid.results.answers import Answers
+from beirgrid.results.summary import GridSummary
 
 
 @pytest.fixture(scope="session")

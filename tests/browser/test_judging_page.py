@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from beirgrid.judging import documents, queries, server
-from beirgrid.judging.pools import Pair
+from beirgrid.judging.pools import PooledPair
 from beirgrid.judging.sets import EvaluationSet
 
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title='hacked'\">"
@@ -18,10 +18,10 @@ HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"docume
 @pytest.fixture
 def made(tmp_path):
     """A set of twelve pairs: four queries, three documents each."""
-    texts = [documents.Document(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
+    texts = [documents.SetDocument(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
     found = EvaluationSet.create(tmp_path / "notes", texts, "here")
-    found.write_queries([queries.Query(f"q{i}", f"rye bread {i}") for i in range(4)])
-    found.store.add_pool(Pair(f"q{query}", f"d{document}", 1.0) for query in range(4) for document in range(3))
+    found.write_queries([queries.SetQuery(f"q{i}", f"rye bread {i}") for i in range(4)])
+    found.store.add_pool(PooledPair(f"q{query}", f"d{document}", 1.0) for query in range(4) for document in range(3))
     return found
 
 

@@ -13,9 +13,9 @@ import pages
 import pandas as pd
 import pytest
 
-from beirgrid.data.answers import typed
-from beirgrid.data.summary import GridSummary
-from beirgrid.page import grid as grids
+from beirgrid.page import matrix as grids
+from beirgrid.results.answers import typed
+from beirgrid.results.summary import GridSummary
 
 ALL_METRICS = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10", "success@1", "hole@10")
 # Cells that are not done.

@@ -17,8 +17,8 @@ from beirgrid.core import files
 from beirgrid.encoders import (
     CrossEncoderScorer,
     DenseEncoder,
+    GeneratorModel,
     LateInteractionEncoder,
-    QueryGenerator,
     Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
@@ -62,7 +62,7 @@ COMPUTE = {
     "term-weights": lambda folder: opened(TermWeighter, folder, {}, "float32", BUDGET).weigh(TEXTS),
     "electra": lambda folder: scores(folder, "cross-encoder"),
     "seq2seq": lambda folder: scores(folder, "seq2seq-reranker"),
-    "query-generator": lambda folder: opened(QueryGenerator, folder, {}).generate(TEXTS, per_text=3, seed=0),
+    "query-generator": lambda folder: opened(GeneratorModel, folder, {}).generate(TEXTS, per_text=3, seed=0),
 }
 
 

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from beirgrid.config.values import Norm
-from beirgrid.data import fusion, runs
+from beirgrid.runs import fusion, runs
 
 Scores = dict[str, float]
 

@@ -17,11 +17,12 @@ from checkpoints import opened, save_dense, save_pylate
 from helpers import quick_first
 
 from beirgrid.__main__ import main
+from beirgrid.collections import collection
 from beirgrid.config.indexes import token_lists
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection, runs
 from beirgrid.encoders import LateInteractionEncoder
 from beirgrid.graph import units
+from beirgrid.runs import runs
 from beirgrid.search import maxsim
 from beirgrid.search.maxsim import TokenShard, TokenVectors
 

@@ -23,8 +23,8 @@ import pytrec_eval
 from beir.retrieval import custom_metrics
 from helpers import python
 
-from beirgrid.data import metrics, runs
-from beirgrid.data.qrels import read as read_qrels
+from beirgrid.collections.qrels import read as read_qrels
+from beirgrid.runs import metrics, runs
 
 Grades = dict[str, dict[str, int]]
 Scores = dict[str, dict[str, float]]

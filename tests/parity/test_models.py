@@ -14,8 +14,8 @@ import torch
 from checkpoints import opened
 from helpers import quick_first
 
+from beirgrid.collections.collection import Document
 from beirgrid.core.errors import DataError
-from beirgrid.data.collection import Document
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer
 
 BUDGET = 300

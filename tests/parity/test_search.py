@@ -16,8 +16,9 @@ import pytest
 import scipy.sparse
 from helpers import beirgrid, python, quick_first
 
+from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection, runs
+from beirgrid.runs import runs
 from beirgrid.search import impact, lucene
 from beirgrid.search.flat import search_shards
 from beirgrid.stages import index

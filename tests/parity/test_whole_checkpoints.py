@@ -14,8 +14,8 @@ from checkpoints import opened
 from test_encoders import BUDGET
 
 from beirgrid.__main__ import main
+from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection
 from beirgrid.encoders import DenseEncoder, check_finite
 
 DOT = {"family": "dense", "similarity": "dot"}

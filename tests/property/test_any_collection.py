@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beirgrid.config.collections import Dataset, LocalCorpus
+from beirgrid.collections import collection
+from beirgrid.collections.qrels import read as read_qrels
+from beirgrid.config.datasets import Dataset, LocalCorpus
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection
-from beirgrid.data.qrels import read as read_qrels
 from beirgrid.stages import fetch
 
 IDS = st.sampled_from(["1", "2", "a", "é", "𝔘", "10", "q 1", "\u00a0", "", " 2", "\ud800", "a\tb"]) | st.integers(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
+from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.records import Records
-from beirgrid.graph.summary import Summary
+from beirgrid.graph.summaries import Summary
 
 KEPT = {
     "corpora": ["demo", "scifact", "miracl-sw", "bright-leetcode", "nano-scifact", "cqadupstack-gis", "robust04"],

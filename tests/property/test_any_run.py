@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beirgrid.core.errors import DataError
-from beirgrid.data import metrics, runs
+from beirgrid.runs import metrics, runs
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 TIES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-45, 0.1, 1 / 3, 16777216.0, 16777217.0, 3.4028234e38])

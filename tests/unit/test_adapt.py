@@ -25,8 +25,8 @@ from helpers import ROOT, python, quick_first
 from safetensors.numpy import load_file
 
 from beirgrid.__main__ import main
+from beirgrid.collections import collection, training_data
 from beirgrid.core.compute import Runtime
-from beirgrid.data import collection, training
 from beirgrid.stages.adapt import _last_state
 
 DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
@@ -92,7 +92,7 @@ def test_queries_come_of_a_bounded_sample_that_follows_the_seed(corpus, queries,
 
 def test_a_derived_query_is_taken_out_of_its_document():
     document = collection.Document("d", "Tea", "Green one. Black two. White three.")
-    pairs = training.derive(document, ["titles", "sentences"], 2, random.Random(3))
+    pairs = training_data.derive(document, ["titles", "sentences"], 2, random.Random(3))
     assert pairs[0] == ("Tea", "Green one. Black two. White three.")
     assert len(pairs) == 3
     for sentence, rest in pairs[1:]:

@@ -17,11 +17,11 @@ import pytest
 import pytrec_eval
 
 from beirgrid.__main__ import main
+from beirgrid.collections.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
 from beirgrid.core import paths
-from beirgrid.data import answers
-from beirgrid.data.cells import Found, Step
-from beirgrid.data.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
-from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.results import answers
+from beirgrid.results.cells import CellState, RecordedStep
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import analyse
 
 Scores = dict[str, dict[str, float]]
@@ -238,9 +238,9 @@ def test_systems_with_the_same_files_have_the_same_model(tmp_path, monkeypatch):
     for system, digest in weights.items():
         write_record(paths.RUN_RECORD.format(system=system, dataset="x"), "retrieve", {"similarity": system[:6]})
         facts = {"stage": "fetch", "facts": {"files": {"model.safetensors": digest}}}
-        steps = (Step(system, "x", f"results/models/m-{system}/model.json", facts),)
+        steps = (RecordedStep(system, "x", f"results/models/m-{system}/model.json", facts),)
         done.append(Grid.cell(system, "x"))
-        cells[system, "x"] = Found("done", "", steps=steps)
+        cells[system, "x"] = CellState("done", "", steps=steps)
     found = analyse._dense(done, cells)
     assert {system: of["model"] for system, of in found.items()} == {
         **{"cosine": "m-cosine", "dot": "m-cosine", "other": "m-other"}

@@ -25,13 +25,15 @@ def write(folder: Path, system: str, queries: list[str], **columns: list[float])
     return path
 
 
-def dataset(name: str = "scifact", *, systems: str = "abcd", queries: int = 30, better: float = 0.1) -> tables.Dataset:
+def dataset(
+    name: str = "scifact", *, systems: str = "abcd", queries: int = 30, better: float = 0.1
+) -> tables.EvaluatedDataset:
     """Systems that are better, and have fewer holes, by their place in the alphabet."""
     numbers = np.random.default_rng(queries)
     noise = numbers.random((queries, 26, 2))
     places = [ord(system) - ord("a") for system in systems]
     values = noise[:, places] * [1, -1] + better * np.array(places)[None, :, None] * [1, -1] + [0, 3]
-    return tables.Dataset(name, tuple(systems), METRICS, values)
+    return tables.EvaluatedDataset(name, tuple(systems), METRICS, values)
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ def test_one_query_has_no_interval_and_says_so():
 def test_equal_values_have_an_interval_without_width_and_say_so():
     values = np.stack([np.full(20, 0.1), np.full(20, 0.1), np.full(20, 0.4), np.linspace(0, 1, 20)], axis=1)
     found = tables.compare(
-        tables.Dataset("x", tuple("abcd"), ("ndcg@10",), values[:, :, None]), baseline="a", **FEW
+        tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg@10",), values[:, :, None]), baseline="a", **FEW
     ).significance.set_index("system")
     for system, value in (("a", 0.1), ("b", 0.1), ("c", 0.4)):
         assert found.loc[system, ["low", "high"]].tolist() == pytest.approx([value, value], abs=1e-12)

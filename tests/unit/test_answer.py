@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from beirgrid.analysis import tables as statistics
-from beirgrid.data.answers import Answers, typed
-from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.page.answer import answer
 from beirgrid.page.render import render
+from beirgrid.results.answers import Answers, typed
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.tools.outline import outline
 
 Levels = dict[str, dict[str, float]]
@@ -40,7 +40,7 @@ def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dic
         if done:
             order = sorted(done)
             values = values[:, [list(done).index(system) for system in order], None]
-            measured.append(statistics.Dataset(name, tuple(order), (metric,), values))
+            measured.append(statistics.EvaluatedDataset(name, tuple(order), (metric,), values))
         scores += [
             {"system": system, "dataset": name, "metric": metric, "status": states.get((system, name), "done")}
             for system in systems

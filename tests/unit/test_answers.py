@@ -21,11 +21,11 @@ from beirgrid.__main__ import main
 from beirgrid.analysis import tables as statistics
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
-from beirgrid.data import cells as grid_cells
-from beirgrid.data import tables
-from beirgrid.data.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
-from beirgrid.data.scores import Scores, load_scores
-from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.results import cells as grid_cells
+from beirgrid.results import table_files
+from beirgrid.results.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
+from beirgrid.results.scores import Scores, load_scores
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import report
 from beirgrid.stages.aggregate import aggregate
 from beirgrid.tools import console, outline, refresh
@@ -256,7 +256,7 @@ def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
     aggregate(**given)
     write_cell("a", "y", 0.6)
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "write_wide", interrupt)
+        patch.setattr(table_files, "write_wide", interrupt)
         with pytest.raises(KeyboardInterrupt):
             aggregate(**given)
     assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.4)

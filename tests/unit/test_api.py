@@ -16,8 +16,8 @@ import beirgrid
 from beirgrid.__main__ import main
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
-from beirgrid.data import results, scores
-from beirgrid.data.summary import Cell, GridSummary
+from beirgrid.results import results_folder, scores
+from beirgrid.results.summary import Cell, GridSummary
 from beirgrid.stages.evaluate import evaluate
 
 QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2}, "q3": {"d1": 1}}
@@ -117,10 +117,10 @@ def test_one_rule_finds_results_for_functions_and_commands(tmp_path, monkeypatch
     grid.write_text(json.dumps({"cells": [cell]}))
     for place in (grid, grid.parent):
         assert list(beirgrid.load_scores(place)["system"]) == ["b"]
-        assert results.working_folder(place) == (folder, "mine")
+        assert results_folder.working_folder(place) == (folder, "mine")
     for place in (folder, folder / "results"):
         assert list(beirgrid.load_scores(place)["system"]) == ["a", "b"]
-        assert results.working_folder(place) == (folder, "")
+        assert results_folder.working_folder(place) == (folder, "")
     assert main(["compare", "mine:b", ":b", "--directory", str(folder)]) == 0
     monkeypatch.chdir(folder)
     assert list(beirgrid.load_scores("mine")["system"]) == ["b"]
@@ -129,7 +129,7 @@ def test_one_rule_finds_results_for_functions_and_commands(tmp_path, monkeypatch
     assert main(["compare", "yours", "."]) == 2
     assert "yours has no results" in capsys.readouterr().err
     with pytest.raises(DataError, match="there is no folder yours, and no grid of that name ran here"):
-        results.working_folder(Path("yours"))
+        results_folder.working_folder(Path("yours"))
 
 
 def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
@@ -137,7 +137,7 @@ def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
     grid.parent.mkdir(parents=True)
     grid.write_text("{}")
     with pytest.raises(DataError, match="archive should be called results"):
-        results.working_folder(grid.parent)
+        results_folder.working_folder(grid.parent)
 
 
 @pytest.mark.slow

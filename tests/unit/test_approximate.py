@@ -15,10 +15,10 @@ from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.config.indexes import Binary, Flat, Hnsw, Int8, IvfPq
 from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.params import Params
-from beirgrid.graph.records import Records
 from beirgrid.search import approximate
 
 KINDS = [

@@ -15,11 +15,11 @@ from helpers import ROOT, hub, tracked_configuration
 from model_hub import serve
 
 from beirgrid import config
+from beirgrid.collections.sources import open_source
 from beirgrid.config import lock, mteb_collections
 from beirgrid.config.entries import HubCorpus, MtebCorpus
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.data.sources import open_source
 
 QWEN = "Qwen/Qwen3-Embedding-0.6B"
 BRIGHT, COMMIT = "BrightBiologyRetrieval", "c26703e6600d97c579ee2985f16cf307db13ed85"

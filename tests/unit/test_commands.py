@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from beirgrid.__main__ import COMMANDS, main
+from beirgrid.collections import collection
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection, pairs, runs
+from beirgrid.runs import pairs, runs
 from beirgrid.stages import fuse, mine, rerank
 from beirgrid.stages.retrieve import retrieve_late_interaction
 
@@ -93,7 +94,7 @@ def test_stages_without_a_model_import_little(stage):
     without, work = LIGHT_STAGES[stage]
     program = (
         f"import sys; import beirgrid.stages.{stage}\n"
-        f"import numpy as np; from beirgrid.data import fusion, runs\n{work}\n"
+        f"import numpy as np; from beirgrid.runs import fusion, runs\n{work}\n"
         f"print(sorted({HEAVY | without!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -209,7 +210,7 @@ def test_training_keeps_to_its_own_gpu(monkeypatch, tmp_path):
     import torch
     from sentence_transformers import SentenceTransformerTrainingArguments
 
-    from beirgrid.encoders.training import arguments
+    from beirgrid.encoders.trainable import arguments
 
     current = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

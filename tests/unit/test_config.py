@@ -15,14 +15,14 @@ from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
 from beirgrid.core.errors import BeirgridError, ConfigError
-from beirgrid.data import metrics
-from beirgrid.data.summary import GridSummary
+from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid, metric_files
 from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.nodes import Nodes
+from beirgrid.graph.nodes import JobGroups
 from beirgrid.graph.params import Params
-from beirgrid.graph.records import Records
-from beirgrid.graph.summary import Summary
+from beirgrid.graph.summaries import Summary
+from beirgrid.results.summary import GridSummary
+from beirgrid.runs import metrics
 from beirgrid.search import lucene
 
 
@@ -684,7 +684,7 @@ def test_short_stages_of_a_small_corpus_share_a_job(raw):
     raw["grid"] = {"systems": ["bm25", "minilm", "bm25+minilm"], "datasets": ["scifact", "trec-covid"]}
 
     def groups(**settings):
-        nodes = Nodes(Grid(config.load(raw | settings)))
+        nodes = JobGroups(Grid(config.load(raw | settings)))
 
         def shard(rule, corpus):
             return nodes.group_of(rule, {"model": "minilm", "corpus": corpus, "shard": "0"})
@@ -719,7 +719,7 @@ def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
         "mixed": {"fusion": "rrf", "of": ["bm25+ce", "rr", "minilm"]},
     }
     raw["grid"] = {"systems": ["mixed", "minilm-tsdae-genq", "minilm-gpl"], "datasets": ["demo"]}
-    nodes = Nodes(Grid(config.load(raw | {"device": "cpu"})))
+    nodes = JobGroups(Grid(config.load(raw | {"device": "cpu"})))
 
     def group(system):
         return nodes.group_of("evaluate", {"system": system, "dataset": "demo"})
@@ -731,7 +731,7 @@ def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
     assert jobs == ["encode-0", "encode-1", "encode-1", "encode-2"]
     profile = yaml.safe_load((root / "profiles/slurm/config.yaml").read_text())
     together = {name.partition("=")[0] for name in profile["group-components"]}
-    on_gpus = Nodes(Grid(config.load(raw | {"device": "cuda"}))).group_of(
+    on_gpus = JobGroups(Grid(config.load(raw | {"device": "cuda"}))).group_of(
         "evaluate", {"system": "minilm", "dataset": "demo"}
     )
     assert {*jobs, *map(group, systems[:4]), on_gpus} == together

@@ -13,10 +13,11 @@ import pytest
 import scipy.sparse
 
 from beirgrid.__main__ import main
+from beirgrid.collections import collection
+from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import provenance
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection, pairs, runs
-from beirgrid.data.qrels import read as read_qrels
+from beirgrid.runs import pairs, runs
 from beirgrid.search import flat, impact, maxsim
 
 QUERIES = scipy.sparse.csr_matrix(np.ones((1, 3), np.float32))

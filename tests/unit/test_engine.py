@@ -16,8 +16,8 @@ from checkpoints import opened
 from helpers import python
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, QueryGenerator, TermWeighter, query_generator
+from beirgrid.collections import collection
+from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, GeneratorModel, TermWeighter, query_generator
 from beirgrid.encoders.engine import FIRST, WINDOW
 from beirgrid.search import flat
 from beirgrid.stages import encode
@@ -73,7 +73,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], Any]] = {
         lambda model, texts: np.concatenate([text.weights for text in model.piece_weights(texts)]),
     ),
     "query-generator": (
-        QueryGenerator,
+        GeneratorModel,
         {},
         lambda model, texts: np.array(model.generate(texts, per_text=2, seed=0)),
     ),

@@ -144,7 +144,7 @@ def test_integers_are_off_by_no_more_than_their_bound(dimension):
         queries = rng.standard_normal((20, dimension), np.float32) * scale[:20] + np.float32(2.0**power)
         shift = documents.mean(0)
         block = exact_int8._block(documents, shift, 0)
-        top = exact_int8.Top(queries, shift, 5)
+        top = exact_int8.Int8Top(queries, shift, 5)
         true = queries.astype(np.float64) @ (documents.astype(np.float64) - shift.astype(np.float64)).T
         top.floor[:] = np.sort(true)[:, 250]
         number, rows = top._candidates(block)

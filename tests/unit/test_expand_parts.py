@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection
-from beirgrid.encoders import QueryGenerator, query_generator
+from beirgrid.collections import collection
+from beirgrid.encoders import GeneratorModel, query_generator
 from beirgrid.stages import expand
 
 DOCUMENTS = 11
@@ -37,7 +37,7 @@ class Blocks(list[int]):
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
     """What models expand."""
-    found, generate = Blocks(), QueryGenerator.generate
+    found, generate = Blocks(), GeneratorModel.generate
 
     def count(self, texts, **options):
         if len(found) == found.limit:
@@ -45,7 +45,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
         found.append(len(texts))
         return generate(self, texts, **options)
 
-    monkeypatch.setattr(QueryGenerator, "generate", count)
+    monkeypatch.setattr(GeneratorModel, "generate", count)
     return found
 
 

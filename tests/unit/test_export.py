@@ -21,8 +21,9 @@ from rocrate.rocrate import ROCrate
 
 from beirgrid.__main__ import main
 from beirgrid.core.version import full_version
-from beirgrid.data import runs, scores
 from beirgrid.exchange.mteb import tasks
+from beirgrid.results import scores
+from beirgrid.runs import runs
 
 SYSTEMS = ("first", "second", "both")
 

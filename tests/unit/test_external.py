@@ -15,10 +15,10 @@ from helpers import tracked_configuration, write_collection
 from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.core.errors import ConfigError
-from beirgrid.data import runs
+from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.records import Records
+from beirgrid.runs import runs
 
 QUERIES = ("q1", "q2", "d3")
 RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 3 t\nq1 Q0 d3 3 9 t\nd3 Q0 d3 1 8 t\nd3 Q0 d2 2 7 t\nd3 Q0 d1 3 6 t\n"

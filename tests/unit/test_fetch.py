@@ -26,10 +26,10 @@ import pytest
 from helpers import ROOT, beirgrid, python
 
 from beirgrid.__main__ import main
+from beirgrid.collections import collection
+from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import files
 from beirgrid.core.progress import is_progress
-from beirgrid.data import collection
-from beirgrid.data.qrels import read as read_qrels
 
 DOCUMENTS = [
     {"_id": "d3", "title": "Third", "text": "third text"},

@@ -17,7 +17,7 @@ from helpers import ROOT
 from beirgrid.__main__ import main
 from beirgrid.core import files
 from beirgrid.core.errors import DataError
-from beirgrid.data import runs
+from beirgrid.runs import runs
 
 
 def test_nothing_is_left_when_the_block_fails(tmp_path):

@@ -13,7 +13,7 @@ from helpers import beirgrid, quick_first, write_collection
 
 from beirgrid.core import environment
 from beirgrid.core.errors import BeirgridError
-from beirgrid.data import runs
+from beirgrid.runs import runs
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection, runs, training
-from beirgrid.data.qrels import read as read_qrels
+from beirgrid.collections import collection, training_data
+from beirgrid.collections.qrels import read as read_qrels
+from beirgrid.runs import runs
 from beirgrid.search import lucene
 
 CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "title": "", "text": "two"}\n'
@@ -423,7 +424,7 @@ def test_of_long_documents_few_are_in_memory(tmp_path, monkeypatch):
     expanded = list(collection.read_expanded(tmp_path / "corpus.parquet", shards))
     assert [document.text for group in expanded for document in group] == [f"{row * 10} q{row[0]}" for row in "0123456"]
     assert list(map(len, expanded)) == [2, 2, 2, 1]  # 13 letters each
-    sampled = list(training.read_rows(tmp_path / "corpus.parquet", [0, 2, 3, 4, 6]))
+    sampled = list(training_data.read_rows(tmp_path / "corpus.parquet", [0, 2, 3, 4, 6]))
     assert [[document.id for document in group] for group in sampled] == [["d0", "d2", "d3"], ["d4", "d6"]]
 
 

@@ -21,7 +21,7 @@ from helpers import ROOT, quick_first
 
 from beirgrid.__main__ import main
 from beirgrid.core import paths, provenance
-from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t1\nq2\td3\t1\n"
 RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 2 t\nq2 Q0 d3 1 1 t\n"

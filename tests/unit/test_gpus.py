@@ -135,9 +135,9 @@ def test_a_closed_runtime_gives_its_gpu_back(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("text", ["2048", '{"gpu": 1}', '{"cpu": 0}', '{"cpu": "many"}', "{"])
 def test_batch_sizes_are_checked(text):
-    assert compute.BatchTokens.parse('{"cpu": 64}') == (64, 65536)
+    assert compute.TokenBudget.parse('{"cpu": 64}') == (64, 65536)
     with pytest.raises(argparse.ArgumentTypeError, match=r"batch|JSON object"):
-        compute.BatchTokens.parse(text)
+        compute.TokenBudget.parse(text)
 
 
 @pytest.mark.parametrize(("bfloat16", "taken"), [(True, "bfloat16"), (False, "float32")])

@@ -12,8 +12,8 @@ import pytest
 from helpers import Rows, hub
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection
-from beirgrid.data.qrels import read as read_qrels
+from beirgrid.collections import collection
+from beirgrid.collections.qrels import read as read_qrels
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 DOCUMENTS = [

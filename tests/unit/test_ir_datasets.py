@@ -34,11 +34,11 @@ from ir_datasets.util import Cache, Migrator, ZipExtract
 from ir_datasets.util.download import _DownloadConfig
 
 from beirgrid.__main__ import main
+from beirgrid.collections import collection
+from beirgrid.collections.downloads import one_at_a_time
+from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import files
 from beirgrid.core.errors import DataError
-from beirgrid.data import collection
-from beirgrid.data.downloads import one_at_a_time
-from beirgrid.data.qrels import read as read_qrels
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 META = {

@@ -20,9 +20,9 @@ import pytest
 
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.judging import documents, queries, server
-from beirgrid.judging.pools import Pair
+from beirgrid.judging.pools import PooledPair
 from beirgrid.judging.sets import EvaluationSet
-from beirgrid.judging.store import STALE, Judgement, Store
+from beirgrid.judging.store import STALE, Grading, JudgementStore
 
 HOSTILE = "<script>document.title = 'hacked'</script> & </textarea>"
 
@@ -88,7 +88,7 @@ def test_long_documents_are_cut_at_paragraphs(tmp_path):
 
 def test_duplicates_are_named():
     texts = [("a", "Rye  bread"), ("b", "rye bread"), ("c", "wheat"), ("d", "RYE BREAD")]
-    assert documents.duplicates(documents.Document(name, "", text) for name, text in texts) == {"a": ["b", "d"]}
+    assert documents.duplicates(documents.SetDocument(name, "", text) for name, text in texts) == {"a": ["b", "d"]}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, messag
 def test_queries_are_read_and_checked(tmp_path):
     path = tmp_path / "queries.csv"
     path.write_text("query,id\n how  to bake ,q7\n,q8\n")
-    assert queries.read(path) == [queries.Query("q7", "how to bake")]
+    assert queries.read(path) == [queries.SetQuery("q7", "how to bake")]
     (tmp_path / "queries.txt").write_text("first query\nsecond\n")
     assert [query.id for query in queries.read(tmp_path / "queries.txt")] == ["q1", "q2"]
     path.write_text("words\nx\n")
@@ -120,9 +120,9 @@ def test_queries_are_read_and_checked(tmp_path):
 
 
 def test_a_log_is_sampled_by_frequency_and_length():
-    log = [queries.Query("", "bread", 90), queries.Query("", "Bread", 10), queries.Query("", "rye flour", 60)]
-    log += [queries.Query("", f"how long does bread number {i} keep fresh") for i in range(100)]
-    log += [queries.Query("", f"bread {i}") for i in range(100)]
+    log = [queries.SetQuery("", "bread", 90), queries.SetQuery("", "Bread", 10), queries.SetQuery("", "rye flour", 60)]
+    log += [queries.SetQuery("", f"how long does bread number {i} keep fresh") for i in range(100)]
+    log += [queries.SetQuery("", f"bread {i}") for i in range(100)]
     found = queries.sample(log, 12, seed=1)
     assert found == queries.sample(log, 12, seed=1) != queries.sample(log, 12, seed=2)
     by_stratum = {name: [query for query in found if query.stratum == name] for name in {q.stratum for q in found}}
@@ -134,20 +134,20 @@ def test_a_log_is_sampled_by_frequency_and_length():
 
 def test_personal_data_and_near_duplicates_are_named():
     texts = ["mail ann@example.org", "call +49 30 1234 5678", "DE89 3704 0044 0532 0130 00", "bread 2024", "3.11.7"]
-    found = queries.personal(queries.Query(str(i), text) for i, text in enumerate(texts))
+    found = queries.personal(queries.SetQuery(str(i), text) for i, text in enumerate(texts))
     assert found == {"0": "an e-mail address", "1": "a telephone number", "2": "an IBAN"}
     twins = [
-        queries.Query("a", "How to bake bread"),
-        queries.Query("b", "bread bake how to?"),
-        queries.Query("c", "rye"),
+        queries.SetQuery("a", "How to bake bread"),
+        queries.SetQuery("b", "bread bake how to?"),
+        queries.SetQuery("c", "rye"),
     ]
     assert queries.without_near_duplicates(twins) == ([twins[0], twins[2]], {"b": "a"})
 
 
 @pytest.fixture
 def store(tmp_path):
-    found = Store(tmp_path / "judgements.sqlite")
-    found.add_pool(Pair(f"q{query}", f"d{document}", 1.0) for query in range(20) for document in range(3))
+    found = JudgementStore(tmp_path / "judgements.sqlite")
+    found.add_pool(PooledPair(f"q{query}", f"d{document}", 1.0) for query in range(20) for document in range(3))
     return found
 
 
@@ -157,7 +157,7 @@ def test_judges_share_the_pool_and_never_meet_on_a_query(store):
         judge = ("ann", "ben")[turn % 2]
         query, document = store.next(judge)
         seen[judge].append((query, document))
-        store.judge(Judgement(judge, query, document, 1))
+        store.judge(Grading(judge, query, document, 1))
     assert store.next("ann") is store.next("ben") is None
     assert len({*seen["ann"], *seen["ben"]}) == 60
     assert not {query for query, _ in seen["ann"]} & {query for query, _ in seen["ben"]}
@@ -169,11 +169,11 @@ def test_judges_share_the_pool_and_never_meet_on_a_query(store):
 
 
 def test_shared_queries_are_judged_by_everyone(tmp_path):
-    shared = Store(tmp_path / "shared.sqlite")
-    shared.add_pool([Pair("q", "d", 1.0)], overlap=1.0)
+    shared = JudgementStore(tmp_path / "shared.sqlite")
+    shared.add_pool([PooledPair("q", "d", 1.0)], overlap=1.0)
     for judge in ("ann", "ben"):
         assert shared.next(judge) == ("q", "d")
-        shared.judge(Judgement(judge, "q", "d", 2))
+        shared.judge(Grading(judge, "q", "d", 2))
     assert shared.next("ann") is None
     assert [judgement.judge for judgement in shared.judgements()] == ["ann", "ben"]
 
@@ -183,15 +183,15 @@ def test_a_judge_who_leaves_frees_the_query(store):
     others = set()
     while pair := store.next("ben", now=1001.0):
         others.add(pair[0])
-        store.judge(Judgement("ben", *pair, 0), now=1001.0)
+        store.judge(Grading("ben", *pair, 0), now=1001.0)
     assert query not in others
     assert store.next("ben", now=1000.0 + STALE + 1)[0] == query
 
 
 def test_judgements_can_be_changed_and_undone(store):
     first = store.next("ann")
-    store.judge(Judgement("ann", *first, 1), now=10.0)
-    store.judge(Judgement("ann", *first, 3), now=20.0)
+    store.judge(Grading("ann", *first, 1), now=10.0)
+    store.judge(Grading("ann", *first, 3), now=20.0)
     assert [judgement.grade for judgement in store.judgements()] == [3]
     assert store.undo("ann") == first
     assert [judgement.grade for judgement in store.judgements()] == [1]
@@ -199,33 +199,33 @@ def test_judgements_can_be_changed_and_undone(store):
     assert store.undo("ann") is None
     assert store.judgements() == []
     with pytest.raises(DataError, match="does not have document 'd9' for query 'q0'"):
-        store.judge(Judgement("ann", "q0", "d9", 1))
+        store.judge(Grading("ann", "q0", "d9", 1))
 
 
 def test_progress_leaves_breaks_out_of_the_estimate(store):
     assert store.progress("ann") == (0, 60, None)
     for number, at in enumerate((0.0, 5.0, 10.0, 4000.0, 4005.0)):
-        store.judge(Judgement("ann", *store.next("ann", now=at), 1), now=at)
+        store.judge(Grading("ann", *store.next("ann", now=at), 1), now=at)
         assert store.progress("ann", now=at).judged == number + 1
     assert store.progress("ann", now=4005.0).seconds_left == 5.0 * 55
 
 
 def test_a_pool_grows_and_keeps_its_judgements(store):
     pair = store.next("ann")
-    store.judge(Judgement("ann", *pair, 2))
-    assert store.add_pool([Pair(*pair, 9.0), Pair("q0", "new", 1.0)]) == 1
+    store.judge(Grading("ann", *pair, 2))
+    assert store.add_pool([PooledPair(*pair, 9.0), PooledPair("q0", "new", 1.0)]) == 1
     assert len(store.judgements()) == 1
     assert len(store.pool()) == 61
 
 
 KILLED = """
 import sys, itertools
-from beirgrid.judging.store import Judgement, Store
+from beirgrid.judging.store import Grading, JudgementStore
 from pathlib import Path
-store = Store(Path(sys.argv[1]))
+store = JudgementStore(Path(sys.argv[1]))
 for number in itertools.count(1):
     pair = store.next("ann")
-    store.judge(Judgement("ann", *pair, 1))
+    store.judge(Grading("ann", *pair, 1))
     print(number, flush=True)
 """
 
@@ -238,23 +238,23 @@ def test_a_kill_loses_no_judgement_that_was_acknowledged(store):
     process.wait()
     kept = len(store.judgements())
     assert int(told[-1]) <= kept <= int(told[-1]) + 1
-    store.judge(Judgement("ann", *store.next("ann"), 1))
+    store.judge(Grading("ann", *store.next("ann"), 1))
     assert len(store.judgements()) == kept + 1
 
 
 def test_a_damaged_store_is_named(tmp_path):
     (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(DataError, match=r"x\.sqlite is damaged"):
-        Store(tmp_path / "x.sqlite").judgements()
+        JudgementStore(tmp_path / "x.sqlite").judgements()
 
 
 @pytest.fixture
 def made(tmp_path):
     """A set with two queries and a pool of three pairs."""
-    texts = [documents.Document("d1", "Rye", f"Rye bread. {HOSTILE}"), documents.Document("d2", "", "Wheat")]
+    texts = [documents.SetDocument("d1", "Rye", f"Rye bread. {HOSTILE}"), documents.SetDocument("d2", "", "Wheat")]
     found = EvaluationSet.create(tmp_path / "notes", texts, "here")
-    found.write_queries([queries.Query("q1", "rye bread"), queries.Query("q2", "wheat")])
-    found.store.add_pool([Pair("q1", "d1", 1.0), Pair("q1", "d2", 1.0), Pair("q2", "d2", 1.0)])
+    found.write_queries([queries.SetQuery("q1", "rye bread"), queries.SetQuery("q2", "wheat")])
+    found.store.add_pool([PooledPair("q1", "d1", 1.0), PooledPair("q1", "d2", 1.0), PooledPair("q2", "d2", 1.0)])
     return found
 
 
@@ -340,14 +340,14 @@ def test_versions_keep_who_when_and_how(made):
     with pytest.raises(BeirgridError, match="has no judgements yet"):
         made.accept("majority")
     for judge, grade in (("ann", 2), ("ben", 0)):
-        made.store.judge(Judgement(judge, "q1", "d1", grade))
+        made.store.judge(Grading(judge, "q1", "d1", grade))
     with pytest.raises(BeirgridError, match="disagree on 1 pairs that 'cem' has not judged, first document 'd1'"):
         made.accept("adjudicated", "cem")
     with pytest.raises(BeirgridError, match="none of the 1 judged documents is relevant"):
         made.accept("strictest")
     assert not (made.folder / "qrels").exists()
     made.accept("majority", without=["ben"])
-    made.store.judge(Judgement("cem", "q1", "d1", 3))
+    made.store.judge(Grading("cem", "q1", "d1", 3))
     version = made.accept("adjudicated", "cem")
     again = EvaluationSet(made.folder)
     assert [found.number for found in again.description.versions] == [1, 2]
@@ -368,9 +368,9 @@ def test_a_folder_that_is_no_set_is_refused(tmp_path, made):
     with pytest.raises(BeirgridError, match="is an evaluation set already"):
         EvaluationSet.create(made.folder, [], "here")
     with pytest.raises(BeirgridError, match="cannot be the name of a dataset"):
-        EvaluationSet.create(tmp_path / "white space", [documents.Document("a", "", "b")], "here")
+        EvaluationSet.create(tmp_path / "white space", [documents.SetDocument("a", "", "b")], "here")
     with pytest.raises(DataError, match="two documents have the id 'a'"):
-        EvaluationSet.create(tmp_path / "twice", [documents.Document("a", "", "b")] * 2, "here")
+        EvaluationSet.create(tmp_path / "twice", [documents.SetDocument("a", "", "b")] * 2, "here")
     assert not (tmp_path / "twice/corpus.jsonl").exists()
     Path(made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
     with pytest.raises(DataError, match=r"set\.json: colour: Extra inputs"):
@@ -380,7 +380,7 @@ def test_a_folder_that_is_no_set_is_refused(tmp_path, made):
 def test_two_threads_store_every_judgement(store):
     def judge(name: str) -> None:
         while pair := store.next(name):
-            store.judge(Judgement(name, *pair, 1))
+            store.judge(Grading(name, *pair, 1))
 
     threads = [threading.Thread(target=judge, args=(name,)) for name in ("ann", "ben", "cem")]
     started = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 from beirgrid.__main__ import main
 from beirgrid.analysis.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.core import paths
-from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.tools import latency
 
 

@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import write_collection
 
-from beirgrid.config.collections import Dataset, LocalCorpus
+from beirgrid.collections import collection
+from beirgrid.config.datasets import Dataset, LocalCorpus
 from beirgrid.config.models import CrossEncoder
 from beirgrid.core.compute import Compute
-from beirgrid.data import collection, runs
-from beirgrid.data.entries import encoding_model
+from beirgrid.models.arguments import encoding_model
+from beirgrid.runs import runs
 from beirgrid.stages import encode, fetch, fuse, index, rerank, retrieve, score
 
 ON_CPU = Compute(device="cpu", precision="float32")

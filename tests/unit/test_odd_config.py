@@ -17,11 +17,11 @@ from snakemake.utils import update_config
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
+from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid, metric_files
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.params import Params
-from beirgrid.graph.records import Records
-from beirgrid.graph.summary import Summary
+from beirgrid.graph.summaries import Summary
 
 # What a configfile says over the tracked configuration, and what of the message must be there.
 REFUSED: dict[str, tuple[str, str]] = {

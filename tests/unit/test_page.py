@@ -20,15 +20,15 @@ from helpers import ROOT
 from beirgrid import config
 from beirgrid.analysis import figures
 from beirgrid.core import files, paths, provenance
-from beirgrid.data import answers
-from beirgrid.data.summary import GridSummary
+from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.records import Records
-from beirgrid.graph.summary import Summary
+from beirgrid.graph.summaries import Summary
 from beirgrid.page import analyses, sections, steps
-from beirgrid.page import grid as grids
+from beirgrid.page import matrix as grids
 from beirgrid.page.render import render
+from beirgrid.results import answers
+from beirgrid.results.summary import GridSummary
 
 LICENSED = ("bioasq", "signal1m", "trec-news", "robust04")
 

@@ -16,11 +16,12 @@ import pytest
 import pytrec_eval
 
 from beirgrid.analysis import contrasts, depth, efficiency, holes, lengths, standings
-from beirgrid.config.metrics import parse_metric
+from beirgrid.collections.collection import Document
+from beirgrid.config.metric_names import parse_metric
 from beirgrid.core.errors import DataError
-from beirgrid.data import answers, runs
-from beirgrid.data.cells import Step
-from beirgrid.data.collection import Document
+from beirgrid.results import answers
+from beirgrid.results.cells import RecordedStep
+from beirgrid.runs import runs
 
 Scores = dict[str, dict[str, float]]
 DOCUMENTS = [f"d{i}" for i in range(60)]
@@ -343,9 +344,11 @@ def test_the_table_of_the_paper_in_latex():
     ]
 
 
-def step(system: str, stage: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any) -> Step:
+def step(
+    system: str, stage: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any
+) -> RecordedStep:
     record = {"stage": stage, "settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
-    return Step(system, "d", f"{stage}.json", record)
+    return RecordedStep(system, "d", f"{stage}.json", record)
 
 
 def test_efficiency_from_records():
@@ -389,10 +392,10 @@ def test_efficiency_from_records():
 def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
     """A fusion with the exact search of the same model searches both."""
 
-    def index(path: str, size: int) -> Step:
+    def index(path: str, size: int) -> RecordedStep:
         return step("s", "index", 1, 90, bytes=size)._replace(path=f"results/indexes/m/{path}.json")
 
-    def search(*words: str) -> Step:
+    def search(*words: str) -> RecordedStep:
         found = step("s", "retrieve", 1, 90)
         return found._replace(record=found.record | {"command": shlex.join(["python", "retrieve", *words])})
 

@@ -24,9 +24,9 @@ from beirgrid.__main__ import main
 from beirgrid.config import lock
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.data import checkpoints, convert
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.params import Params
+from beirgrid.models import checkpoints, convert
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}

@@ -16,7 +16,7 @@ import pytest
 from helpers import ROOT, python
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection, predictions
+from beirgrid.collections import collection, predictions
 
 IDS = ["7", "0", "6", "1", "5", "2", "4", "3"]
 QUERIES = {name: [f"what is {name}", f"where is {name}", "naïve 👍"] for name in IDS}

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from beirgrid.analysis import standings
-from beirgrid.config.metrics import NAMES, parse_metric
+from beirgrid.config.metric_names import NAMES, parse_metric
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
-from beirgrid.data import cells, published, tables
-from beirgrid.data.answers import Answers, read_answers, typed, write_answers
-from beirgrid.data.summary import DatasetSummary, GridSummary, ModelNote
 from beirgrid.page import sections
+from beirgrid.results import cells, published, table_files
+from beirgrid.results.answers import Answers, read_answers, typed, write_answers
+from beirgrid.results.summary import DatasetSummary, GridSummary, ModelNote
 from beirgrid.stages import aggregate, report
 
 
@@ -315,11 +315,11 @@ def test_a_grid_shows_files_that_there_are(root):
 
 def test_a_mean_says_what_it_is_over():
     grid = _grid("ba", x={}, y={})
-    table = tables.wide(_answers(_scores()), grid, "ndcg@10").values
+    table = table_files.wide(_answers(_scores()), grid, "ndcg@10").values
     assert list(table.columns) == ["b", "a"]
     assert list(table.index) == ["x", "y", "mean of x, y"]
     assert table.loc["mean of x, y", "a"] == pytest.approx(0.6)
-    single = tables.wide(_answers(_scores()), _grid("a", x={}), "ndcg@10").values
+    single = table_files.wide(_answers(_scores()), _grid("a", x={}), "ndcg@10").values
     assert list(single.index) == ["x"]
 
 
@@ -327,8 +327,8 @@ def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
     over = {"corpus": "msmarco"}
     datasets = {"msmarco": over, "trec-dl-2019": over, "a": {}, "b": {}, "both": {"mean_of": ["a", "b"]}, "c": {}}
     grid = GridSummary(systems=(), rows=tuple(datasets), datasets=_described(datasets), metrics=())
-    assert tables.averaged_rows(grid) == ["both", "c"]
-    assert tables.mean_name(grid) == "mean of both, c (without msmarco, trec-dl-2019)"
+    assert table_files.averaged_rows(grid) == ["both", "c"]
+    assert table_files.mean_name(grid) == "mean of both, c (without msmarco, trec-dl-2019)"
 
 
 def _partial_scores() -> pd.DataFrame:
@@ -340,7 +340,7 @@ def _partial_scores() -> pd.DataFrame:
 def test_a_mean_without_what_is_not_supplied_says_so():
     absent = {"not_supplied": ("/data/z",)}
     grid = _grid("ab", x={}, y={}, z=absent, m=absent)
-    table = tables.wide(_answers(_partial_scores()), grid, "ndcg@10")
+    table = table_files.wide(_answers(_partial_scores()), grid, "ndcg@10")
     assert table.values.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
     assert table.shown.loc["z", "a"] == "not supplied"
 
@@ -349,11 +349,11 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
     scores = _scores()
     unfinished = (scores["system"] == "b") & (scores["dataset"] == "y")
     scores.loc[unfinished, ["value", "status"]] = [float("nan"), "failed"]
-    table = tables.wide(_answers(scores), _grid("ab", x={}, y={}), "ndcg@10")
+    table = table_files.wide(_answers(scores), _grid("ab", x={}, y={}), "ndcg@10")
     assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
     assert pd.isna(table.values.loc["mean of x, y", "b"])
     assert "No mean of b, for lack of y (failed)." in table.notes
-    tables.write_wide(table, "ndcg@10", tmp_path)
+    table_files.write_wide(table, "ndcg@10", tmp_path)
     assert "| y | **0.7000** | failed |" in (tmp_path / "ndcg@10.md").read_text()
     assert pd.read_csv(tmp_path / "ndcg@10.csv").dtypes[["a", "b"]].tolist() == ["float64", "float64"]
 
@@ -362,8 +362,8 @@ def test_the_group_of_the_best_is_marked(tmp_path):
     rows = [("x", "a", True), ("x", "b", True), ("y", "a", True), ("y", "b", False)]
     groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
     answers = _answers(_scores(), groups=typed("groups", groups))
-    table = tables.wide(answers, _grid("ab", x={}, y={}), "ndcg@10")
-    tables.write_wide(table, "ndcg@10", tmp_path)
+    table = table_files.wide(answers, _grid("ab", x={}, y={}), "ndcg@10")
+    table_files.write_wide(table, "ndcg@10", tmp_path)
     markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
     assert "| x | 0.5000† | **0.6000** |\n| y | **0.7000** | 0.1000 |" in markdown
     assert "†: not distinguishable from the best of the row" in markdown
@@ -377,7 +377,7 @@ def test_tables_mark_what_systems_were_trained_on(tmp_path):
     scores = _scores().assign(detail=["a flaw", "", "", ""])
     training = {"trained_on": {"a": ("x",)}, "training_unknown": {"b": ("x", "y")}}
     grid = _grid("ab", x={}, y={}).model_copy(update=training)
-    tables.write_wide(tables.wide(_answers(scores), grid, "ndcg@10"), "ndcg@10", tmp_path)
+    table_files.write_wide(table_files.wide(_answers(scores), grid, "ndcg@10"), "ndcg@10", tmp_path)
     markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
     assert "| x | 0.5000‡§ | **0.6000**? |\n| y | **0.7000** | 0.1000? |" in markdown
     assert r"x & 0.5000$^\ddagger$\S{} & \textbf{0.6000}? \\" in latex
@@ -400,10 +400,10 @@ def test_tables_are_typeset(tmp_path):
     scores = _scores().replace({"system": {"a": "A_1.x+y@20-w"}, "dataset": {"y": "y_2.a+b@c-d"}})
     scores["detail"] = scores["detail"].where(scores["system"] != "b", "1 of 10 queries has no documents and counts 0")
     grid = _grid("ab", **{"x": {}, "y_2.a+b@c-d": {}}).model_copy(update={"systems": ("A_1.x+y@20-w", "b")})
-    table = tables.wide(_answers(scores), grid, "ndcg@10")
-    notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", tables.DEVIATION)
+    table = table_files.wide(_answers(scores), grid, "ndcg@10")
+    notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", table_files.DEVIATION)
     deviations = table.values * 0 + 0.0012
-    tables.write_wide(table._replace(notes=notes, deviations=deviations), "ndcg@10", tmp_path)
+    table_files.write_wide(table._replace(notes=notes, deviations=deviations), "ndcg@10", tmp_path)
     assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
     shown = pd.DataFrame({"a_1": ["0.5000", "+50.0%"], "b&c": ["0.4000", ""]}, ["x_1", "change against a_1"])
     places = pd.DataFrame({"a_1": [1, 0], "b&c": [2, 0]}, shown.index)
@@ -426,14 +426,14 @@ def test_what_is_not_supplied_is_never_judged():
 
 
 def test_the_best_of_a_row_is_one_that_is_there():
-    assert tables.best("ndcg@10", ["0.5000", "not supplied", "incomplete"]) == "0.5000"
-    assert tables.best("ndcg@10", ["failed", "pending"]) == ""
+    assert table_files.best("ndcg@10", ["0.5000", "not supplied", "incomplete"]) == "0.5000"
+    assert table_files.best("ndcg@10", ["failed", "pending"]) == ""
 
 
 @pytest.mark.parametrize("metric", ["hole@10", "hole_corpus@10"])
 def test_of_holes_the_fewest_are_best(metric):
-    assert tables.best(metric, ["0.8000", "0.2000"]) == "0.2000"
-    assert tables.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
+    assert table_files.best(metric, ["0.8000", "0.2000"]) == "0.2000"
+    assert table_files.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
 
 
 def _record(stage: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -494,10 +494,10 @@ def test_checkpoints_of_a_cell_have_the_commit_that_was_fetched():
 
 def test_tables_name_what_was_not_computed_in_float32(tmp_path):
     grid = _grid("ab", x={}, y={})
-    assert tables.precision_note(_scores(), _grid("ab", x={})) == ""
-    assert tables.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
-    assert tables.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
-    tables.write_wide(tables.wide(_answers(_scores()), grid, "ndcg@10"), "ndcg@10", tmp_path)
+    assert table_files.precision_note(_scores(), _grid("ab", x={})) == ""
+    assert table_files.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
+    assert table_files.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
+    table_files.write_wide(table_files.wide(_answers(_scores()), grid, "ndcg@10"), "ndcg@10", tmp_path)
     table = {name: (tmp_path / f"ndcg@10.{name}").read_text() for name in ("md", "tex")}
     assert table["md"].endswith(" Computed in bfloat16: b (y).\n")
     assert "Computed in bfloat16: b (y).\\par}\n" in table["tex"]

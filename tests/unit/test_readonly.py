@@ -13,7 +13,7 @@ import pytest
 from helpers import ROOT, write_collection
 
 from beirgrid.core import files
-from beirgrid.data import runs
+from beirgrid.runs import runs
 
 # Rankings in which q1 finds its document first and q2 second.
 RUN = {"q1": ["d1", "d2"], "q2": ["d1", "d2"]}

@@ -11,7 +11,7 @@ from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.core.errors import DataError
-from beirgrid.data import runs
+from beirgrid.runs import runs
 
 
 def test_ties_go_to_the_larger_id_as_a_string():

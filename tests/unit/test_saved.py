@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 
 from beirgrid.core.errors import DataError
-from beirgrid.data import saved
-from beirgrid.data.checkpoints import CheckpointEntry
+from beirgrid.models import saved
+from beirgrid.models.checkpoints import CheckpointEntry
 from beirgrid.stages import fetch
 
 QWEN = {"prompts": {"query": "Instruct: …\nQuery:", "document": ""}, "default_prompt_name": None}

@@ -12,7 +12,8 @@ import pytest
 from checkpoints import enlarge_all, save_changed
 
 from beirgrid.__main__ import main
-from beirgrid.data import collection, pairs, runs
+from beirgrid.collections import collection
+from beirgrid.runs import pairs, runs
 from beirgrid.stages import score
 
 QUERIES, DOCUMENTS = 12, 40

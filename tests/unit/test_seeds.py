@@ -18,16 +18,16 @@ from beirgrid.analysis import efficiency
 from beirgrid.config.entries import Repeated
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import ConfigError
-from beirgrid.data import tables
-from beirgrid.data.answers import Answers, write_answers
-from beirgrid.data.scores import Scores
-from beirgrid.data.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.params import Params
-from beirgrid.graph.records import Records
-from beirgrid.graph.summary import Summary
+from beirgrid.graph.summaries import Summary
 from beirgrid.page.render import render
+from beirgrid.results import table_files
+from beirgrid.results.answers import Answers, write_answers
+from beirgrid.results.scores import Scores
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import aggregate, analyse
 from beirgrid.tools import outline
 
@@ -333,9 +333,9 @@ def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(severa
         assert over["values"] == ", ".join(f"{level:.4f}" for level in levels)
         assert (over["dataset"], over["seeds"], over["of"], over["status"]) == ("", 3, 3, "done")
     assert set(found.seeds["mean_of"]) == {"", "x, y", "m, x, y"}
-    table = tables.wide(found, grid, "ndcg@10")
+    table = table_files.wide(found, grid, "ndcg@10")
     of_seeds = [np.mean([values[f"{member} {name}"].mean() for name in "xy"]) for member in MEMBERS]
-    tables.write_wide(table, "ndcg@10", tmp_path)
+    table_files.write_wide(table, "ndcg@10", tmp_path)
     shown = {
         line.split(" | ")[0].strip("| "): line.rstrip(" |").split(" | ")[-1]
         for line in (tmp_path / "ndcg@10.md").read_text().splitlines()
@@ -361,7 +361,7 @@ def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):
     assert (over["mean"], over["deviation"]) == pytest.approx((np.mean(levels), np.std(levels, ddof=1)))
     assert (over["seeds"], over["of"], over["status"], over["detail"]) == (2, 3, "pending", "lacks x (pending)")
     assert over["values"] == f"{levels[0]:.4f}, pending, {levels[1]:.4f}"
-    table = tables.wide(found, grid, "ndcg@10")
+    table = table_files.wide(found, grid, "ndcg@10")
     assert table.shown.loc["mean of y, x (without m)", "s"] == "incomplete"
     known = {"y": True, "m": True, "x": False, "mean of y, x (without m)": False}
     assert table.deviations["s"].notna().to_dict() == known
@@ -376,7 +376,7 @@ def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(finished):
     signs = 1 - 2 * ((np.arange(2**12)[:, None] >> np.arange(12)) & 1)  # every sign pattern
     extreme = np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9
     assert row(found.significance, "s", "x")["p_randomisation"] == pytest.approx(extreme.mean())
-    table = tables.wide(found, grid, "ndcg@10")
+    table = table_files.wide(found, grid, "ndcg@10")
     assert list(table.values.columns) == ["base", "s"]
     assert table.values.loc["x", "s"] == pytest.approx(mean.mean())
     assert "Mean over 3 seeds: s (seeds.csv)." in table.notes
@@ -398,7 +398,7 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
     assert (of_x["seeds"], of_x["of"], of_x["status"], of_x["detail"]) == (2, 3, "pending", whole["detail"])
     assert of_x["values"] == f"{levels[0]:.4f}, pending, {levels[1]:.4f}"
     assert row(found.scores, "s", "both")["detail"] == "lacks x (pending)"
-    assert tables.wide(found, grid, "ndcg@10").shown.loc["x", "s"] == "pending"
+    assert table_files.wide(found, grid, "ndcg@10").shown.loc["x", "s"] == "pending"
     said = "\n".join(outline.outline(grid, found, Path("page"), 120))
     assert "Pending: 1 of 8 cells (7 are done)." in said
     assert "Mean over 3 seeds: s (seeds.csv)." in said
@@ -447,7 +447,7 @@ def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     cell = row(found.scores, "base", "x")
     assert (cell["status"], cell["detail"]) == ("done", said)
     assert row(found.scores, "base", "both")["detail"] == f"x: {said}"
-    assert f"§ base on x: {said}." in tables.wide(found, grid, "ndcg@10").notes
+    assert f"§ base on x: {said}." in table_files.wide(found, grid, "ndcg@10").notes
     printed = list(outline.outline(grid, found, Path("page"), 120))
     assert f"§ base on x: {said}. The tables have one more such note." in printed
     assert f"§ base on x: {said}." in render(grid, found)

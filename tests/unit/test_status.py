@@ -82,7 +82,7 @@ def test_jobs_are_followed_from_start_to_end(told):
 def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, killed):
     log = tmp_path / "a.log"
     log.write_text(f"before\n{last}\n")
-    said = status.failure(events.Job("encode", {}, [str(log)], [], "failed", 1.0))
+    said = status.failure(events.RunningJob("encode", {}, [str(log)], [], "failed", 1.0))
     assert said.startswith(f"{log}: no error, so the job was killed") == killed
     assert said.endswith(last.rpartition("\r")[2])
 

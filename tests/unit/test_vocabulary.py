@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beirgrid.analysis import vocabulary
-from beirgrid.data.collection import CORPUS_SCHEMA
+from beirgrid.analysis import term_overlap
+from beirgrid.collections.collection import CORPUS_SCHEMA
 
 
 def write(path: Path, texts: list[tuple[str, str]], rows: int = 7) -> Path:
@@ -53,7 +53,7 @@ def slow_similarity(first: Counter[str], second: Counter[str]) -> float:
 
 def test_words_are_counted_over_all_row_groups_of_all_corpora(tmp_path):
     corpora = [texts(1), texts(2)]
-    found = vocabulary.count_words([write(tmp_path / f"{i}.parquet", c) for i, c in enumerate(corpora)], held=500)
+    found = term_overlap.count_words([write(tmp_path / f"{i}.parquet", c) for i, c in enumerate(corpora)], held=500)
     expected = slow_count(corpora[0] + corpora[1])
     assert dict(zip(found.words.to_pylist(), found.counts.tolist(), strict=True)) == expected
     assert (found.total, found.left_out) == (expected.total(), 0)
@@ -62,8 +62,8 @@ def test_words_are_counted_over_all_row_groups_of_all_corpora(tmp_path):
 
 def test_overlaps_equal_the_definition(tmp_path):
     corpora = {f"set{seed}": texts(seed) for seed in (1, 2, 3)}
-    counted = {name: vocabulary.count_words([write(tmp_path / name, c)]) for name, c in corpora.items()}
-    table = vocabulary.overlaps(counted)
+    counted = {name: term_overlap.count_words([write(tmp_path / name, c)]) for name, c in corpora.items()}
+    table = term_overlap.overlaps(counted)
     assert table[["dataset", "other"]].to_numpy().tolist() == [["set1", "set2"], ["set1", "set3"], ["set2", "set3"]]
     for row in table.itertuples():
         first, second = slow_count(corpora[row.dataset]), slow_count(corpora[row.other])
@@ -74,15 +74,15 @@ def test_overlaps_equal_the_definition(tmp_path):
 
 
 def test_a_corpus_and_itself_are_equal(tmp_path):
-    counted = vocabulary.count_words([write(tmp_path / "c", texts(4))])
-    assert vocabulary.overlaps({"a": counted, "b": counted})["similarity"].tolist() == pytest.approx([1.0])
+    counted = term_overlap.count_words([write(tmp_path / "c", texts(4))])
+    assert term_overlap.overlaps({"a": counted, "b": counted})["similarity"].tolist() == pytest.approx([1.0])
 
 
 @pytest.mark.parametrize(("held", "kept"), [(40, 1000), (10_000, 25), (60, 20)])
 def test_words_that_are_left_out_are_reported(tmp_path, held, kept):
     corpora = [texts(1), texts(2)]
     paths = [write(tmp_path / f"{i}.parquet", corpus, rows=3) for i, corpus in enumerate(corpora)]
-    counted = [vocabulary.count_words([path], held=held, kept=kept) for path in paths]
+    counted = [term_overlap.count_words([path], held=held, kept=kept) for path in paths]
     for found, corpus in zip(counted, corpora, strict=True):
         expected = slow_count(corpus)
         assert len(found.words) <= min(kept, held)
@@ -90,27 +90,27 @@ def test_words_that_are_left_out_are_reported(tmp_path, held, kept):
         assert all(n <= expected[w] for w, n in zip(found.words.to_pylist(), found.counts.tolist(), strict=True))
         assert found.left_out == pytest.approx(1 - found.counts.sum() / expected.total())
         assert found.left_out > 0
-    row = vocabulary.overlaps(dict(zip("ab", counted, strict=True))).iloc[0]
+    row = term_overlap.overlaps(dict(zip("ab", counted, strict=True))).iloc[0]
     assert row["similarity"] <= slow_similarity(*map(slow_count, corpora)) <= row["at_most"]
 
 
 def test_a_corpus_without_words_shares_none(tmp_path):
-    empty = vocabulary.count_words([write(tmp_path / "empty", [("", "…"), ("", "")])])
-    some = vocabulary.count_words([write(tmp_path / "some", texts(1))])
+    empty = term_overlap.count_words([write(tmp_path / "empty", [("", "…"), ("", "")])])
+    some = term_overlap.count_words([write(tmp_path / "some", texts(1))])
     assert (empty.total, empty.left_out) == (0, 0)
-    assert vocabulary.overlaps({"empty": empty, "some": some})["similarity"].tolist() == [0]
+    assert term_overlap.overlaps({"empty": empty, "some": some})["similarity"].tolist() == [0]
 
 
 def test_alike_datasets_are_placed_side_by_side(tmp_path):
     """Three pairs; each shares its words."""
     counted = {
-        f"{name}{seed}": vocabulary.count_words([write(tmp_path / f"{name}{seed}", texts(seed, documents))])
+        f"{name}{seed}": term_overlap.count_words([write(tmp_path / f"{name}{seed}", texts(seed, documents))])
         for seed in (1, 4, 8)
         for name, documents in (("small", 40), ("large", 200))
     }
-    overlap = vocabulary.overlaps(counted)
-    found = vocabulary.places(overlap, seed=3)
-    assert found.equals(vocabulary.places(overlap, seed=3))
+    overlap = term_overlap.overlaps(counted)
+    found = term_overlap.places(overlap, seed=3)
+    assert found.equals(term_overlap.places(overlap, seed=3))
     at = {name: complex(x, y) for name, x, y in found.itertuples(index=False)}
     for seed in (1, 4, 8):
         nearest = min(at, key=lambda name: (name == f"small{seed}", abs(at[name] - at[f"small{seed}"])))
@@ -119,7 +119,7 @@ def test_alike_datasets_are_placed_side_by_side(tmp_path):
 
 def test_what_was_counted_is_described(tmp_path):
     corpus = texts(5)
-    table = vocabulary.described({"five": vocabulary.count_words([write(tmp_path / "c", corpus)])})
+    table = term_overlap.described({"five": term_overlap.count_words([write(tmp_path / "c", corpus)])})
     expected = slow_count(corpus)
     assert table.to_numpy().tolist() == [["five", len(expected), expected.total(), 0.0]]
 
@@ -130,10 +130,10 @@ def test_the_overlap_of_real_collections(real, tmp_path):
         rows = [json.loads(line) for line in (real / name / "corpus.jsonl").open(encoding="utf-8")]
         corpora[name] = [(row.get("title", ""), row["text"]) for row in rows]
     counted = {
-        name: vocabulary.count_words([write(tmp_path / name, corpus, 1000)], held=100_000)
+        name: term_overlap.count_words([write(tmp_path / name, corpus, 1000)], held=100_000)
         for name, corpus in corpora.items()
     }
     slow = {name: slow_count(corpus) for name, corpus in corpora.items()}
     assert {name: found.total for name, found in counted.items()} == {n: c.total() for n, c in slow.items()}
-    similarity = vocabulary.overlaps(counted)["similarity"].iloc[0]
+    similarity = term_overlap.overlaps(counted)["similarity"].iloc[0]
     assert similarity == pytest.approx(slow_similarity(*slow.values()), abs=1e-9)

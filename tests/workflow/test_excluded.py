@@ -9,7 +9,8 @@ import yaml
 from helpers import Rows, hub
 from small import run
 
-from beirgrid.data import collection, runs
+from beirgrid.collections import collection
+from beirgrid.runs import runs
 
 DEPTH = 15
 SYSTEMS = {

@@ -71,7 +71,7 @@ def _search(index: Path, folder: Path, fields: str, word: str) -> set[str]:
 
 
 def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded, tmp_path):
-    from beirgrid.data import collection
+    from beirgrid.collections import collection
 
     [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
     rows = _rows(expanded, "tiny-t5")
@@ -88,7 +88,7 @@ def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded, tmp_
 
 
 def test_only_weighted_terms_are_indexed(expanded, tmp_path):
-    from beirgrid.data import collection
+    from beirgrid.collections import collection
 
     [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
     rows = _rows(expanded, "tiny-deepct")

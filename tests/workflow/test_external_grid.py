@@ -9,7 +9,7 @@ import re
 import pytest
 from small import run
 
-from beirgrid.data import runs
+from beirgrid.runs import runs
 
 SYSTEMS = {
     "flat": {"retriever": "bm25", "fields": "flat"},

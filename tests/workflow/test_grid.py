@@ -67,7 +67,7 @@ def test_token_vectors_are_kept_and_say_how_many(finished):
 
 
 def test_runs_leave_out_the_query_itself(finished):
-    from beirgrid.data import runs
+    from beirgrid.runs import runs
 
     for system in SYSTEMS:
         run = runs.read(finished / f"results/runs/{system}/small.run.gz")
@@ -349,8 +349,9 @@ def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
 
 def test_latency_is_that_of_the_searches_that_were_run(finished, tmp_path, monkeypatch):
     """Each search finds for one query alone what the run has."""
+    from beirgrid.collections import collection
     from beirgrid.core import paths
-    from beirgrid.data import collection, runs
+    from beirgrid.runs import runs
     from beirgrid.tools import latency
 
     monkeypatch.chdir(finished)

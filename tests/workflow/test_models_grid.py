@@ -71,7 +71,7 @@ def finished(grid, tmp_path_factory) -> Path:
 
 
 def _scores(folder: Path, system: str, dataset: str, query: str) -> dict[str, float]:
-    from beirgrid.data import runs
+    from beirgrid.runs import runs
 
     ranking = runs.read(folder / f"results/runs/{system}/{dataset}.run.gz")[query]
     return dict(zip(ranking.ids, map(float, ranking.scores), strict=True))

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from helpers import ROOT, python, write_collection
 
-from beirgrid.data import runs
 from beirgrid.encoders import open_encoder
+from beirgrid.runs import runs
 
 # What is put into two files of the package.
 MODELS = '''

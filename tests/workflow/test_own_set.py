@@ -12,7 +12,7 @@ from helpers import beirgrid
 from small import run
 
 from beirgrid.judging.sets import EvaluationSet
-from beirgrid.judging.store import Judgement
+from beirgrid.judging.store import Grading
 
 TOPICS = ("rye bread", "cold frames", "bicycle brakes", "sourdough starter", "apple trees")
 
@@ -66,7 +66,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work):
     while pair := made.store.next("ann"):
         query, document = pair
         number = int(query.removeprefix("q")) - 1
-        made.store.judge(Judgement("ann", query, document, 3 if document.startswith(f"{number}/") else 0))
+        made.store.judge(Grading("ann", query, document, 3 if document.startswith(f"{number}/") else 0))
     assert "version 1 has 12 judgements" in told("accept", "notes", cwd=work)
 
     done = run(work / "notes/grid.yaml", work)
@@ -77,7 +77,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work):
     record = json.loads((work / "results/datasets/notes/dataset.json").read_text())
     assert record["facts"]["judgements"] == 12
     assert "a paired test finds" in told("status", "notes", cwd=work)
-    made.store.judge(Judgement("ben", *made.store.pool()[0], 1))
+    made.store.judge(Grading("ben", *made.store.pool()[0], 1))
     told("accept", "notes", "--resolution", "strictest", cwd=work)
     assert "Kendall's tau" in told("compare", "notes", "1", "2", cwd=work)
 

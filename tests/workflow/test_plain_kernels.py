@@ -7,7 +7,7 @@ import json
 import numpy as np
 from small import run
 
-from beirgrid.data import runs
+from beirgrid.runs import runs
 
 # Systems of each kind of kernel: encoders of dense, sparse and token vectors, exact search, a cross-encoder.
 MODELS = ("tiny", "sparse", "tiny-late", "bm25+ce")

@@ -84,7 +84,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
         "import sys, yaml; sys.path.insert(0, 'workflow');"
         "from beirgrid import config;"
         "from beirgrid.core import environment, paths, provenance;"
-        "from beirgrid.graph import commands, inputs, needs, params, records, reruns, summary;"
+        "from beirgrid.graph import cell_records, commands, inputs, needs, params, reruns, summaries;"
         "from beirgrid.tools import cluster, status;"
         "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'numpy', 'pandas', 'pyarrow',"
         " 'ir_datasets', 'snakemake'};"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from small import run
 
-from beirgrid.data import answers
+from beirgrid.results import answers
 
 # nDCG@10, Recall@100, Recall@1000. BM25 as pyserini's reproductions have it. MiniLM in float32: on SciFact as the beir
 # package measures it, on Cranfield as sentence-transformers and pytrec_eval do.

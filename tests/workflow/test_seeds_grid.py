@@ -14,7 +14,7 @@ import pytest
 from checkpoints import save_plain
 from small import TRAINED, run
 
-from beirgrid.data.answers import from_csv
+from beirgrid.results.answers import from_csv
 
 
 def _write(small_grid: Callable[..., Path], tiny_models: dict[str, Path], folder: Path, seeds: int) -> Path:

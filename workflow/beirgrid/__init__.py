@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from .core.version import __version__
 
 if TYPE_CHECKING:
-    from .data.metrics import evaluate_run
-    from .data.scores import load_scores
     from .encoders import open_encoder
+    from .results.scores import load_scores
+    from .runs.metrics import evaluate_run
     from .search.flat import search_exact
     from .tools.notebook import evaluate, grid
 
@@ -24,8 +24,8 @@ __all__ = ["__version__", "evaluate", "evaluate_run", "grid", "load_scores", "op
 _MODULES = {
     "evaluate": "tools.notebook",
     "grid": "tools.notebook",
-    "evaluate_run": "data.metrics",
-    "load_scores": "data.scores",
+    "evaluate_run": "runs.metrics",
+    "load_scores": "results.scores",
     "open_encoder": "encoders",
     "search_exact": "search.flat",
 }

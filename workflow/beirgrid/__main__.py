@@ -44,7 +44,10 @@ _TOOLS = {
     "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
     "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
     "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
-    "set": ("tools.sets:add_arguments", "make an evaluation set of your own: documents, queries, judgements"),
+    "set": (
+        "tools.evaluation_sets:add_arguments",
+        "make an evaluation set of your own: documents, queries, judgements",
+    ),
     "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
     "why": ("tools.why:add_arguments", "show what made a file, from what, and whether the next run makes it again"),
 }

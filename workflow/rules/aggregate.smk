@@ -42,7 +42,7 @@ rule aggregate:
     params:
         **commands("aggregate", published=published_values, files=aggregated_digest),
         grid=GRID_SUMMARY,
-        folder=grid.own(paths.TABLES),
+        folder=tables_folder,
     log:
         grid.own("logs/aggregate/{grid}.log"),
     benchmark:

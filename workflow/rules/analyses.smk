@@ -17,7 +17,7 @@ rule analyses:
     params:
         **commands("analyses", files=summary_digest),
         grid=GRID_SUMMARY,
-        folder=grid.own(paths.GRID_FOLDER),
+        folder=grid_folder,
     log:
         grid.own("logs/analyses/{grid}.log"),
     benchmark:

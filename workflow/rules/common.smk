@@ -9,15 +9,15 @@ from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError
 from beirgrid.core.families import alike, named
 from beirgrid.core.provenance import digest
-from beirgrid.data import published
+from beirgrid.results import published
 from beirgrid.graph import reruns
 from beirgrid.graph.commands import Commands, given
 from beirgrid.graph.grid import Grid, metric_files, runs_without_scores
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
-from beirgrid.graph.records import Records
-from beirgrid.graph.summary import PUBLISHED, Summary, asked_of
+from beirgrid.graph.cell_records import Records
+from beirgrid.graph.summaries import PUBLISHED, Summary, asked_of
 from beirgrid.tools import cluster, console, events, forks, processes, refresh, status
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
@@ -60,6 +60,14 @@ def aggregated_digest(wildcards):
 # No inputs, and a function: Snakemake fills in {x}, which the checkout's path may hold, in both.
 def published_values(wildcards):
     return list(map(str, PUBLISHED))
+
+
+def grid_folder(wildcards, output):
+    return grid.own(paths.GRID_FOLDER)
+
+
+def tables_folder(wildcards, output):
+    return grid.own(paths.TABLES)
 
 
 def heap(wildcards, resources):

@@ -6,7 +6,7 @@ rule encode_dense:
         checkpoint=inputs.weights,
         corpus=paths.CORPUS,
     output:
-        vectors=passing(paths.EMBEDDINGS + ".npy"),
+        vectors=passing(f"{paths.EMBEDDINGS}.npy"),
         record=paths.EMBEDDINGS_RECORD,
     params:
         **commands.neural(
@@ -36,7 +36,7 @@ rule encode_dense:
 
 use rule encode_dense as encode_sparse with:
     output:
-        vectors=passing(paths.EMBEDDINGS + ".npz"),
+        vectors=passing(f"{paths.EMBEDDINGS}.npz"),
         record=paths.EMBEDDINGS_RECORD,
     params:
         **commands.neural(
@@ -56,7 +56,7 @@ use rule encode_dense as encode_sparse with:
 # Its search reads the vectors too, so they are kept.
 use rule encode_dense as encode_late_interaction with:
     output:
-        vectors=directory(paths.EMBEDDINGS + ".tokens"),
+        vectors=directory(f"{paths.EMBEDDINGS}.tokens"),
         record=paths.EMBEDDINGS_RECORD,
     params:
         **commands.neural(

@@ -34,9 +34,9 @@ rule index_dense:
     message:
         "Indexing shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
     input:
-        vectors=paths.EMBEDDINGS + ".npy",
+        vectors=f"{paths.EMBEDDINGS}.npy",
     output:
-        index=paths.INDEXES + ".faiss",
+        index=f"{paths.INDEXES}.faiss",
         record=paths.SHARD_RECORD,
     params:
         **commands("index_dense"),
@@ -61,9 +61,9 @@ rule index_dense:
 
 use rule index_dense as index_sparse with:
     input:
-        vectors=paths.EMBEDDINGS + ".npz",
+        vectors=f"{paths.EMBEDDINGS}.npz",
     output:
-        index=directory(paths.INDEXES + ".impact"),
+        index=directory(f"{paths.INDEXES}.impact"),
         record=paths.SHARD_RECORD,
     params:
         **commands("index_sparse"),
@@ -78,9 +78,9 @@ use rule index_dense as index_sparse with:
 
 use rule index_dense as index_late_interaction with:
     input:
-        vectors=paths.EMBEDDINGS + ".tokens",
+        vectors=f"{paths.EMBEDDINGS}.tokens",
     output:
-        index=paths.INDEXES + ".faiss",
+        index=f"{paths.INDEXES}.faiss",
         record=paths.SHARD_RECORD,
     params:
         **commands("index_late_interaction"),
@@ -99,7 +99,7 @@ rule index_approximate:
         "Building the index {wildcards.variant} of shard {wildcards.shard} of {wildcards.corpus}"
         " with {wildcards.model}"
     input:
-        exact=paths.INDEXES + ".faiss",
+        exact=f"{paths.INDEXES}.faiss",
     output:
         index=paths.VARIANTS,
         record=paths.VARIANT_RECORD,

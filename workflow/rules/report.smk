@@ -12,7 +12,7 @@ rule report:
     params:
         **commands("report", files=summary_digest),
         grid=GRID_SUMMARY,
-        folder=grid.own(paths.TABLES),
+        folder=tables_folder,
     log:
         grid.own("logs/report/{grid}.log"),
     benchmark:

@@ -13,7 +13,7 @@ from . import significance
 FEW_DATASETS = 10
 
 
-class Scores(NamedTuple):
+class ScoreMatrix(NamedTuple):
     """Scores of one dataset, float64 [queries, systems]; ``parts`` as in ``significance``, for a mean of datasets."""
 
     values: np.ndarray
@@ -33,7 +33,7 @@ class MeanIntervals(NamedTuple):
 
 
 def mean_intervals(
-    datasets: Sequence[Scores],
+    datasets: Sequence[ScoreMatrix],
     rngs: Sequence[np.random.Generator],
     rng: np.random.Generator,
     *,

@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 
 from ..core.stages import VERSIONS
-from ..data.answers import SIGNIFICANCE_COLUMNS, typed
-from ..data.cells import Cells
-from ..data.kept import Kept
-from ..data.summary import GridSummary
+from ..results.answers import SIGNIFICANCE_COLUMNS, typed
+from ..results.cells import Cells
+from ..results.kept import Kept
+from ..results.summary import GridSummary
 from . import tables
-from .tables import Dataset
+from .tables import EvaluatedDataset
 
 
-class Statistics(NamedTuple):
-    """The tables of a grid's statistics, as in ``data.answers``, and the intervals of all cells.
+class Comparisons(NamedTuple):
+    """The tables of a grid's statistics, as in ``results.answers``, and the intervals of all cells.
 
     ``intervals`` has the columns system, dataset, metric, low and high. It covers parts of means and single seeds.
     ``kept`` has everything that took long to compute, for the next time.
@@ -51,7 +51,7 @@ class _Task(NamedTuple):
         return Kept(self.digest, {kind: typed(kind, table) for kind, table in computed})
 
 
-def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> Statistics:
+def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> Comparisons:
     """Return the statistics of the cells that are done.
 
     Args:
@@ -74,7 +74,7 @@ def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> 
         return typed(kind, pd.concat([pd.DataFrame(), *found], ignore_index=True))
 
     training = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
-    return Statistics(
+    return Comparisons(
         significance=joined("significance", compared),
         pairs=joined("pairs", compared),
         groups=joined("groups", compared),
@@ -85,7 +85,7 @@ def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> 
     )
 
 
-def _comparison(dataset: Dataset, grid: GridSummary) -> _Task:
+def _comparison(dataset: EvaluatedDataset, grid: GridSummary) -> _Task:
     """Return the comparisons of a dataset."""
     baseline, seed = grid.baseline or None, grid.seed
     digest = _digest([dataset], baseline, seed)
@@ -95,7 +95,7 @@ def _comparison(dataset: Dataset, grid: GridSummary) -> _Task:
     )
 
 
-def _intervals(dataset: Dataset, grid: GridSummary, kind: str) -> _Task:
+def _intervals(dataset: EvaluatedDataset, grid: GridSummary, kind: str) -> _Task:
     """Return the intervals of systems on a dataset that are not compared there: parts of means, single seeds."""
 
     def compute() -> list[pd.DataFrame]:
@@ -104,7 +104,7 @@ def _intervals(dataset: Dataset, grid: GridSummary, kind: str) -> _Task:
     return _Task(f"{kind}-{dataset.name}", ("significance",), _digest([dataset], grid.seed), compute)
 
 
-def _across(datasets: list[Dataset], grid: GridSummary) -> _Task:
+def _across(datasets: list[EvaluatedDataset], grid: GridSummary) -> _Task:
     """Return the comparison over datasets."""
     options: dict[str, Any] = {
         "systems": grid.systems,
@@ -117,7 +117,7 @@ def _across(datasets: list[Dataset], grid: GridSummary) -> _Task:
     return _Task("across", ("across",), digest, lambda: [tables.compare_across(datasets, **options)])
 
 
-def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str]) -> Dataset | None:
+def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str]) -> EvaluatedDataset | None:
     """Return the scores of a dataset or of a mean of datasets, of those systems that have all of them, if any."""
     parts = grid.datasets[name].mean_of or (name,)
     measured = []
@@ -133,7 +133,7 @@ def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str])
     return whole if whole.systems else None
 
 
-def _digest(datasets: Iterable[Dataset], *options: Any) -> str:
+def _digest(datasets: Iterable[EvaluatedDataset], *options: Any) -> str:
     """Return a digest of scores and of how they are compared."""
     found = hashlib.sha256(json.dumps([VERSIONS["aggregate"], *options]).encode())
     for dataset in datasets:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..data.collection import Document
+from ..collections.collection import Document
 
 QUERY_COLUMNS = ["dataset", "kind", "query", "text", "mean", "low", "low_system", "high", "high_system", "relevant"]
 # A query or a document that has fewer than all of its characters ends so.

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ..config.metrics import parse_metric
-from ..data import metrics, runs
-from ..data.pairs import PairScores
+from ..config.metric_names import parse_metric
+from ..runs import metrics, runs
+from ..runs.pairs import PairScores
 
 # Depths of a curve, where a system reorders so many documents. Depth 0 is the first stage.
 DEPTHS = (0, 1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import files, provenance
-from ..data.cells import Step
+from ..results.cells import RecordedStep
 
 EFFICIENCY_COLUMNS = [
     "system",
@@ -52,7 +52,7 @@ COSTS = {
 _INDEXING = ("expand", "encode", "index")
 
 
-def efficiency(steps: Iterable[Step]) -> pd.DataFrame:
+def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
     """Return size and speed of each system on each dataset, from the records of its steps.
 
     Args:
@@ -65,14 +65,14 @@ def efficiency(steps: Iterable[Step]) -> pd.DataFrame:
         (latency is measured apart); ``peak_memory_mb``, the most that a job for queries took; ``device`` of models.
         What a system does not do, or what its records do not say, is empty.
     """
-    cells: dict[tuple[str, str], list[Step]] = {}
+    cells: dict[tuple[str, str], list[RecordedStep]] = {}
     for step in steps:
         cells.setdefault((step.system, step.dataset), []).append(step)
     rows = [{"system": system, "dataset": dataset, **_of_cell(behind)} for (system, dataset), behind in cells.items()]
     return pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS)
 
 
-def _of_cell(steps: Sequence[Step]) -> dict[str, Any]:
+def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
     """Return size and speed from the records of one cell."""
     records = [step.record for step in steps]
 
@@ -94,7 +94,7 @@ def _of_cell(steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def _searched_bytes(steps: Sequence[Step]) -> float:
+def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
     """Return the bytes of the indexes that a cell searches.
 
     An exact index from which another one is built is not searched: a search that does not name it among its indexes

@@ -49,7 +49,7 @@ _COLUMNS = 3
 _WIDTH = 7.2
 
 
-class Drawn(NamedTuple):
+class DrawnFigure(NamedTuple):
     """A figure with what is said below it, and the table that has its numbers."""
 
     figure: Figure
@@ -68,7 +68,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def write(drawn: Mapping[str, Drawn], folder: Path) -> None:
+def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:
     """Write figures as SVG, PDF and PNG, and ``captions.json``, by name the text below each: title, caption and table.
 
     The folder is replaced, so it has no figure of an earlier grid.
@@ -139,7 +139,7 @@ def _write_names(axis: Axes, points: pd.DataFrame) -> None:
 # Who wins -------------------------------------------------------------------------------------------------------------
 
 
-def wins(against: pd.DataFrame, metric: str) -> Drawn:
+def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
     """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
     from matplotlib.ticker import MaxNLocator
 
@@ -161,10 +161,12 @@ def wins(against: pd.DataFrame, metric: str) -> Drawn:
     figure.legend(loc="outside upper right", ncols=2)
     baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
     text = f"Number of datasets on which the mean {metric} of a system is above or below the mean of {baseline}"
-    return Drawn(figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv")
+    return DrawnFigure(
+        figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv"
+    )
 
 
-def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn:
+def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> DrawnFigure:
     """Draw the mean of a metric against a cost on a logarithmic axis, and join the Pareto front.
 
     Args:
@@ -191,13 +193,13 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     figure.legend(loc="outside upper right", ncols=2)
     _write_names(axis, points[["system", cost, "mean"]])
     caption = f"Mean {metric} against {label}. No system is both better and cheaper than a system on the front."
-    return Drawn(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
+    return DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
-def depth_curves(depth: pd.DataFrame) -> Drawn:
+def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
     """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
     datasets, systems = _names(depth["dataset"]), _names(depth["system"])
     figure, panels = _panels(datasets, 1.7)
@@ -214,7 +216,7 @@ def depth_curves(depth: pd.DataFrame) -> Drawn:
     figure.supylabel(metric)
     _legend(figure, panels)
     caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
-    return Drawn(figure, "Rerank depth", caption, "depth.csv")
+    return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")
 
 
 def _legend(figure: Figure, panels: Mapping[str, Axes]) -> None:
@@ -227,7 +229,7 @@ def _legend(figure: Figure, panels: Mapping[str, Axes]) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=min(4, len(entries)))
 
 
-def hole_rates(holes: pd.DataFrame) -> Drawn:
+def hole_rates(holes: pd.DataFrame) -> DrawnFigure:
     """Draw both shares of documents that nobody judged, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
     figure, panels = _by_system(holes, lambda axis, rows, at: _draw_holes(axis, rows, at, k))
@@ -237,7 +239,7 @@ def hole_rates(holes: pd.DataFrame) -> Drawn:
         f"Share of the top {k} documents that is not judged for the query, and share that is not judged for any "
         "query of the dataset, as in Table 4 of the BEIR paper."
     )
-    return Drawn(figure, "Holes", caption, "holes.csv")
+    return DrawnFigure(figure, "Holes", caption, "holes.csv")
 
 
 def _draw_holes(axis: Axes, rows: pd.DataFrame, at: np.ndarray, k: int) -> None:
@@ -245,7 +247,7 @@ def _draw_holes(axis: Axes, rows: pd.DataFrame, at: np.ndarray, k: int) -> None:
     axis.barh(at - 0.2, rows["hole_corpus"], 0.38, color="C1", label=f"hole_corpus@{k}: for no query")
 
 
-def judged_only(holes: pd.DataFrame) -> Drawn:
+def judged_only(holes: pd.DataFrame) -> DrawnFigure:
     """Draw nDCG of all documents and of the judged ones alone, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
     figure, panels = _by_system(holes, _draw_judged)
@@ -255,7 +257,7 @@ def judged_only(holes: pd.DataFrame) -> Drawn:
         f"nDCG@{k} of all retrieved documents, of which those not judged count as irrelevant, and of the judged "
         "documents only."
     )
-    return Drawn(figure, "nDCG of judged documents", caption, "holes.csv")
+    return DrawnFigure(figure, "nDCG of judged documents", caption, "holes.csv")
 
 
 def _draw_judged(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
@@ -281,15 +283,15 @@ def _by_system(
 # Lengths --------------------------------------------------------------------------------------------------------------
 
 
-def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn:
+def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
     """Draw how long the top documents of each system are, a panel for each dataset (the paper's Figure 4)."""
     rows = summary[summary["kind"] == RETRIEVED].assign(label=summary["system"])
     figure = _violins(rows, histogram, _names(rows["label"]), lambda row: "C0")
     caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
-    return Drawn(figure, "Lengths of retrieved documents", caption, "lengths.csv")
+    return DrawnFigure(figure, "Lengths of retrieved documents", caption, "lengths.csv")
 
 
-def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn | None:
+def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure | None:
     """Draw the same of dense systems by their similarity (the paper's Table 10), if a grid has both kinds.
 
     If a model has both, only the systems of such models are drawn: the others differ in more than the similarity.
@@ -308,17 +310,17 @@ def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn 
         f"Lengths in words of the top 10 documents of {which} cosine (blue) and dot product (orange). The mark is the "
         "median."
     )
-    return Drawn(figure, "Cosine against dot product", caption, "lengths.csv")
+    return DrawnFigure(figure, "Cosine against dot product", caption, "lengths.csv")
 
 
-def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> Drawn:
+def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
     """Draw how long judged documents are by their grade, a panel for each dataset (the paper's Figure 5)."""
     rows = summary[summary["kind"] == JUDGED]
     rows = rows.assign(label="grade " + rows["grade"].astype(str))
     labels = _names(rows.sort_values("grade")["label"])
     figure = _violins(rows, histogram, labels, lambda row: "C0" if row["grade"] > 0 else "0.6")
     caption = "Lengths in words of judged documents, by their grade. Above 0 is relevant. The mark is the median."
-    return Drawn(figure, "Lengths of judged documents", caption, "lengths.csv")
+    return DrawnFigure(figure, "Lengths of judged documents", caption, "lengths.csv")
 
 
 def _violins(
@@ -364,7 +366,7 @@ def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 # Vocabularies ---------------------------------------------------------------------------------------------------------
 
 
-def overlap_heatmap(overlap: pd.DataFrame) -> Drawn:
+def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
     """Draw the similarity of each pair of datasets (the paper's Figure 2, left)."""
     datasets = _names(pd.concat([overlap["dataset"], overlap["other"]]))
     values = np.ones((len(datasets), len(datasets)))
@@ -388,10 +390,10 @@ def overlap_heatmap(overlap: pd.DataFrame) -> Drawn:
         "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a "
         "sequence of letters and digits, in lower case."
     )
-    return Drawn(figure, "Overlap of vocabularies", caption, "overlap.csv")
+    return DrawnFigure(figure, "Overlap of vocabularies", caption, "overlap.csv")
 
 
-def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> Drawn:
+def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure:
     """Draw the datasets in the plane, those with like vocabularies side by side (the paper's Figure 2, right)."""
     figure = _figure(_WIDTH / 1.4, 4.2)
     axis = figure.subplots()
@@ -407,4 +409,4 @@ def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> Drawn:
         "Datasets whose corpora share more words are closer: a force-directed layout by networkx. Only distances "
         "mean something."
     )
-    return Drawn(figure, "Map of vocabularies", caption, "map.csv")
+    return DrawnFigure(figure, "Map of vocabularies", caption, "map.csv")

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 import numpy as np
 import pandas as pd
 
-from ..data import metrics, runs
+from ..runs import metrics, runs
 
 HOLE_COLUMNS = ["dataset", "system", "k", "hole", "hole_corpus", "ndcg", "ndcg_judged", "queries"]
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ..config.metrics import LOWER_IS_BETTER, parse_metric
-from ..data.answers import DONE, ZERO_SHOT, main_comparison
-from ..data.summary import UNKNOWN, YES
+from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..results.answers import DONE, ZERO_SHOT, main_comparison
+from ..results.summary import UNKNOWN, YES
 
 STANDING_COLUMNS = ["metric", "dataset", "system", "value", "place", "in_best_group", "in_domain"]
 AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..config import metrics as metric_names
+from ..config import metric_names
 from ..core.errors import DataError, quoted
-from ..data.answers import (
+from ..results.answers import (
     ACROSS_COLUMNS,
     ALL,
     GROUP_COLUMNS,
@@ -26,7 +26,7 @@ from ..data.answers import (
     ZERO_SHOT,
     ZERO_SHOT_COLUMNS,
 )
-from ..data.scores import read_per_query
+from ..results.scores import read_per_query
 from . import across as over_datasets
 from . import significance
 from .permutations import PERMUTATIONS
@@ -35,7 +35,7 @@ from .permutations import PERMUTATIONS
 UNTOLD = "left out: it is not known which datasets it was trained on"
 
 
-class Dataset(NamedTuple):
+class EvaluatedDataset(NamedTuple):
     """The scores of the queries of one dataset.
 
     ``systems`` are sorted; ``scores`` is float64 [queries, systems, metrics]; ``parts`` has the number of queries of
@@ -48,10 +48,10 @@ class Dataset(NamedTuple):
     scores: np.ndarray
     parts: tuple[int, ...] | None = None
 
-    def of(self, metric: str, systems: Sequence[str]) -> over_datasets.Scores:
+    def of(self, metric: str, systems: Sequence[str]) -> over_datasets.ScoreMatrix:
         """Return the scores of one metric, [queries, systems], of the systems in the order given."""
         columns = [self.systems.index(system) for system in systems]
-        return over_datasets.Scores(self.scores[:, columns, self.metrics.index(metric)], self.parts)
+        return over_datasets.ScoreMatrix(self.scores[:, columns, self.metrics.index(metric)], self.parts)
 
 
 class Comparison(NamedTuple):
@@ -65,7 +65,7 @@ class Comparison(NamedTuple):
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-def read_dataset(name: str, paths: Mapping[str, Path], metrics: Sequence[str]) -> Dataset:
+def read_dataset(name: str, paths: Mapping[str, Path], metrics: Sequence[str]) -> EvaluatedDataset:
     """Read the scores of one dataset: per system, its per-query file.
 
     Raises:
@@ -82,12 +82,14 @@ def read_dataset(name: str, paths: Mapping[str, Path], metrics: Sequence[str]) -
     return stack(name, tables)
 
 
-def stack(name: str, tables: Mapping[str, pd.DataFrame]) -> Dataset:
+def stack(name: str, tables: Mapping[str, pd.DataFrame]) -> EvaluatedDataset:
     """Return a dataset from queries × metrics of each system; all tables have the same queries and metrics."""
     systems = tuple(sorted(tables))
     first = tables[systems[0]]
     scores = [tables[system].reindex(index=first.index, columns=first.columns) for system in systems]
-    return Dataset(name, systems, tuple(first.columns), np.stack([s.to_numpy(np.float64) for s in scores], axis=1))
+    return EvaluatedDataset(
+        name, systems, tuple(first.columns), np.stack([s.to_numpy(np.float64) for s in scores], axis=1)
+    )
 
 
 def _other_queries(name: str, path: Path, queries: pd.Index, other: Path, others: pd.Index) -> str:
@@ -101,19 +103,19 @@ def _other_queries(name: str, path: Path, queries: pd.Index, other: Path, others
     )
 
 
-def mean_of(name: str, datasets: Sequence[Dataset]) -> Dataset:
+def mean_of(name: str, datasets: Sequence[EvaluatedDataset]) -> EvaluatedDataset:
     """Return a dataset whose scores are the unweighted mean of several, over the systems that all of them have."""
     systems = tuple(system for system in datasets[0].systems if all(system in d.systems for d in datasets))
     metrics = datasets[0].metrics
     scores = [d.scores[:, [d.systems.index(system) for system in systems]] for d in datasets]
-    return Dataset(name, systems, metrics, np.concatenate(scores), tuple(len(part) for part in scores))
+    return EvaluatedDataset(name, systems, metrics, np.concatenate(scores), tuple(len(part) for part in scores))
 
 
 # One dataset ----------------------------------------------------------------------------------------------------------
 
 
 def compare(
-    dataset: Dataset,
+    dataset: EvaluatedDataset,
     *,
     baseline: str | None = None,
     seed: int = 0,
@@ -160,18 +162,18 @@ def compare(
     return Comparison(significance_rows[SIGNIFICANCE_COLUMNS], pair_rows[PAIR_COLUMNS], groups[GROUP_COLUMNS])
 
 
-def intervals(dataset: Dataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
+def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
     """Return the mean of each system and metric with its BCa bootstrap interval, as ``compare`` has them."""
     flat = dataset.scores.reshape(len(dataset.scores), -1)
     numbers = significance.generator(seed, dataset.name, "bootstrap")
     interval = significance.mean_intervals(flat, numbers, parts=dataset.parts, resamples=resamples)
     columns = pd.MultiIndex.from_product([dataset.systems, dataset.metrics], names=["system", "metric"]).to_frame(False)
-    means = over_datasets.Scores(flat, dataset.parts).means()
+    means = over_datasets.ScoreMatrix(flat, dataset.parts).means()
     return columns.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
 
 
 def _pairs(
-    dataset: Dataset,
+    dataset: EvaluatedDataset,
     metric: int,
     randomisation: significance.Randomisation,
     p_tukey: np.ndarray,
@@ -228,7 +230,7 @@ def _against(pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     return rows.drop(columns=["dataset", "metric", "queries", "p_tukey"])
 
 
-def _groups(dataset: Dataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> pd.DataFrame:
+def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> pd.DataFrame:
     """Return for each system whether it is in the group of the best, and its p value against the best."""
     name = dataset.metrics[metric]
     lower_is_better = _lower_is_better(name)
@@ -259,7 +261,7 @@ def _lower_is_better(metric: str) -> bool:
 
 
 def compare_across(
-    datasets: Sequence[Dataset],
+    datasets: Sequence[EvaluatedDataset],
     *,
     systems: Sequence[str] | None = None,
     baseline: str | None = None,
@@ -324,7 +326,7 @@ def compare_across(
 
 
 def _across(
-    datasets: Sequence[Dataset], systems: Sequence[str], baseline: str | None, seed: int, resamples: int
+    datasets: Sequence[EvaluatedDataset], systems: Sequence[str], baseline: str | None, seed: int, resamples: int
 ) -> pd.DataFrame:
     """Return a row per metric and system over the datasets: means, intervals, ranks, against the baseline."""
     metrics = datasets[0].metrics
@@ -334,7 +336,7 @@ def _across(
         scores = [dataset.of(metric, systems) for metric in metrics]
         if reference is not None:
             scores = [_with_differences(of_metric, reference) for of_metric in scores]
-        columns.append(over_datasets.Scores(np.hstack([of_metric.values for of_metric in scores]), dataset.parts))
+        columns.append(over_datasets.ScoreMatrix(np.hstack([of_metric.values for of_metric in scores]), dataset.parts))
     rngs = [significance.generator(seed, dataset.name, "across") for dataset in datasets]
     intervals = over_datasets.mean_intervals(
         columns, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples
@@ -353,10 +355,10 @@ def _across(
     return pd.concat(tables, ignore_index=True)
 
 
-def _with_differences(scores: over_datasets.Scores, reference: int) -> over_datasets.Scores:
+def _with_differences(scores: over_datasets.ScoreMatrix, reference: int) -> over_datasets.ScoreMatrix:
     """Return the scores with the differences to a system in further columns."""
     differences = scores.values - scores.values[:, [reference]]
-    return over_datasets.Scores(np.hstack([scores.values, differences]), scores.parts)
+    return over_datasets.ScoreMatrix(np.hstack([scores.values, differences]), scores.parts)
 
 
 def summarise(
@@ -391,7 +393,7 @@ def summarise(
 
 
 def zero_shot_pairs(
-    datasets: Sequence[Dataset],
+    datasets: Sequence[EvaluatedDataset],
     *,
     systems: Sequence[str],
     trained_on: Mapping[str, Collection[str]],
@@ -422,7 +424,7 @@ def zero_shot_pairs(
 
 
 def _own_zero_shot(
-    datasets: Sequence[Dataset], systems: Sequence[str], known: Mapping[str, Collection[str]]
+    datasets: Sequence[EvaluatedDataset], systems: Sequence[str], known: Mapping[str, Collection[str]]
 ) -> pd.DataFrame:
     """Return each system's mean over the datasets that it is known not to have been trained on, and their number."""
     rows = []

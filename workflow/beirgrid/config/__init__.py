@@ -2,7 +2,7 @@
 
 from ..core.checkout import CHECKOUT
 from .checks import absent_folder, layers, models_behind, models_of, with_parts
-from .collections import is_unjudged
+from .datasets import is_unjudged
 from .entries import Config
 from .load import load
 from .places import SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file

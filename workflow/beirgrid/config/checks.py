@@ -12,7 +12,7 @@ from ..core.errors import BeirgridError, DataError, nearest
 from ..core.families import RETRIEVERS, named
 from . import entries, lock
 from .entries import Config
-from .metrics import parse_metric
+from .metric_names import parse_metric
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
 from .systems import weight_problems
 from .values import unread_by_bm25

@@ -11,17 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from .collections import (
-    Corpus,
-    CorpusEntry,
-    Dataset,
-    HubCorpus,
-    IrDatasetsCorpus,
-    LocalCorpus,
-    MtebCorpus,
-    Statistics,
-)
-from .expansions import NAMED, HubExpansion, LocalExpansion, Published, PublishedExpansion
+from .datasets import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, Statistics
 from .models import (
     Brackets,
     CrossEncoder,
@@ -39,6 +29,21 @@ from .models import (
     TermWeightsModel,
     TrainedOn,
 )
+from .published_expansions import NAMED, HubExpansion, LocalExpansion, Published, PublishedExpansion
+from .recipes import (
+    ADAPTATIONS,
+    PRETRAINING,
+    Adaptation,
+    Adaptive,
+    CrossEncoderTraining,
+    GenQ,
+    Gpl,
+    Mlm,
+    Pretraining,
+    Training,
+    Tsdae,
+    WithQueries,
+)
 from .systems import (
     Bm25,
     DenseRetriever,
@@ -53,20 +58,6 @@ from .systems import (
     SystemEntry,
     WeightedSum,
     retriever_of,
-)
-from .training import (
-    ADAPTATIONS,
-    PRETRAINING,
-    Adaptation,
-    Adaptive,
-    CrossEncoderTraining,
-    GenQ,
-    Gpl,
-    Mlm,
-    Pretraining,
-    Training,
-    Tsdae,
-    WithQueries,
 )
 from .values import (
     FORMS,

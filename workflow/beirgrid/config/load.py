@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError, lone_surrogate, printable, quoted
 from ..core.families import FAMILIES, RETRIEVERS
-from . import checks, entries, external, names, seeds, vectors
+from . import checks, entries, named_files, names, seeds, vectors
 from .entries import Config
 from .messages import explain
 from .places import is_url, resolve_path
@@ -47,7 +47,7 @@ def load(raw: Mapping[str, Any]) -> Config:
         [
             *seeds.problems(config),
             *checks.grid_problems(config),
-            *external.problems(config),
+            *named_files.problems(config),
             *vectors.problems(config),
         ]
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from .training import Adaptation, CrossEncoderTraining, Training
+from .recipes import Adaptation, CrossEncoderTraining, Training
 from .values import (
     LIST,
     Digest,

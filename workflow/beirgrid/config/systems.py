@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from .expansions import Expansion
 from .indexes import AnyIndex, Flat
 from .models import TrainedOn
+from .published_expansions import Expansion
 from .values import LIST, Entry, Norm, PathName, Seeds, Size
 
 

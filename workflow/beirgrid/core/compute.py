@@ -29,7 +29,7 @@ def has_gpu_driver() -> bool:
     return any(map(os.path.exists, _DRIVERS))
 
 
-class BatchTokens(NamedTuple):
+class TokenBudget(NamedTuple):
     """Tokens per batch, padding included, by device. On a CPU small batches are as fast as larger ones."""
 
     cpu: int = 2048
@@ -39,7 +39,7 @@ class BatchTokens(NamedTuple):
         return json.dumps(self._asdict())
 
     @classmethod
-    def parse(cls, text: str) -> BatchTokens:
+    def parse(cls, text: str) -> TokenBudget:
         """Read ``{"cpu": 2048, "cuda": 65536}``; a device that is left out keeps its default."""
         try:
             tokens = cls(**json.loads(text))
@@ -50,7 +50,7 @@ class BatchTokens(NamedTuple):
         return tokens
 
 
-BATCH_TOKENS = BatchTokens()
+BATCH_TOKENS = TokenBudget()
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Compute:
         Literal["auto", "float32", "bfloat16", "float16"],
         "number format of matrix products; auto is float32 on a CPU and 16 bits on a GPU",
     ] = "auto"
-    batch_tokens: Annotated[BatchTokens, BatchTokens.parse, "tokens per batch, padding included, by device, JSON"] = (
+    batch_tokens: Annotated[TokenBudget, TokenBudget.parse, "tokens per batch, padding included, by device, JSON"] = (
         BATCH_TOKENS
     )
 

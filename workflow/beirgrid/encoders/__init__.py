@@ -12,7 +12,7 @@ import numpy as np
 from ..config.models import CrossEncoder, DenseModel, LateInteractionModel, ModelEntry, Seq2SeqReranker, SparseModel
 from ..core.compute import Compute, Runtime
 from ..core.families import FAMILIES
-from ..data.entries import encoding_model
+from ..models.arguments import encoding_model
 from ..search.maxsim import TokenVectors
 from .base import Variety, check_finite
 from .cross_encoder import CrossEncoderScorer
@@ -20,7 +20,7 @@ from .dense import DenseEncoder
 from .engine import FIRST, WINDOW
 from .late_interaction import LateInteractionEncoder
 from .protocol import Encoder, Scorer
-from .query_generator import QueryGenerator
+from .query_generator import GeneratorModel
 from .seq2seq import Seq2SeqScorer
 from .sparse import SparseTextEncoder
 from .term_weights import TermWeighter
@@ -97,8 +97,8 @@ __all__ = [
     "CrossEncoderScorer",
     "DenseEncoder",
     "Encoder",
+    "GeneratorModel",
     "LateInteractionEncoder",
-    "QueryGenerator",
     "Scorer",
     "Seq2SeqScorer",
     "SparseTextEncoder",

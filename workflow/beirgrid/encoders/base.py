@@ -17,8 +17,8 @@ from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from ..data import saved
-from . import checks, cutting, float16, kernels
+from ..models import saved
+from . import cutting, float16, kernels, weight_checks
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
 from .protocol import Reader
 
@@ -185,7 +185,7 @@ class LoadedModel(Generic[EntryT]):
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
-        checks.check_scaling(transformer.config, self.model.max_seq_length)
+        weight_checks.check_scaling(transformer.config, self.model.max_seq_length)
         self.check_batches(self.model.tokenizer, self._transformed)
 
     def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
@@ -197,7 +197,7 @@ class LoadedModel(Generic[EntryT]):
 
     def check_batches(self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor]) -> None:
         """Let a batch have texts of one length if the model's numbers depend on the other texts of a batch."""
-        self.engine.one_length = checks.depends_on_batch(tokenizer, compute, self.autocast, self.runtime.device)
+        self.engine.one_length = weight_checks.depends_on_batch(tokenizer, compute, self.autocast, self.runtime.device)
 
     def store_weights(self, transformer: Any, head: Any) -> None:
         """Store the weights of linear layers as batches multiply them: in the model's precision, as kernels read them.
@@ -398,7 +398,7 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = ""
             f"{left_out[0]} first: it is another model, or has a head that must become a module of its own "
             "(docs/models.md, Converting pickled weights). Weights that are not needed must be removed from the file."
         )
-    checks.check_weights(folder, model)
+    weight_checks.check_weights(folder, model)
     adapt_forward(model)
     # transformers opens weights in the type in which they are stored. (A tokenizer has none.)
     return model.float() if hasattr(model, "float") else model

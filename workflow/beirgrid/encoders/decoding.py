@@ -18,7 +18,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ..core.errors import DataError
 from .kernels.attention import by_products, products_are_faster
-from .vocabulary import Head, Likeliest, take_head
+from .shortlist import Head, Likeliest, take_head
 
 NAME = "rows_of_documents"
 # Steps for which a GPU's cache has room at first. On a CPU it has room for all steps: room takes no memory before it is
@@ -38,7 +38,7 @@ class Places(NamedTuple):
     copies: int
 
 
-class Drawn(NamedTuple):
+class DrawnTokens(NamedTuple):
     """What was sampled.
 
     Attributes:
@@ -219,7 +219,7 @@ class _Rows:
         self.cache.cross_attention_cache.reorder_cache(cast(torch.LongTensor, documents))
 
 
-class Sampler:
+class TokenSampler:
     """Samples word pieces from a sequence-to-sequence model. What the model says about generation (beams, penalties)
     has no influence, but for the word pieces that begin, end and pad a text.
     """
@@ -252,7 +252,7 @@ class Sampler:
         states: torch.Tensor = self.model.get_encoder()(**inputs).last_hidden_state
         return states
 
-    def sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor) -> Drawn:
+    def sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor) -> DrawnTokens:
         """Sample rows of word pieces for some documents, the rows of each document one after the other.
 
         Args:
@@ -267,7 +267,7 @@ class Sampler:
             return self._sample(states, mask, numbers, self.heads[0])
         return drawn
 
-    def _sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor, head: Head) -> Drawn:
+    def _sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor, head: Head) -> DrawnTokens:
         count, steps = numbers.shape
         pieces = torch.full((count, steps), self.padding, device=states.device)
         finite, certain, ended = torch.tensor([[True], [True], [False]], device=states.device).repeat(1, count)
@@ -291,7 +291,7 @@ class Sampler:
                 kept = (~ended).nonzero()[:, 0]
                 on.keep(kept)
                 ended = ended[kept]
-        return Drawn(pieces, finite, certain)
+        return DrawnTokens(pieces, finite, certain)
 
 
 def draw(best: Likeliest, numbers: torch.Tensor, top_p: float) -> torch.Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from ..config.models import DenseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from ..data import saved
+from ..models import saved
 from .base import TextEncoder, adapt_forward, load_checkpoint
 from .engine import Batch
 

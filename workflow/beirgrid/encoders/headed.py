@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import checks, cutting
+from . import cutting, weight_checks
 from .base import EntryT, LoadedModel, encoder_of, load_checkpoint
 from .engine import TOKENIZED, Tokens, parts
 
@@ -43,7 +43,7 @@ class HeadedModel(LoadedModel[EntryT]):
         if self.precision != "float32":
             self.multiply_in_float32(head)
         core = encoder_of(self.model)
-        checks.check_scaling(core.config, self.longest)
+        weight_checks.check_scaling(core.config, self.longest)
         self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0])
 
     def token_ids(self, texts: list[str], prompt: str = "") -> list[list[int]]:

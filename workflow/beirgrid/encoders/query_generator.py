@@ -31,7 +31,7 @@ class Queries(NamedTuple):
     finite: bool
 
 
-class QueryGenerator(HeadedModel[models.QueryGenerator]):
+class GeneratorModel(HeadedModel[models.QueryGenerator]):
     """Queries sampled from a sequence-to-sequence model (AutoModelForSeq2SeqLM), T5 above all.
 
     The entry's ``top_k`` and ``top_p`` cut the distribution that each word piece is drawn from.
@@ -42,7 +42,7 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
     def __init__(self, folder: Path, entry: models.QueryGenerator, runtime: Runtime) -> None:
         from transformers import AutoModelForSeq2SeqLM
 
-        from .decoding import Sampler
+        from .decoding import TokenSampler
 
         super().__init__(entry, runtime)
         self.open(AutoModelForSeq2SeqLM, folder)
@@ -50,7 +50,7 @@ class QueryGenerator(HeadedModel[models.QueryGenerator]):
         # bfloat16 may choose what float32 computes, where the hardware multiplies it.
         fast = runtime.kernels == "auto"
         shortlist = fast and multiplies_bfloat16(runtime.device)
-        self.sampler = Sampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist, fast=fast)
+        self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist, fast=fast)
         self.engine.workers = 1  # a step reads all weights of the decoder: the more rows share it, the better
         self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
 

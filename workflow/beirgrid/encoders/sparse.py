@@ -15,7 +15,7 @@ from ..config.models import SparseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from ..data import saved
+from ..models import saved
 from . import cutting, kernels
 from .base import TextEncoder, load_checkpoint
 from .engine import Batch, order

@@ -13,7 +13,7 @@ from ..core import files
 from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, DataError
 from ..core.version import full_version
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
+from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
 
 if TYPE_CHECKING:
     from rocrate.model.entity import Entity
@@ -114,7 +114,7 @@ def _times(records: Iterable[dict[str, Any]]) -> tuple[datetime.datetime, dateti
     return min(end - datetime.timedelta(seconds=seconds) for end, seconds in ends), max(end for end, _ in ends)
 
 
-def _description(cells: Iterable[Cell]) -> str:
+def _description(cells: Iterable[ExportedCell]) -> str:
     systems = dict.fromkeys(cell.result.system for cell in cells)
     datasets = dict.fromkeys(cell.result.dataset for cell in cells)
     return (
@@ -171,7 +171,7 @@ def _add_file(crate: ROCrate, path: Path, place: Path) -> Entity:
 
 
 def _add_results(
-    crate: ROCrate, folder: Path, summary: Path | None, cells: Iterable[Cell]
+    crate: ROCrate, folder: Path, summary: Path | None, cells: Iterable[ExportedCell]
 ) -> tuple[list[Entity], list[Entity]]:
     """Add the files of the results, and return what the run was given and what it left."""
     summaries = [summary] if summary else sorted(folder.glob("grids/*/grid.json"))

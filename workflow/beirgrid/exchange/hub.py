@@ -13,8 +13,8 @@ import yaml
 from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError
-from ..data.scores import unanswered
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
+from ..results.scores import unanswered
+from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
 from .mteb import MAIN, main_score, task_of
 
 _NOTE = f"{MAIN} × 100, computed by {SOFTWARE}, not by mteb"
@@ -70,7 +70,7 @@ def _named(text: str) -> tuple[str, str]:
     return dataset, hub
 
 
-def eval_results(cells: Iterable[Cell], hub_datasets: dict[str, str]) -> list[dict[str, Any]]:
+def eval_results(cells: Iterable[ExportedCell], hub_datasets: dict[str, str]) -> list[dict[str, Any]]:
     """Return the evaluation results of cells as the hub's YAML holds them; values are percentages, as mteb's are."""
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 

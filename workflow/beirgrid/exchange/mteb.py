@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..config.metrics import parse_metric
+from ..config.metric_names import parse_metric
 from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError
 from ..core.version import full_version
-from ..data.scores import unanswered
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, finished
+from ..results.scores import unanswered
+from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
 
 # mteb's main score of retrieval tasks.
 MAIN = "ndcg@10"
@@ -71,17 +71,17 @@ def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName
             files.write_json(place / "model_meta.json", _model(cell))
 
 
-def task_of(cell: Cell) -> str:
+def task_of(cell: ExportedCell) -> str:
     """Return mteb's name of the task, or the dataset's own name."""
     task = tasks().get(cell.result.dataset)
     return task.name if task else cell.result.dataset
 
 
-def _model(cell: Cell) -> dict[str, Any]:
+def _model(cell: ExportedCell) -> dict[str, Any]:
     return {"name": f"beirgrid/{cell.result.system}", "revision": full_version(), "note": _NOT_MTEB}
 
 
-def task_result(cell: Cell) -> dict[str, Any]:
+def task_result(cell: ExportedCell) -> dict[str, Any]:
     """Return the scores of a cell as mteb's TaskResult; ``mteb_version`` is null, and ``note`` says why."""
     record = cell.dataset_record
     settings, source = record["settings"], record["settings"].get("source", {})
@@ -101,7 +101,7 @@ def task_result(cell: Cell) -> dict[str, Any]:
     }
 
 
-def main_score(cell: Cell) -> float:
+def main_score(cell: ExportedCell) -> float:
     """Return nDCG@10.
 
     Raises:
@@ -123,7 +123,7 @@ def _split(settings: dict[str, Any]) -> str:
     return str(settings.get("split") or (last if last in ("dev", "test", "train") else "test"))
 
 
-def _language(cell: Cell) -> str:
+def _language(cell: ExportedCell) -> str:
     """Return the language as mteb writes it, ISO 639-3 and script; ``und-Zyyy`` stands for an unknown one."""
     return _LANGUAGES.get(cell.result.language, "und-Zyyy")
 

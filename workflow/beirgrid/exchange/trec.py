@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import yaml
 
+from ..collections import qrels
 from ..core import files
 from ..core.errors import DataError
-from ..data import qrels
-from .cells import SOFTWARE, Cell, Directory, GridName, Output, Step, finished
+from .finished import SOFTWARE, Directory, ExportedCell, ExportedStep, GridName, Output, finished
 
 SCHEMA_VERSION = 0.1
 # trec_eval's names of our metrics, which the schema asks for.
@@ -81,7 +81,7 @@ def _has_lines(run: Path) -> bool:
         return bool(stream.read(1))
 
 
-def _write_run(folder: Path, cell: Cell, header: Iterable[str]) -> None:
+def _write_run(folder: Path, cell: ExportedCell, header: Iterable[str]) -> None:
     path = folder / "runs" / cell.result.dataset / f"{cell.result.system}.trec"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as stream, gzip.open(cell.result.run, "rb") as run:
@@ -89,14 +89,14 @@ def _write_run(folder: Path, cell: Cell, header: Iterable[str]) -> None:
         shutil.copyfileobj(run, stream)
 
 
-def _write_qrels(folder: Path, cells: Iterable[Cell]) -> None:
+def _write_qrels(folder: Path, cells: Iterable[ExportedCell]) -> None:
     (folder / "qrels").mkdir()
     for dataset, cell in {cell.result.dataset: cell for cell in cells}.items():
         with (folder / "qrels" / f"{dataset}.txt").open("w", encoding="utf-8") as stream:
             stream.writelines(f"{query} 0 {document} {grade}\n" for query, document, grade, _ in _judgements(cell))
 
 
-def _judgements(cell: Cell) -> Iterator[qrels.Judgement]:
+def _judgements(cell: ExportedCell) -> Iterator[qrels.Judgement]:
     with files.reading(cell.qrels):
         yield from qrels.judgements(cell.qrels)
 
@@ -109,7 +109,7 @@ def header_lines(metadata: dict[str, Any]) -> Iterator[str]:
     yield "# ir_metadata.end"
 
 
-def describe(cell: Cell) -> dict[str, Any]:
+def describe(cell: ExportedCell) -> dict[str, Any]:
     """Return the metadata of a run: what the records of its steps say, by the components of PRIMAD."""
     if not (made := cell.steps_of("retrieve", "fetch_run", "rerank", "fuse")):
         raise DataError(f"no record of {cell.result.system} on {cell.result.dataset} says how its run was made")
@@ -136,7 +136,7 @@ def describe(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _platform(cell: Cell) -> dict[str, Any]:
+def _platform(cell: ExportedCell) -> dict[str, Any]:
     records = [*(step.record for step in cell.steps), cell.evaluation]
     packages = sorted({f"{name}=={version}" for record in records for name, version in record["packages"].items()})
     toolkits = [package for package in packages if package.partition("==")[0] in _TOOLKITS]
@@ -155,7 +155,7 @@ def _measure(metric: str) -> str:
     return _MEASURES[name].format(k=k) if name in _MEASURES else metric
 
 
-def _settings(step: Step) -> dict[str, Any]:
+def _settings(step: ExportedStep) -> dict[str, Any]:
     """Return the settings of a step, with those facts that are settings, too."""
     facts = {name: step.record["facts"][name] for name in ("precision",) if name in step.record["facts"]}
     return {**step.record["settings"], **facts}
@@ -171,7 +171,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _component(cell: Cell, step: Step) -> dict[str, Any]:
+def _component(cell: ExportedCell, step: ExportedStep) -> dict[str, Any]:
     """Return one stage of the ranking pipeline."""
     settings = _plain(_settings(step))
     method = " ".join(filter(None, (step.stage, settings.pop("method", ""))))  # of a fusion
@@ -186,7 +186,7 @@ def _component(cell: Cell, step: Step) -> dict[str, Any]:
     return component
 
 
-def _collection(cell: Cell) -> dict[str, Any]:
+def _collection(cell: ExportedCell) -> dict[str, Any]:
     record = cell.dataset_record
     settings, source = record["settings"], record["settings"].get("source", {})
     found = {"name": cell.result.dataset, "source": source.get("id") or source.get("path", "")}

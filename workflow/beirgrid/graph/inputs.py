@@ -23,7 +23,7 @@ from ..config.entries import (
 )
 from ..core import paths
 from ..core.families import FAMILIES
-from ..data import checkpoints
+from ..models import checkpoints
 from .grid import Grid
 
 

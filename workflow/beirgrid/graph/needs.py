@@ -13,7 +13,7 @@ from ..core.stages import DOWNLOADS, STAGES
 from . import costs
 from .costs import BY_CORES, CALIBRATION, CORES, RATES, Need
 from .grid import Grid
-from .nodes import Nodes
+from .nodes import JobGroups
 from .sizes import Sizes
 from .units import Units
 
@@ -35,7 +35,7 @@ class Needs:
         self.open_device = device
         self.config = grid.config
         self.measured = costs.read_calibration(Path(CALIBRATION))
-        self.nodes = Nodes(grid)
+        self.nodes = JobGroups(grid)
         self.sizes = Sizes(grid.config, grid.datasets)
         self.units = Units(grid, self.sizes, self.device)
         self.of: Callable[..., Need] = cache(self._of)

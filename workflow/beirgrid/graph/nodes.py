@@ -14,7 +14,7 @@ Wildcards = Mapping[str, str]
 STAGES_IN_TURN = 8
 
 
-class Nodes:
+class JobGroups:
     """The kind of node of each job, ``cpu`` or ``gpu``, and its group."""
 
     def __init__(self, grid: Grid) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import IO, NamedTuple
 
+from ..collections import downloads
 from ..config.entries import Config, LocalCorpus, ModelEntry
 from ..config.places import find_local, resolve_path
 from ..core import files, paths
-from ..data import downloads
 
 # Assumed of corpora, datasets and models whose registry entries do not say: about the mean of BEIR, BERT-base.
 DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0

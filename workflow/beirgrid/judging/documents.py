@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from ..collections import ids, lines
+from ..collections.sources import json_lines, read_id, read_text
 from ..core.errors import BeirgridError, DataError
-from ..data import ids, lines
-from ..data.sources import json_lines, read_id, read_text
 
 # Names of the columns of tables and of the keys of JSON lines, the first that a row has counts.
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
 
 
-class Document(NamedTuple):
+class SetDocument(NamedTuple):
     """A document of the corpus."""
 
     id: str
@@ -25,7 +25,7 @@ class Document(NamedTuple):
     text: str
 
 
-def read(folder: Path, chunk: int | None = None) -> Iterator[Document]:
+def read(folder: Path, chunk: int | None = None) -> Iterator[SetDocument]:
     """Yield the documents of a folder or of one file, in the order of their paths.
 
     The id of a file is its path within the folder, percent-encoded. The id of a row is what its id column says, or the
@@ -50,7 +50,7 @@ def read(folder: Path, chunk: int | None = None) -> Iterator[Document]:
             yield from _chunks(document, chunk) if chunk else [document]
 
 
-def duplicates(documents: Iterable[Document]) -> dict[str, list[str]]:
+def duplicates(documents: Iterable[SetDocument]) -> dict[str, list[str]]:
     """Return groups of documents whose words are the same: the first id to the others."""
     first: dict[str, str] = {}
     groups: dict[str, list[str]] = {}
@@ -68,7 +68,7 @@ def _is_document(path: Path, folder: Path) -> bool:
     return not hidden and path.suffix.lower() in _READERS and path.is_file()
 
 
-def _chunks(document: Document, most: int) -> Iterator[Document]:
+def _chunks(document: SetDocument, most: int) -> Iterator[SetDocument]:
     """Yield a document in chunks of whole paragraphs with at most ``most`` words; a longer paragraph is cut."""
     paragraphs = [words for text in re.split(r"\n\s*\n", document.text) if (words := text.split())]
     pieces = [words[at : at + most] for words in paragraphs for at in range(0, len(words), most)]
@@ -84,27 +84,27 @@ def _chunks(document: Document, most: int) -> Iterator[Document]:
         yield document
         return
     for number, chunk in enumerate(chunks, start=1):
-        yield Document(f"{document.id}#{number}", document.title, "\n\n".join(chunk))
+        yield SetDocument(f"{document.id}#{number}", document.title, "\n\n".join(chunk))
 
 
 def _text(path: Path) -> str:
     return "\n".join(line for line, _ in lines.read(path, blank=True))
 
 
-def _plain(path: Path, name: str) -> Iterator[Document]:
-    yield Document(name, path.stem, _text(path).strip())
+def _plain(path: Path, name: str) -> Iterator[SetDocument]:
+    yield SetDocument(name, path.stem, _text(path).strip())
 
 
-def _markdown(path: Path, name: str) -> Iterator[Document]:
+def _markdown(path: Path, name: str) -> Iterator[SetDocument]:
     """Yield a Markdown file without its front matter; its title is the first heading, or the file's name."""
     text = re.sub(r"\A---\n.*?\n---\n", "", _text(path), flags=re.DOTALL).strip()
     heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text, re.MULTILINE)
     if heading and heading.start() == 0:
         text = text[heading.end() :].strip()
-    yield Document(name, heading[1] if heading else path.stem, text)
+    yield SetDocument(name, heading[1] if heading else path.stem, text)
 
 
-def _html(path: Path, name: str) -> Iterator[Document]:
+def _html(path: Path, name: str) -> Iterator[SetDocument]:
     from lxml import etree, html
 
     text = _text(path)
@@ -114,10 +114,10 @@ def _html(path: Path, name: str) -> Iterator[Document]:
     title = " ".join((page.findtext(".//title") or path.stem).split())
     etree.strip_elements(page, "head", "script", "style", "template", "noscript", etree.Comment, with_tail=False)
     lines_of_text = (" ".join(line.split()) for part in page.itertext() for line in part.splitlines())
-    yield Document(name, title, "\n".join(filter(None, lines_of_text)))
+    yield SetDocument(name, title, "\n".join(filter(None, lines_of_text)))
 
 
-def _pdf(path: Path, name: str) -> Iterator[Document]:
+def _pdf(path: Path, name: str) -> Iterator[SetDocument]:
     try:
         import pypdf
     except ImportError:
@@ -130,14 +130,14 @@ def _pdf(path: Path, name: str) -> Iterator[Document]:
         raise DataError(f"{path} cannot be read as a PDF ({type(error).__name__}: {error})") from error
     if not text:
         raise DataError(f"{path} has no text: it may be a scan, which needs character recognition first")
-    yield Document(name, title or path.stem, text.encode(errors="replace").decode())
+    yield SetDocument(name, title or path.stem, text.encode(errors="replace").decode())
 
 
-def _json_lines(path: Path, name: str) -> Iterator[Document]:
+def _json_lines(path: Path, name: str) -> Iterator[SetDocument]:
     yield from _rows(json_lines(path), name)
 
 
-def _csv(path: Path, name: str) -> Iterator[Document]:
+def _csv(path: Path, name: str) -> Iterator[SetDocument]:
     rows = csv.DictReader(
         (f"{line}\n" for line, _ in lines.read(path, blank=True)),
         delimiter="\t" if path.suffix.lower() == ".tsv" else ",",
@@ -145,7 +145,7 @@ def _csv(path: Path, name: str) -> Iterator[Document]:
     yield from _rows(((row, f"{path} row {number}") for number, row in enumerate(rows, start=1)), name)
 
 
-def _parquet(path: Path, name: str) -> Iterator[Document]:
+def _parquet(path: Path, name: str) -> Iterator[SetDocument]:
     import pyarrow.parquet as pq
 
     from ..core import files
@@ -158,7 +158,7 @@ def _parquet(path: Path, name: str) -> Iterator[Document]:
     yield from _rows(rows(), name)
 
 
-def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[Document]:
+def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[SetDocument]:
     for number, (row, place) in enumerate(rows, start=1):
         text = next((key for key in _TEXTS if row.get(key) is not None), None)
         if text is None:
@@ -166,10 +166,10 @@ def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[Doc
         key = next((key for key in _IDS if row.get(key) not in (None, "")), None)
         identifier = read_id(row, place, key) if key else f"{name}#{number}"
         title = read_text(row, "title", place) if row.get("title") is not None else ""
-        yield Document(identifier, title, read_text(row, text, place))
+        yield SetDocument(identifier, title, read_text(row, text, place))
 
 
-_READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {
+_READERS: dict[str, Callable[[Path, str], Iterator[SetDocument]]] = {
     ".md": _markdown,
     ".txt": _plain,
     ".html": _html,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Interval(NamedTuple):
+class Estimate(NamedTuple):
     """An estimate of a mean, with its confidence interval."""
 
     mean: float
@@ -59,7 +59,7 @@ def queries_needed(differences: np.ndarray, difference: float, power: float = 0.
 
 def prediction_powered_mean(
     by_model: np.ndarray, model_where_judged: np.ndarray, by_people: np.ndarray, confidence: float = 0.95
-) -> Interval:
+) -> Estimate:
     """Return the mean that people's judgements of all queries would give, from a model's judgements and a sample.
 
     Args:
@@ -85,4 +85,4 @@ def prediction_powered_mean(
     if others > 1:
         error += weight**2 * float(np.var(by_model, ddof=1)) / others
     half = _student_quantile((1 + confidence) / 2, sample - 1) * math.sqrt(error)
-    return Interval(mean, mean - half, mean + half)
+    return Estimate(mean, mean - half, mean + half)

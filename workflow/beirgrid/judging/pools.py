@@ -21,7 +21,7 @@ Rankings = Mapping[str, Mapping[str, Sequence[str]]]
 PERSISTENCE = 0.8
 
 
-class Pair(NamedTuple):
+class PooledPair(NamedTuple):
     """A pair to judge. Pairs with larger weights are worth more."""
 
     query: str
@@ -39,7 +39,7 @@ class Pool(NamedTuple):
         left_out: for each system, the share of its rank-biased-precision weight that is outside of the pool.
     """
 
-    pairs: list[Pair]
+    pairs: list[PooledPair]
     candidates: int
     complete: dict[str, int]
     left_out: dict[str, float]
@@ -57,7 +57,7 @@ def pool(rankings: Rankings, method: Method, depth: int, budget: int | None = No
     queries = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
     weigh = _WEIGHTS[method]
     pairs = [
-        Pair(query, document, weight)
+        PooledPair(query, document, weight)
         for query in queries
         for document, weight in weigh([of.get(query, ())[:depth] for of in rankings.values()]).items()
     ]

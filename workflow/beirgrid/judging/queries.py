@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..collections import ids, lines
+from ..collections.sources import json_lines, read_id, read_text
 from ..core.errors import DataError
-from ..data import ids, lines
-from ..data.sources import json_lines, read_id, read_text
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
 # Queries of at most this many words are short.
@@ -27,7 +27,7 @@ _PERSONAL = {
 }
 
 
-class Query(NamedTuple):
+class SetQuery(NamedTuple):
     """A query of the set.
 
     Attributes:
@@ -43,7 +43,7 @@ class Query(NamedTuple):
     stratum: str = ""
 
 
-def read(path: Path) -> list[Query]:
+def read(path: Path) -> list[SetQuery]:
     """Read queries from a file: JSON lines, CSV or TSV with a header, or plain text with a query per line.
 
     Raises:
@@ -61,13 +61,13 @@ def read(path: Path) -> list[Query]:
         if not re.fullmatch(r"\d{1,12}", str(counted)):
             raise DataError(f"{place}: {counted!r} is no number of times")
         if query := " ".join(read_text(row, text, place, required=True).split()):
-            found.append(Query(identifier, query, int(str(counted))))
+            found.append(SetQuery(identifier, query, int(str(counted))))
     if not found:
         raise DataError(f"{path} has no queries")
     return found
 
 
-def sample(log: Iterable[Query], size: int, seed: int = 0) -> list[Query]:
+def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
     """Sample queries from a log, the same number from each stratum as far as the stratum has them.
 
     Strata are frequency times length. Queries sorted by frequency are the head until they have a third of the log's
@@ -85,30 +85,30 @@ def sample(log: Iterable[Query], size: int, seed: int = 0) -> list[Query]:
         counts[words] += query.times
         spelling.setdefault(words, query.text)
     volume = sum(counts.values())
-    strata: dict[str, list[Query]] = {}
+    strata: dict[str, list[SetQuery]] = {}
     before = 0
     for number, (words, count) in enumerate(sorted(counts.items(), key=lambda item: (-item[1], item[0])), start=1):
         frequency = ("head", "torso", "tail")[min(2, 3 * before // volume)]
         length = "short" if len(words.split()) <= _SHORT else "long"
         stratum = f"{frequency}, {length}"
-        strata.setdefault(stratum, []).append(Query(f"q{number}", spelling[words], count, stratum))
+        strata.setdefault(stratum, []).append(SetQuery(f"q{number}", spelling[words], count, stratum))
         before += count
     chooser = random.Random(seed)  # noqa: S311 - sampling queries is not cryptography
-    chosen: list[Query] = []
+    chosen: list[SetQuery] = []
     for at, stratum in enumerate(sorted(strata, key=lambda name: len(strata[name]))):
         share = (size - len(chosen)) // (len(strata) - at)
         chosen += chooser.sample(strata[stratum], min(share, len(strata[stratum])))
     return sorted(chosen, key=lambda query: int(query.id[1:]))
 
 
-def personal(queries: Iterable[Query]) -> dict[str, str]:
+def personal(queries: Iterable[SetQuery]) -> dict[str, str]:
     """Return the ids of queries that look as if they held personal data, and what they seem to hold."""
     return {query.id: what for query in queries for what, pattern in _PERSONAL.items() if pattern.search(query.text)}
 
 
-def without_near_duplicates(queries: Iterable[Query]) -> tuple[list[Query], dict[str, str]]:
+def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery], dict[str, str]]:
     """Return the queries without those whose words are nearly the words of an earlier one, and which one that is."""
-    kept: list[tuple[Query, set[str]]] = []
+    kept: list[tuple[SetQuery, set[str]]] = []
     dropped = {}
     for query in queries:
         words = set(re.findall(r"\w+", query.text.casefold())) or {query.text}

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..core.errors import BeirgridError, DataError
 from .sets import EvaluationSet
-from .store import Judgement
+from .store import Grading
 
 _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
@@ -94,16 +94,16 @@ def check_judge(name: str) -> str:
     return name
 
 
-def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Judgement:
+def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Grading:
     """Read a judgement from what a page or a file says."""
     grade, reason = row.get("grade"), " ".join(str(row.get("reason") or "").split())[:500]
     if grade in (None, ""):
         if not reason:
             raise BeirgridError("a skipped document needs a reason")
-        return Judgement(judge, str(row.get("query")), str(row.get("document")), None, reason)
+        return Grading(judge, str(row.get("query")), str(row.get("document")), None, reason)
     if str(grade) not in {str(known) for known in grades}:
         raise BeirgridError(f"the grade {str(grade)[:20]!r} is none of {', '.join(map(str, grades))}")
-    return Judgement(judge, str(row.get("query")), str(row.get("document")), int(grade), reason)
+    return Grading(judge, str(row.get("query")), str(row.get("document")), int(grade), reason)
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:

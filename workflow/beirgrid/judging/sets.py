@@ -18,15 +18,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..collections import qrels
+from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
 from ..core.errors import BeirgridError, DataError
 from ..core.version import __version__
-from ..data import qrels
-from ..data.sources import json_lines, read_id, read_text
 from .agreement import Coefficient, Grades, Resolution, coefficients, resolve
-from .documents import Document
-from .queries import Query
-from .store import Store
+from .documents import SetDocument
+from .queries import SetQuery
+from .store import JudgementStore
 
 GUIDELINE = (
     "Judge whether the document answers the query, not whether its words match. Judge each document by itself, as if "
@@ -94,7 +94,7 @@ class EvaluationSet:
             raise DataError(f"{path}: {key}: {first['msg']}") from None
 
     @classmethod
-    def create(cls, folder: Path, documents: Iterable[Document], origin: str, **values: Any) -> EvaluationSet:
+    def create(cls, folder: Path, documents: Iterable[SetDocument], origin: str, **values: Any) -> EvaluationSet:
         """Make the folder of a set with its corpus.
 
         Args:
@@ -129,15 +129,15 @@ class EvaluationSet:
         return cls(folder)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> JudgementStore:
         """The pool and the judgements."""
-        return Store(self.folder / "judgements.sqlite")
+        return JudgementStore(self.folder / "judgements.sqlite")
 
     def save(self) -> None:
         """Write set.json."""
         files.write_text(self.folder / "set.json", self.description.model_dump_json(indent=2) + "\n")
 
-    def write_queries(self, queries: Iterable[Query], **facts: Any) -> None:
+    def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
         """Write queries.jsonl in place of the queries that are there."""
         rows = [{"_id": q.id, "text": q.text, "metadata": {"stratum": q.stratum, "times": q.times}} for q in queries]
         if repeated := {row["_id"] for row in rows if sum(other["_id"] == row["_id"] for other in rows) > 1}:
@@ -153,13 +153,15 @@ class EvaluationSet:
             raise DataError(f"{self.folder} has no queries: beirgrid set queries adds them")
         return {read_id(row, place): read_text(row, "text", place) for row, place in json_lines(path)}
 
-    def documents(self, wanted: Iterable[str]) -> dict[str, Document]:
+    def documents(self, wanted: Iterable[str]) -> dict[str, SetDocument]:
         """Return some documents by their ids."""
         known = set(wanted)
         found = {}
         for row, place in json_lines(self.folder / "corpus.jsonl"):
             if (identifier := read_id(row, place)) in known:
-                found[identifier] = Document(identifier, read_text(row, "title", place), read_text(row, "text", place))
+                found[identifier] = SetDocument(
+                    identifier, read_text(row, "title", place), read_text(row, "text", place)
+                )
         return found
 
     def grades(self) -> Grades:

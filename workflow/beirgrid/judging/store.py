@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import BeirgridError, DataError
-from .pools import Pair
+from .pools import PooledPair
 
 # Seconds after which a query that a judge has begun goes to whoever asks next.
 STALE = 1800
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS claims (query TEXT PRIMARY KEY, judge TEXT NOT NULL, 
 """
 
 
-class Judgement(NamedTuple):
+class Grading(NamedTuple):
     """A judgement: a grade, or a skipped pair with the reason."""
 
     judge: str
@@ -37,7 +37,7 @@ class Judgement(NamedTuple):
     at: float = 0.0
 
 
-class Progress(NamedTuple):
+class JudgeProgress(NamedTuple):
     """How far a judge is.
 
     Attributes:
@@ -51,7 +51,7 @@ class Progress(NamedTuple):
     seconds_left: float | None
 
 
-class Store:
+class JudgementStore:
     """The pool and the judgements of an evaluation set. Several processes may use the same file."""
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise DataError(f"{self.path} is damaged ({error})") from error
 
-    def add_pool(self, pairs: Iterable[Pair], overlap: float = 0.0) -> int:
+    def add_pool(self, pairs: Iterable[PooledPair], overlap: float = 0.0) -> int:
         """Add pairs to the pool, and return how many are new. Pairs of the pool stay, with their judgements.
 
         Args:
@@ -97,7 +97,7 @@ class Store:
         with self._connect() as connection:
             return list(connection.execute("SELECT query, document FROM pool"))
 
-    def judge(self, judgement: Judgement, now: float | None = None) -> None:
+    def judge(self, judgement: Grading, now: float | None = None) -> None:
         """Store a judgement. A later one of the same judge and pair counts in place of it.
 
         Raises:
@@ -127,13 +127,13 @@ class Store:
                 connection.execute("UPDATE judgements SET undone=1 WHERE number=?", (last[0],))
             return last[1:] if last else None
 
-    def judgements(self) -> list[Judgement]:
+    def judgements(self) -> list[Grading]:
         """Return the judgements that count, in the order in which they were given."""
         with self._connect() as connection:
             rows = connection.execute(
                 "SELECT judge, query, document, grade, reason, at FROM judgements WHERE undone=0 ORDER BY number"
             )
-            latest = {row[:3]: Judgement(*row) for row in rows}
+            latest = {row[:3]: Grading(*row) for row in rows}
         return list(latest.values())
 
     def next(self, judge: str, now: float | None = None) -> tuple[str, str] | None:
@@ -162,7 +162,7 @@ class Store:
         found.sort(key=lambda row: (_draw("query", row[0]), _draw(judge, *row[:2])))
         return [(query, document) for query, document, _ in found]
 
-    def progress(self, judge: str, now: float | None = None) -> Progress:
+    def progress(self, judge: str, now: float | None = None) -> JudgeProgress:
         """Return how far a judge is."""
         with self._connect() as connection:
             left = len(self._waiting(connection, judge, now or time.time()))
@@ -178,7 +178,7 @@ class Store:
             ).fetchone()[0]
         pauses = sorted(later - earlier for later, earlier in itertools.pairwise(times))
         median = pauses[len(pauses) // 2] if len(pauses) > 1 else None  # a break does not count
-        return Progress(judged, left, median * left if median is not None else None)
+        return JudgeProgress(judged, left, median * left if median is not None else None)
 
     @staticmethod
     def _claims(connection: sqlite3.Connection) -> list[tuple[str, str, float]]:

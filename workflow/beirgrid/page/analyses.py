@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..core import files, paths, provenance
-from ..data.answers import to_csv, unguarded
+from ..results.answers import to_csv, unguarded
 
 # The tables that are shown where they exist, with their captions.
 CAPTIONS = {
@@ -49,7 +49,7 @@ class Table(NamedTuple):
     length: int
 
 
-class Query(NamedTuple):
+class ShownQuery(NamedTuple):
     """A query on which two systems differ, or that is hard or easy for all; with the documents that tell why."""
 
     dataset: str
@@ -69,7 +69,7 @@ class Analyses(NamedTuple):
 
     figures: list[Figure]
     tables: list[Table]
-    queries: list[Query]
+    queries: list[ShownQuery]
     left_out: int
     metric: str
     outdated: bool
@@ -144,7 +144,7 @@ def _short(number: str) -> str:
     return f"{value:.0f}" if value.is_integer() or abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _queries(path: Path) -> tuple[list[Query], str]:
+def _queries(path: Path) -> tuple[list[ShownQuery], str]:
     """Return the queries to look at and their metric: the most telling of each dataset first, then the next of each."""
     if not path.is_file():
         return [], ""
@@ -154,7 +154,7 @@ def _queries(path: Path) -> tuple[list[Query], str]:
     return [query for row in zip_longest(*of_datasets) for query in row if query], str(found["metric"])
 
 
-def _of_dataset(dataset: str, about: dict[str, Any]) -> list[Query]:
+def _of_dataset(dataset: str, about: dict[str, Any]) -> list[ShownQuery]:
     """Return the queries of a dataset: contrasts by their difference, then the hardest and the easiest in turn."""
     contrasts = sorted(about["contrasts"], key=lambda entry: -abs(entry["values"][0] - entry["values"][1]))
     extremes = [
@@ -164,7 +164,7 @@ def _of_dataset(dataset: str, about: dict[str, Any]) -> list[Query]:
         if entry
     ]
     return [
-        Query(
+        ShownQuery(
             dataset,
             kind,
             about["queries"][entry["query"]],

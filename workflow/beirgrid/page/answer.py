@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from ..config.metrics import LOWER_IS_BETTER, parse_metric
-from ..data.answers import DONE, STATUSES, ZERO_SHOT, Answers, main_comparison
-from ..data.summary import GridSummary
+from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..results.answers import DONE, STATUSES, ZERO_SHOT, Answers, main_comparison
+from ..results.summary import GridSummary
 from . import texts
-from .grid import SIGNIFICANT, counts
+from .matrix import SIGNIFICANT, counts
 
 
 def answer(grid: GridSummary, answers: Answers) -> list[str]:

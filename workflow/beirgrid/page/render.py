@@ -15,11 +15,11 @@ from markupsafe import Markup, escape
 
 from ..core.checkout import CHECKOUT
 from ..core.version import dated_version
-from ..data import tables as data_tables
-from ..data.answers import Answers, verdict_counts
-from ..data.summary import GridSummary
+from ..results import table_files as data_tables
+from ..results.answers import Answers, verdict_counts
+from ..results.summary import GridSummary
 from . import analyses, sections, steps, texts
-from . import grid as grids
+from . import matrix as grids
 from .answer import answer
 
 TEMPLATES = CHECKOUT / "workflow" / "report"
@@ -134,7 +134,7 @@ def _cells(grid: GridSummary, answers: Answers, found: steps.Steps) -> dict[str,
     return cells
 
 
-def _cost(of_cell: list[steps.Step]) -> str:
+def _cost(of_cell: list[steps.ShownStep]) -> str:
     """Return the time and the memory of a cell's steps."""
     if not of_cell:
         return ""

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..config.metrics import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..core import provenance
 from ..core.errors import DataError
-from ..data import tables
-from ..data.answers import Answers
-from ..data.summary import DatasetSummary, GridSummary
+from ..results import table_files
+from ..results.answers import Answers
+from ..results.summary import DatasetSummary, GridSummary
 from . import texts
-from .grid import VERDICTS, means
+from .matrix import VERDICTS, means
 
 Rows = list[list[str]]
 # What fetch counts of a dataset, and a reader should know.
@@ -158,7 +158,7 @@ def over_seeds(grid: GridSummary, answers: Answers) -> ByMetric:
     """Return mean and standard deviation of each system with seeds, beside the value of each seed."""
     columns = ["system", "dataset", "mean", "standard deviation", "seeds", "each seed", "status"]
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
-    titles = {tables.joined(tables.averaged_rows(grid)): tables.mean_name(grid)}
+    titles = {table_files.joined(table_files.averaged_rows(grid)): table_files.mean_name(grid)}
     titles |= {column.names: column.title for column in means(answers.across)}
     named = answers.seeds["dataset"].where(answers.seeds["mean_of"] == "", answers.seeds["mean_of"].map(titles))
     for row in _in_order(answers.seeds.assign(dataset=named), grid, titles.values()):
@@ -234,8 +234,8 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
 
     A system that lacks one of these datasets has no mean and no rank.
     """
-    averaged = tables.averaged_rows(grid)
-    own = tables.shown_scores(answers.scores, grid).assign(own=True)
+    averaged = table_files.averaged_rows(grid)
+    own = table_files.shown_scores(answers.scores, grid).assign(own=True)
     both = pd.concat([own, answers.published.assign(own=False)], ignore_index=True)
     columns = ["system", "measured", "rank", "mean", "difference to the best run here", *grid.rows]
     rows: dict[str, Rows] = {}

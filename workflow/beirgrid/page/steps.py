@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from ..core import provenance
 from ..core.errors import DataError
-from ..data.summary import Cell, GridSummary
+from ..results.summary import Cell, GridSummary
 
 
-class Step(NamedTuple):
+class ShownStep(NamedTuple):
     """One step, or the same step on several shards. ``command`` is that of the first shard."""
 
     stage: str
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 class Steps(NamedTuple):
     """All steps of a grid, each once, and the numbers of the steps of each (system, dataset), in order."""
 
-    steps: list[Step]
+    steps: list[ShownStep]
     of_cell: dict[tuple[str, str], list[int]]
 
 
@@ -38,7 +38,7 @@ def collect(grid: GridSummary) -> Steps:
     A damaged record has no step: its cell has failed, and says so itself.
     """
     records: dict[str, dict[str, Any] | None] = {}
-    steps: list[Step] = []
+    steps: list[ShownStep] = []
     numbers: dict[tuple[str, ...], int] = {}
     of_cell: dict[tuple[str, str], list[int]] = {}
     for cell in grid.cells:
@@ -79,10 +79,10 @@ def _read(path: str) -> dict[str, Any] | None:
         return None
 
 
-def _step(paths: tuple[str, ...], records: list[dict[str, Any]]) -> Step:
+def _step(paths: tuple[str, ...], records: list[dict[str, Any]]) -> ShownStep:
     first = records[0]
     place = Path(paths[0])
-    return Step(
+    return ShownStep(
         stage=first["stage"],
         about=str(place.parent if len(paths) > 1 else place.with_suffix("")),
         shards=len(paths),

@@ -44,7 +44,7 @@ class Store(Protocol):
         ...
 
 
-class Engine(Store, Protocol):
+class SearchEngine(Store, Protocol):
     """A store whose indexes can be searched without options (late interaction has no such search)."""
 
     def find(self, shards: Sequence[Path], queries: Any, depth: int, compute: Compute) -> Found:
@@ -67,9 +67,9 @@ def store(family: str) -> Store:
     return cast(Store, _module(family))
 
 
-def engine(family: str) -> Engine:
+def engine(family: str) -> SearchEngine:
     """Return the module that the row of a family names whose search has no options."""
-    return cast(Engine, _module(family))
+    return cast(SearchEngine, _module(family))
 
 
 def _module(family: str) -> ModuleType:

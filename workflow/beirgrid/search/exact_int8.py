@@ -74,7 +74,7 @@ class Quantised(NamedTuple):
     lost: np.ndarray
 
 
-class Block(NamedTuple):
+class Int8Block(NamedTuple):
     """Some documents of a shard, less the shift, as the first pass reads them.
 
     Attributes:
@@ -96,7 +96,7 @@ class Sample(NamedTuple):
         rank: almost certainly, at least ``depth`` documents of the shard score higher than number ``rank`` of these.
     """
 
-    blocks: list[Block]
+    blocks: list[Int8Block]
     rank: int
 
 
@@ -122,19 +122,19 @@ def search(
     shards: Iterable[np.ndarray], queries: np.ndarray, depth: int
 ) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
     """Do what ``exact.search`` does, with arrays in memory and queries for which ``usable`` holds."""
-    tops: list[Top] = []
+    tops: list[Int8Top] = []
     documents = 0
     with exact.workers(torch.device("cpu")) as (pool, number):
         for shard in shards:
             if not tops:
                 shift = exact.shift_of(torch.from_numpy(shard)).numpy()
                 size = min(QUERIES, math.ceil(len(queries) / number) or 1)
-                tops = [Top(queries[at : at + size], shift, depth) for at in range(0, max(1, len(queries)), size)]
+                tops = [Int8Top(queries[at : at + size], shift, depth) for at in range(0, max(1, len(queries)), size)]
                 if sample := _sample(shard, shift, depth, pool):
-                    list(pool.map(partial(Top.guess, sample=sample), tops))
+                    list(pool.map(partial(Int8Top.guess, sample=sample), tops))
             _search_shard(shard, documents, tops, pool, number)
             if missed := [(top, which) for top in tops if (which := top.missed()).any()]:
-                again = [Top(top.queries[which], shift, depth) for top, which in missed]
+                again = [Int8Top(top.queries[which], shift, depth) for top, which in missed]
                 _search_shard(shard, documents, again, pool, number)
                 for (top, which), found in zip(missed, again, strict=True):
                     top.take(which, found)
@@ -155,7 +155,7 @@ def _sample(shard: np.ndarray, shift: np.ndarray, depth: int, pool: ThreadPoolEx
     return Sample(list(pool.map(partial(_block, chosen, shift), range(0, len(chosen), BLOCK))), rank)
 
 
-def _search_shard(shard: np.ndarray, offset: int, tops: list[Top], pool: ThreadPoolExecutor, number: int) -> None:
+def _search_shard(shard: np.ndarray, offset: int, tops: list[Int8Top], pool: ThreadPoolExecutor, number: int) -> None:
     """Search a shard for all queries, by a number of threads."""
     groups = [tops[at::number] for at in range(number)]
     for at in range(0, len(shard), _BLOCKS * BLOCK):
@@ -165,24 +165,24 @@ def _search_shard(shard: np.ndarray, offset: int, tops: list[Top], pool: ThreadP
     list(pool.map(partial(_settle, shard, offset), groups))
 
 
-def _add(shard: np.ndarray, offset: int, blocks: list[Block], tops: list[Top]) -> None:
+def _add(shard: np.ndarray, offset: int, blocks: list[Int8Block], tops: list[Int8Top]) -> None:
     for block in blocks:
         for top in tops:
             top.add(shard, offset, block)
 
 
-def _settle(shard: np.ndarray, offset: int, tops: list[Top]) -> None:
+def _settle(shard: np.ndarray, offset: int, tops: list[Int8Top]) -> None:
     for top in tops:
         top.settle(shard, offset)
 
 
-def _block(shard: np.ndarray, shift: np.ndarray, start: int) -> Block:
+def _block(shard: np.ndarray, shift: np.ndarray, start: int) -> Int8Block:
     vectors = quantise(np.ascontiguousarray(shard[start : start + BLOCK]), shift)
     # What rounding takes from a score in float64, and from an estimate of it.
     vectors.lost[:] += _DOUBLE * len(shift) * (vectors.length + np.linalg.norm(shift.astype(np.float64)))
     vectors.length[:] += vectors.lost  # no rounded vector is longer, either
     terms = np.stack([np.ones(len(vectors.step)), vectors.lost, vectors.length]) / vectors.step
-    return Block(start, vectors, terms.astype(np.float32))
+    return Int8Block(start, vectors, terms.astype(np.float32))
 
 
 def quantise(vectors: np.ndarray, shift: np.ndarray) -> Quantised:
@@ -203,7 +203,7 @@ def quantise(vectors: np.ndarray, shift: np.ndarray) -> Quantised:
     return Quantised(low, step, length, lost)
 
 
-class Top:
+class Int8Top:
     """The best documents of some queries, with their scores in float64.
 
     Attributes:
@@ -245,7 +245,7 @@ class Top:
         """Return the queries whose floors were guessed too high, bool [queries], after ``settle``."""
         return self._known() < self.guessed
 
-    def take(self, missed: np.ndarray, found: Top) -> None:
+    def take(self, missed: np.ndarray, found: Int8Top) -> None:
         """Take what was found, without a guess, for the queries that were missed, bool [queries]."""
         for name in ("scores", "rows", "count", "least", "floor"):
             getattr(self, name)[missed] = getattr(found, name)
@@ -254,7 +254,7 @@ class Top:
         if self.other is not None:
             self.other.floor = torch.from_numpy(self.floor)
 
-    def add(self, shard: np.ndarray, offset: int, block: Block) -> None:
+    def add(self, shard: np.ndarray, offset: int, block: Int8Block) -> None:
         """Keep the documents of a block that are among the best so far."""
         if self.other is not None:
             shift = torch.from_numpy(self.shift)
@@ -283,7 +283,7 @@ class Top:
             self.least, self.floor = self.scores[:, self.depth - 1].copy(), self.other.floor.numpy().copy()
             self.count = (self.rows[:, : self.depth] >= 0).sum(1)
 
-    def _candidates(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+    def _candidates(self, block: Int8Block) -> tuple[np.ndarray, np.ndarray]:
         """Return the queries and rows of the block, int64 [pairs] each, that the floors do not exclude."""
         products = self._products(block).numpy()
         self.counts["int8"] += products.size
@@ -291,7 +291,7 @@ class Top:
         pairs = kernels.compiled().scan(products, self._terms(), block.terms, query, rows)
         return query[:pairs], rows[:pairs]
 
-    def _products(self, block: Block) -> torch.Tensor:
+    def _products(self, block: Int8Block) -> torch.Tensor:
         """Return the products of the integers, int32 [queries, documents]."""
         return torch._int_mm(torch.from_numpy(self.vectors.low), torch.from_numpy(block.vectors.low).T)
 

@@ -17,18 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ..collections import training_data
+from ..collections.collection import count
 from ..config.models import DenseModel, Prompts
-from ..config.training import PRETRAINING
+from ..config.recipes import PRETRAINING
 from ..config.values import Count, Entry, Length, NotNegative, Positive, Precision, Seed, Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.provenance import Artifact
-from ..data import checkpoints, training
-from ..data.collection import count
-from ..data.entries import from_json
 from ..encoders import DenseEncoder
-from ..encoders.training import arguments, progress
+from ..encoders.trainable import arguments, progress
+from ..models import checkpoints
+from ..models.arguments import from_json
 
 if TYPE_CHECKING:
     import torch
@@ -225,7 +226,7 @@ def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
 
 def _texts(corpus: Path, most: int, seed: int) -> Iterator[str]:
     """Yield the texts of at most so many documents, drawn with the seed; blank ones teach nothing."""
-    for documents in training.read_rows(corpus, training.sample_rows(count(corpus), most, seed)):
+    for documents in training_data.read_rows(corpus, training_data.sample_rows(count(corpus), most, seed)):
         yield from (document.joined for document in documents if document.joined.strip())
 
 
@@ -255,12 +256,12 @@ def _shuffled(dataset: Dataset, generator: torch.Generator, **options: Any) -> A
     from sentence_transformers.base.sampler import DefaultBatchSampler
     from torch.utils.data import RandomSampler
 
-    class Sampler(DefaultBatchSampler):  # type: ignore[misc]
+    class BatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         def __iter__(self) -> Iterator[list[int]]:
             self.generator.manual_seed(self.seed + self.epoch)
             yield from super().__iter__()
 
-    return Sampler(RandomSampler(dataset, generator=generator), generator=generator, **options)
+    return BatchSampler(RandomSampler(dataset, generator=generator), generator=generator, **options)
 
 
 def _distinct(examples: Dataset) -> Callable[..., Any]:

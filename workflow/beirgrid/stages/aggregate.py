@@ -15,15 +15,15 @@ from ..analysis.reproducibility import over_seeds
 from ..config import resolve_path
 from ..config.entries import TOLERANCES
 from ..core import files, provenance
-from ..data import cells as grid_cells
-from ..data import kept, tables
-from ..data import published as references
-from ..data.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, SEED_COLUMNS, VERDICT_COLUMNS, Answers, typed
-from ..data.cells import Cells, Found, Step
-from ..data.entries import from_json
-from ..data.kept import Kept
-from ..data.published import Published
-from ..data.summary import GridSummary
+from ..models.arguments import from_json
+from ..results import cells as grid_cells
+from ..results import kept, table_files
+from ..results import published as references
+from ..results.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, SEED_COLUMNS, VERDICT_COLUMNS, Answers, typed
+from ..results.cells import Cells, CellState, RecordedStep
+from ..results.kept import Kept
+from ..results.published import Published
+from ..results.summary import GridSummary
 
 # Files of a grid's folder that keep computed statistics, and that keep two programs from writing its tables at once.
 STATISTICS, LOCK = "statistics", ".lock"
@@ -41,14 +41,14 @@ def aggregate(
     Args:
         grid: summary of the grid, which names the files to read.
         published: files of published values.
-        output: folder to write the tables to: those of ``data.answers`` and {metric}.csv, .md and .tex.
+        output: folder to write the tables to: those of ``results.answers`` and {metric}.csv, .md and .tex.
         record: record to write.
 
     Raises:
         ConfigError: a file of published values cannot be read.
         DataError: scores or records are missing, damaged, or have other settings than the grid asks for.
     """
-    outputs = [output / name for name in tables.file_names(grid)]
+    outputs = [output / name for name in table_files.file_names(grid)]
     settings = {"published": [path.name for path in published]}
     with (
         files.locked(output.parent / LOCK),
@@ -57,7 +57,7 @@ def aggregate(
         loaded = load(grid, published, output.parent)
         grid_cells.refuse_unfinished(loaded.cells)
         answers, statistics = compute(grid, loaded)
-        tables.write(answers, grid, output)
+        table_files.write(answers, grid, output)
         kept.write(output.parent / STATISTICS, statistics, loaded.kept)
         facts["cells"] = len(grid.systems) * len(grid.rows)
         facts["verdicts"] = answers.verdicts["verdict"].value_counts().to_dict()
@@ -170,10 +170,10 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
 
     def cell(system: str, parts: Sequence[str], metric: str) -> tuple[float, str, str]:
         cells = {name: found[system, name, metric] for name in parts}
-        states = {name: Found(status, detail) for name, (_, status, detail) in cells.items()}
+        states = {name: CellState(status, detail) for name, (_, status, detail) in cells.items()}
         return (float(np.mean([value for value, _, _ in cells.values()])), *grid_cells.combined(states))
 
-    sets = dict.fromkeys([tables.joined(tables.averaged_rows(grid)), *across["names"]])
+    sets = dict.fromkeys([table_files.joined(table_files.averaged_rows(grid)), *across["names"]])
     rows = [(name, "", [name]) for name in grid.datasets]
     rows += [("", names, names.split(", ")) for names in sets if ", " in names]
     made: list[dict[str, Any]] = []
@@ -258,7 +258,7 @@ def _commit(reference: Published, same: bool | None) -> str:
     return "measured on the same commit" if same else f"measured on another commit: {reference.measured_on}"
 
 
-def collect_costs(steps: Iterable[Step]) -> pd.DataFrame:
+def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
     """Return what each step behind each cell took; steps that cells share stand in the rows of each."""
     rows = [(step.system, step.dataset, *_cost(step.record), step.path) for step in steps]
     return typed("costs", pd.DataFrame(rows, columns=COST_COLUMNS))

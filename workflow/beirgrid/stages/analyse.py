@@ -10,16 +10,18 @@ from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 
-from ..analysis import contrasts, depth, efficiency, figures, holes, lengths, standings, vocabulary
-from ..config.metrics import LOWER_IS_BETTER, parse_metric
+from ..analysis import contrasts, depth, efficiency, figures, holes, lengths, standings, term_overlap
+from ..collections import collection
+from ..collections import qrels as judgements
+from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..core import files, paths, provenance
 from ..core.errors import DataError
 from ..core.progress import Progress
-from ..data import collection, pairs, runs, summary
-from ..data import qrels as judgements
-from ..data.answers import Answers, guarded, read_answers
-from ..data.cells import Cells, find, steps_of
-from ..data.summary import Cell, GridSummary
+from ..results import summary
+from ..results.answers import Answers, guarded, read_answers
+from ..results.cells import Cells, find, steps_of
+from ..results.summary import Cell, GridSummary
+from ..runs import pairs, runs
 
 # Ranks whose documents are measured, and the cut-off of holes.
 TOP = 10
@@ -73,7 +75,7 @@ def analyse(
         found = _of_datasets(grid, done)
         dense = _dense(done, cells)
         vocabularies = _vocabularies(grid)
-        overlap = vocabulary.overlaps(vocabularies)
+        overlap = term_overlap.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells))
         columns = answers.scores[answers.scores["system"].isin(list(grid.systems))]
@@ -84,8 +86,8 @@ def analyse(
             "efficiency": costs,
             "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency, grid.seeds),
             "overlap": overlap,
-            "vocabulary": vocabulary.described(vocabularies),
-            "map": vocabulary.places(overlap, grid.seed),
+            "vocabulary": term_overlap.described(vocabularies),
+            "map": term_overlap.places(overlap, grid.seed),
         }
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
@@ -118,7 +120,7 @@ def _answers(grid: GridSummary, folder: Path) -> Answers:
     return answers
 
 
-def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.Drawn]:
+def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.DrawnFigure]:
     """Return the figures of a grid by their names: those for which it has data."""
     metric = grid.metrics[0]
     against, costs = tables["against_baseline"], tables["trade_offs"]
@@ -127,7 +129,7 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, fig
         for name in ("holes", "depth", "lengths", "length_histogram")
     )
     with figures.style():
-        drawn: dict[str, figures.Drawn | None] = {}
+        drawn: dict[str, figures.DrawnFigure | None] = {}
         others = (against["metric"] == metric) & (against["system"] != against["baseline"])
         if against.loc[others, "wins"].notna().any():
             drawn["wins"] = figures.wins(against, metric)
@@ -148,7 +150,7 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, fig
     return {name: found for name, found in drawn.items() if found}
 
 
-class Found(NamedTuple):
+class Analysed(NamedTuple):
     """What the runs and judgements of a dataset show: tables by name, lengths, and the contrasts as JSON."""
 
     tables: dict[str, pd.DataFrame]
@@ -172,7 +174,7 @@ def _run(system: str, dataset: str) -> Path:
     return provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
 
 
-def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Found]:
+def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Analysed]:
     """Analyse the datasets one after the other."""
     by_dataset: dict[str, dict[Cell, pd.DataFrame]] = {}
     for cell, per_query in done.items():
@@ -195,7 +197,7 @@ def _dense(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
 
 
 def _joined(
-    grid: GridSummary, found: Mapping[str, Found], dense: Mapping[str, Mapping[str, str]]
+    grid: GridSummary, found: Mapping[str, Analysed], dense: Mapping[str, Mapping[str, str]]
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of all datasets together, with means of datasets."""
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
@@ -227,7 +229,7 @@ def _mean_of(table: pd.DataFrame, row: str, parts: Sequence[str], keys: list[str
     return means[groups.size() == len(parts)].reset_index()
 
 
-def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Found:
+def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Analysed:
     """Read the runs of a dataset, one at a time, and its judgements and documents."""
     metric = grid.metrics[0]
     qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
@@ -255,7 +257,7 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
         "queries": contrasts.query_rows(dataset, scores, chosen, texts, qrels, CAPS),
     }
     described = contrasts.as_json(chosen, shown, rankings, texts, qrels, documents, CAPS)
-    return Found(tables, lengths.measure(top, qrels, words), described)
+    return Analysed(tables, lengths.measure(top, qrels, words), described)
 
 
 def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:
@@ -312,16 +314,16 @@ def _read_documents(
     return words, documents
 
 
-def _vocabularies(grid: GridSummary) -> dict[str, vocabulary.Vocabulary]:
+def _vocabularies(grid: GridSummary) -> dict[str, term_overlap.Vocabulary]:
     """Return the vocabulary of each row of the grid whose corpus is there; a corpus that rows share is counted once."""
-    counted: dict[tuple[str, ...], vocabulary.Vocabulary] = {}
+    counted: dict[tuple[str, ...], term_overlap.Vocabulary] = {}
     found = {}
     for row in grid.rows:
         parts = grid.datasets[row].mean_of or (row,)
         corpora = tuple(paths.CORPUS.format(corpus=grid.datasets[part].corpus) for part in parts)
         if all(Path(corpus).is_file() for corpus in corpora):
             if corpora not in counted:
-                counted[corpora] = vocabulary.count_words([provenance.artifact(corpus) for corpus in corpora])
+                counted[corpora] = term_overlap.count_words([provenance.artifact(corpus) for corpus in corpora])
             found[row] = counted[corpora]
         else:
             print(f"warning: the vocabulary of {row} is left out: there is no {corpora[0]}", file=sys.stderr)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from .. import search
+from ..collections import collection
 from ..config.models import DenseModel
 from ..core import files, lineage, pipeline, provenance
 from ..core.compute import Compute
@@ -17,9 +18,8 @@ from ..core.errors import quoted
 from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..data import collection
-from ..data.entries import EncodingModel, SizeOption
 from ..encoders import FIRST, WINDOW, Encoder, Variety, check_finite, open_encoder
+from ..models.arguments import EncodingModel, SizeOption
 from ..search.maxsim import TokenVectors
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.metrics import STANDARD, parse_metric
+from ..collections import qrels as judgements
+from ..config.metric_names import STANDARD, parse_metric
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact
-from ..data import qrels as judgements
-from ..data import runs
-from ..data.metrics import per_query as metrics_per_query
-from ..data.scores import Scores
+from ..results.scores import Scores
+from ..runs import runs
+from ..runs.metrics import per_query as metrics_per_query
 
 
 def evaluate(

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import pyarrow as pa
 
 from .. import encoders
+from ..collections import collection, expanded
 from ..config.models import QueryGenerator, TermWeightsModel
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..data import collection, expansions
-from ..data.entries import ExpandingModel, SizeOption
+from ..models.arguments import ExpandingModel, SizeOption
 
 # Documents that are tokenized and sorted by length together, and written as a part and as one row group.
 BLOCK = 1024
@@ -75,7 +75,7 @@ def expand(
         missing = {
             part: (first, end)
             for part, (first, end) in parts.items()
-            if not expansions.is_whole(part, schema, end - first)
+            if not expanded.is_whole(part, schema, end - first)
         }
         new = sum(end - first for first, end in missing.values())
         if missing != parts:
@@ -84,8 +84,8 @@ def expand(
         for part, (first, end) in missing.items():
             [documents] = collection.read_blocks(corpus, first, end, BLOCK)
             rows = columns([document.joined for document in documents], progress)
-            expansions.write_part(part, pa.table(rows, schema))
-        expansions.join(parts, output, schema)
+            expanded.write_part(part, pa.table(rows, schema))
+        expanded.join(parts, output, schema)
         shutil.rmtree(state)
         facts.update(
             about_model(),
@@ -109,7 +109,7 @@ def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, co
 
 def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, Facts]:
     """Return the function that samples queries for documents, and the model's facts."""
-    model = encoders.QueryGenerator(checkpoint, entry, runtime)
+    model = encoders.GeneratorModel(checkpoint, entry, runtime)
 
     def expand(texts: list[str], progress: Progress) -> dict[str, Any]:
         per_text, seed = entry.queries_per_document, entry.seed

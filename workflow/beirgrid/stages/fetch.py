@@ -9,16 +9,18 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
-from ..config.expansions import HubExpansion, LocalExpansion, Published
+from ..collections import collection, corpora, judged, predictions
+from ..collections.sources import open_source
+from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
+from ..config.published_expansions import HubExpansion, LocalExpansion, Published
 from ..core import files, lineage, provenance
 from ..core.errors import DataError
 from ..core.lineage import Fact
 from ..core.provenance import Artifact
-from ..data import checkpoints, collection, corpora, external, judged, predictions, runs, saved
-from ..data.checkpoints import CheckpointEntry
-from ..data.entries import SizeOption, from_json
-from ..data.sources import open_source
+from ..models import checkpoints, saved
+from ..models.arguments import SizeOption, from_json
+from ..models.checkpoints import CheckpointEntry
+from ..runs import imported, runs
 
 CorpusEntry = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus | MtebCorpus, from_json(Corpus)]
 ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
@@ -215,7 +217,7 @@ def fetch_run(
     origin = lineage.check({"queries": queries, "corpus": corpus})
     with provenance.record("fetch_run", record, settings, [output], origin=origin) as facts:
         texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
-        found = external.read(run, texts, excluded, corpus, depth, allow)
+        found = imported.read(run, texts, excluded, corpus, depth, allow)
         runs.write(output, found.run, system)
         for warning in found.warnings:
             print(f"warning: {warning}", file=sys.stderr)

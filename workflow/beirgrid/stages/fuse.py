@@ -11,10 +11,10 @@ from ..config.values import Norm
 from ..core import lineage, provenance
 from ..core.errors import DataError
 from ..core.provenance import Artifact
-from ..data import fusion
-from ..data.entries import SizeOption
-from ..data.fusion import Method
-from ..data.runs import read, write
+from ..models.arguments import SizeOption
+from ..runs import fusion
+from ..runs.fusion import Method
+from ..runs.runs import read, write
 
 
 def fuse(

@@ -15,6 +15,8 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..collections import collection, training_data
+from ..collections.collection import Document
 from ..config import models
 from ..config.values import Count, Derive, Entry, Seed, Size
 from ..core import files, lineage, provenance
@@ -22,10 +24,8 @@ from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..data import collection, training
-from ..data.collection import Document
-from ..data.entries import from_json
-from ..encoders import QueryGenerator
+from ..encoders import GeneratorModel
+from ..models.arguments import from_json
 
 # A batch of documents to the (query, positive) pairs of each.
 Writer = Callable[[list[Document]], list[list[tuple[str, str]]]]
@@ -66,7 +66,7 @@ def generate(
         corpus: corpus.parquet.
         generator: checkpoint of the query generator. Without it, queries are derived from the documents.
         compute: where and how the generator runs.
-        output: parquet to write (``data.training.QUERIES``).
+        output: parquet to write (``collections.training_data.QUERIES``).
         record: record to write.
 
     Raises:
@@ -75,16 +75,16 @@ def generate(
     origin = lineage.check({"corpus": corpus, "generator": generator})
     recorded = provenance.record("generate", record, recipe.given(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
-        rows = training.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
+        rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_for_each(len(rows))
         writer = _generator(generator, recipe, runtime, per_document) if generator else _deriver(recipe, per_document)
         progress = Progress("generate", len(rows), "documents")
         queries = 0
         with (
             files.atomic(output) as temporary,
-            pq.ParquetWriter(temporary, training.QUERIES, compression="zstd") as parquet,
+            pq.ParquetWriter(temporary, training_data.QUERIES, compression="zstd") as parquet,
         ):
-            for documents in training.read_rows(corpus, rows):
+            for documents in training_data.read_rows(corpus, rows):
                 pairs = [
                     (query, positive, document.id)
                     for document, found in zip(documents, writer(documents), strict=True)
@@ -92,7 +92,7 @@ def generate(
                     if query.strip() and positive.strip()
                 ]
                 columns = [list(column) for column in zip(*pairs, strict=True)] or [[], [], []]
-                parquet.write_table(pa.table(columns, schema=training.QUERIES))
+                parquet.write_table(pa.table(columns, schema=training_data.QUERIES))
                 queries += len(pairs)
                 progress.add(len(documents))
             if not queries:
@@ -106,7 +106,7 @@ def generate(
 def _generator(checkpoint: Path, recipe: GenerateRecipe, runtime: Runtime, per_document: int) -> Writer:
     if recipe.generator is None:
         raise DataError("--generator names a checkpoint, but the recipe has no generator")
-    model = QueryGenerator(checkpoint, recipe.generator, runtime)
+    model = GeneratorModel(checkpoint, recipe.generator, runtime)
 
     def write(documents: list[Document]) -> list[list[tuple[str, str]]]:
         texts = [document.joined for document in documents]
@@ -119,4 +119,4 @@ def _generator(checkpoint: Path, recipe: GenerateRecipe, runtime: Runtime, per_d
 def _deriver(recipe: GenerateRecipe, most: int) -> Writer:
     ways, choose = recipe.derive, random.Random(recipe.seed)
     sentences = most - ("titles" in ways)
-    return lambda documents: [training.derive(document, ways, sentences, choose) for document in documents]
+    return lambda documents: [training_data.derive(document, ways, sentences, choose) for document in documents]

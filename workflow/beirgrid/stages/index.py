@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from .. import search
+from ..collections import collection
 from ..config.indexes import AnyIndex
 from ..core import files, lineage, provenance
 from ..core.cli import WORD
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact
-from ..data import collection
-from ..data.entries import SizeOption, from_json
+from ..models.arguments import SizeOption, from_json
 from ..search import approximate, flat, lucene
 
 Record = Annotated[Path, "record to write, .json"]

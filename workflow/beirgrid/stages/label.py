@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..collections import collection, training_data
 from ..config.models import CrossEncoder
 from ..config.values import Count, Entry, Seed, Size
 from ..core import files, lineage, provenance
@@ -18,9 +19,8 @@ from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..data import collection, training
-from ..data.entries import from_json
 from ..encoders import Scorer, check_finite, open_scorer
+from ..models.arguments import from_json
 
 
 class LabelRecipe(Entry):
@@ -52,7 +52,7 @@ def label(
         queries: queries.parquet that generate wrote.
         negatives: negatives.parquet that mine wrote.
         compute: where and how the teacher runs.
-        output: parquet to write (``data.training.MARGINS``).
+        output: parquet to write (``collections.training_data.MARGINS``).
         record: record to write.
 
     Raises:
@@ -77,9 +77,9 @@ def label(
         triplets = 0
         with (
             files.atomic(output) as temporary,
-            pq.ParquetWriter(temporary, training.MARGINS, compression="zstd") as parquet,
+            pq.ParquetWriter(temporary, training_data.MARGINS, compression="zstd") as parquet,
         ):
-            blocks = asked.iter_batches(training.BLOCK), mined.iter_batches(training.BLOCK)
+            blocks = asked.iter_batches(training_data.BLOCK), mined.iter_batches(training_data.BLOCK)
             for some, found in zip(*blocks, strict=True):
                 chosen = [choose.sample(ids, min(len(ids), per_query)) for ids in found["negatives"].to_pylist()]
                 table = _margins(scorer, some, chosen, corpus, progress)
@@ -102,4 +102,4 @@ def _margins(
     scores = scorer.score([*queries, *repeated], [*positives, *texts], progress=progress)
     check_finite(scores, [f"query {quoted(query)}" for query in (*queries, *repeated)], scorer.precision)
     margins = scores[: len(queries)][rows] - scores[len(queries) :]
-    return pa.table([repeated, [positives[row] for row in rows], texts, margins], schema=training.MARGINS)
+    return pa.table([repeated, [positives[row] for row in rows], texts, margins], schema=training_data.MARGINS)

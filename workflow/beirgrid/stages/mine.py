@@ -10,15 +10,15 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..collections import collection, training_data
 from ..config.models import DenseModel
 from ..config.values import LIST, Entry, Language, Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact
-from ..data import collection, training
-from ..data.entries import SizeOption, from_json
 from ..encoders import check_finite, open_encoder
+from ..models.arguments import SizeOption, from_json
 from ..search import flat, lucene
 
 # Queries that are searched at a time.
@@ -61,7 +61,7 @@ def mine(
         indexes: indexes of the shards, one model after another: as many for each model.
         compute: where and how the dense models run.
         threads: threads of the search with BM25.
-        output: parquet to write (``data.training.NEGATIVES``): what each query finds, each document once.
+        output: parquet to write (``collections.training_data.NEGATIVES``): what each query finds, each document once.
         record: record to write.
 
     Raises:
@@ -98,10 +98,10 @@ def mine(
         mined = 0
         with (
             files.atomic(output) as temporary,
-            pq.ParquetWriter(temporary, training.NEGATIVES, compression="zstd") as parquet,
+            pq.ParquetWriter(temporary, training_data.NEGATIVES, compression="zstd") as parquet,
         ):
             for block in _blocks(texts, retrievers, answered):
-                parquet.write_table(pa.table([block], schema=training.NEGATIVES))
+                parquet.write_table(pa.table([block], schema=training_data.NEGATIVES))
                 mined += sum(map(len, block))
             if not mined:
                 raise DataError(f"no negatives: no retriever finds any other document for the queries of {queries}")

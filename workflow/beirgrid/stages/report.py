@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from ..core import files, provenance
-from ..data.answers import Answers, read_answers
-from ..data.entries import from_json
-from ..data.summary import GridSummary
+from ..models.arguments import from_json
 from ..page.render import render
+from ..results.answers import Answers, read_answers
+from ..results.summary import GridSummary
 
 __all__ = ["page", "render"]
 

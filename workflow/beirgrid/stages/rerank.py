@@ -7,8 +7,8 @@ from typing import Annotated
 
 from ..core import lineage, provenance
 from ..core.provenance import Artifact
-from ..data import pairs, runs
-from ..data.entries import SizeOption
+from ..models.arguments import SizeOption
+from ..runs import pairs, runs
 
 
 def rerank(

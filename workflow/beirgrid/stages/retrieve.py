@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from ..collections import collection
 from ..config.indexes import AnyIndex, Flat
 from ..config.models import DenseModel, LateInteractionModel, ModelEntry
 from ..core import lineage, provenance
@@ -16,9 +17,9 @@ from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..data import collection, runs
-from ..data.entries import EncodingModel, SizeOption, from_json
 from ..encoders import Variety, check_finite, open_encoder
+from ..models.arguments import EncodingModel, SizeOption, from_json
+from ..runs import runs
 from ..search import Found, approximate, engine, flat, lucene, maxsim
 
 System = Annotated[str, "name of the system, the tag of the run"]

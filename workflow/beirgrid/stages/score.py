@@ -18,16 +18,17 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from ..collections import collection
 from ..core import lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..core.stages import VERSIONS
-from ..data import collection, runs
-from ..data.entries import ScoringModel, SizeOption
-from ..data.pairs import Manifest, Pair, read_parts, write_part
 from ..encoders import Scorer, check_finite, open_scorer
+from ..models.arguments import ScoringModel, SizeOption
+from ..runs import runs
+from ..runs.pairs import Manifest, Pair, read_parts, write_part
 
 # Pairs per part.
 PART = 20_000
@@ -56,7 +57,7 @@ def score(
         depth: documents per query to score.
         compute: where and how the model runs.
         pairs: folder that keeps the scores of all first stages.
-        record: manifest of the pairs, with the record, to write (``data.pairs.Manifest`` under the key ``pairs``).
+        record: manifest of the pairs, with the record, to write (``runs.pairs.Manifest`` under the key ``pairs``).
 
     Raises:
         DataError: an input is damaged, the checkpoint is not what the entry says, or a score is not finite.

@@ -12,19 +12,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from ..collections import collection, training_data
+from ..collections import qrels as judgements
 from ..config.models import DenseModel
-from ..config.training import CrossEncoderTraining
+from ..config.recipes import CrossEncoderTraining
 from ..config.values import Language, Length
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..data import checkpoints, collection, training
-from ..data import qrels as judgements
-from ..data.entries import SizeOption, from_json
 from ..encoders import DenseEncoder
-from ..encoders.training import arguments, progress
+from ..encoders.trainable import arguments, progress
+from ..models import checkpoints
+from ..models.arguments import SizeOption, from_json
 from ..search import lucene
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _derived(documents: dict[str, collection.Document], recipe: TrainRecipe) -> 
     return [
         Positive(query, document.id, text)
         for document in documents.values()
-        for query, text in training.derive(document, recipe.derive, 1, choose)
+        for query, text in training_data.derive(document, recipe.derive, 1, choose)
     ]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
 from ..config.entries import Config, LocalCorpus, Reranked, Retriever
-from ..config.metrics import LOWER_IS_BETTER, NAMES, STANDARD
+from ..config.metric_names import LOWER_IS_BETTER, NAMES, STANDARD
 from ..core import paths
 from ..core.errors import DataError
-from ..data import results, scores
 from ..graph.grid import Grid
 from ..graph.needs import Needs
+from ..results import results_folder, scores
 from .text import columned
 
 _EXAMPLES = """\
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="WORD", help="show the rows that contain each of these words")
     parser.add_argument("--here", action="store_true", help="show what this folder has already")
     parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
-    parser.add_argument("--directory", default=Path(), type=Path, help=results.PLACE)
+    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -80,7 +80,7 @@ class _Registry:
 
         self.config: Config = merged([path.absolute() for path in args.configfile], [])
         self.needs = Needs(Grid(self.config))
-        self.folder = results.working_folder(args.directory)[0]
+        self.folder = results_folder.working_folder(args.directory)[0]
 
     def has(self, pattern: str, **names: str) -> bool:
         """Tell whether a file of the working folder is there."""
@@ -172,13 +172,13 @@ def metrics(args: argparse.Namespace) -> Iterator[Row]:
 
 def grids(args: argparse.Namespace) -> Iterator[Row]:
     """Yield the ready-made grids, and those that ran in the folder, with the number of finished cells."""
-    folder = results.working_folder(args.directory)[0]
+    folder = results_folder.working_folder(args.directory)[0]
     for path in sorted((CHECKOUT / "config" / "grids").glob("*.yaml")):
         comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         sentence = " ".join(line.lstrip("# ") for line in comments).partition(". ")[0].rstrip(".")
         yield {"grid": path.stem, "cells": None, "finished": None, "description": sentence, "here": False}
     for path in sorted(folder.glob(paths.GRID_SUMMARY.format(grid="*"))):
-        cells = results.find(path).cells.values()
+        cells = results_folder.find(path).cells.values()
         finished = sum(cell.scores.is_file() for cell in cells)
         row = {"grid": path.parent.name, "cells": len(cells), "finished": finished, "description": str(path.parent)}
         yield {**row, "here": True}
@@ -186,7 +186,7 @@ def grids(args: argparse.Namespace) -> Iterator[Row]:
 
 def runs(args: argparse.Namespace) -> Iterator[Row]:
     """Yield the finished cells of the folder, with their scores."""
-    for cell in results.find(args.directory).cells.values():
+    for cell in results_folder.find(args.directory).cells.values():
         if cell.scores.is_file():
             found = scores.read(cell.scores)
             shown = {metric: round(value, 4) for metric, value in found.means.items()}
@@ -196,7 +196,7 @@ def runs(args: argparse.Namespace) -> Iterator[Row]:
 def _finished(folder: Path) -> list[tuple[str, str]]:
     """Return the cells of a folder that have scores; none where no grid ran."""
     try:
-        return list(results.find(folder).cells)
+        return list(results_folder.find(folder).cells)
     except DataError:
         return []
 

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..config.metrics import parse_metric
+from ..config.metric_names import parse_metric
 from ..config.values import SEED_LIMIT
 from ..core import files
 from ..core.errors import BeirgridError, DataError, printable
-from ..data import conditions, results, runs, scores
-from ..data.answers import guarded
-from ..data.results import Result, Results
+from ..results import conditions, results_folder, scores
+from ..results.answers import guarded
+from ..results.results_folder import Result, Results
+from ..runs import runs
 from .text import columned
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Compared(NamedTuple):
         return [run.per_query for run in self.runs]
 
 
-class Pair(NamedTuple):
+class ComparedPair(NamedTuple):
     """A cell of A and the cell of B that it is compared with."""
 
     first: Compared
@@ -174,7 +175,7 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
     place, system = text, ""
     if not Path(directory, text).exists() and ":" in text:
         place, _, system = text.rpartition(":")
-    found = results.find(place, directory=directory)
+    found = results_folder.find(place, directory=directory)
     for name in filter(None, (system, baseline)):
         if not found.runs(name):
             known = ", ".join(found.systems)
@@ -196,7 +197,7 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
     if unknown := [dataset for dataset in args.datasets if dataset not in known]:
         raise NotComparableError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
     of_first, of_second = first.cells(second, args.datasets), second.cells(first, args.datasets)
-    pairs = [Pair(cell, of_second[key]) for key, cell in of_first.items() if key in of_second]
+    pairs = [ComparedPair(cell, of_second[key]) for key, cell in of_first.items() if key in of_second]
     if not pairs:
         raise NotComparableError(f"{first.text} and {second.text} have no cell in common: {_have(first, second)}")
     only = [("A", cell.system, cell.dataset) for key, cell in of_first.items() if key not in of_second]
@@ -216,7 +217,7 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
     return Report(values, only, refused, [(*key, count) for key, count in found.items()], _seeds(pairs))
 
 
-def _seeds(pairs: Iterable[Pair]) -> list[tuple[str, str, tuple[str, ...]]]:
+def _seeds(pairs: Iterable[ComparedPair]) -> list[tuple[str, str, tuple[str, ...]]]:
     """Return the systems with seeds: A or B, the system, and the systems of its seeds."""
     found = {
         (side, cell.system): tuple(run.system for run in cell.runs)
@@ -231,7 +232,7 @@ def _have(*sides: Side) -> str:
     return "; ".join(f"{side.text} has {', '.join(of_side)}" for side, of_side in zip(sides, cells, strict=True))
 
 
-def _compared(pair: Pair, first: Side, second: Side, args: argparse.Namespace) -> pd.DataFrame:
+def _compared(pair: ComparedPair, first: Side, second: Side, args: argparse.Namespace) -> pd.DataFrame:
     """Return a row per metric of one pair.
 
     Raises:

@@ -19,7 +19,7 @@ _LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
 
 
 @dataclass
-class Job:
+class RunningJob:
     """A job of a run, as its last event has it."""
 
     rule: str
@@ -45,7 +45,7 @@ class Execution:
     """What the events of a run say."""
 
     facts: dict[str, Any]
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: dict[int, RunningJob] = field(default_factory=dict)
     over: dict[str, Any] | None = None
     last: float = 0.0
     unread: int = 0
@@ -54,7 +54,7 @@ class Execution:
         """Return the jobs in a state, per rule."""
         return Counter(job.rule for job in self.jobs.values() if job.state == state)
 
-    def in_state(self, state: str) -> list[Job]:
+    def in_state(self, state: str) -> list[RunningJob]:
         """Return the jobs in a state, the oldest first."""
         return sorted((job for job in self.jobs.values() if job.state == state), key=lambda job: job.since)
 
@@ -151,7 +151,7 @@ def _follow(run: Execution, event: dict[str, Any]) -> None:
         run.over = event
     elif kind == "started":
         facts = (event["rule"], event["wildcards"], event["log"], event["outputs"])
-        run.jobs[event["id"]] = Job(*facts, state="running", since=event["time"])
+        run.jobs[event["id"]] = RunningJob(*facts, state="running", since=event["time"])
     elif (job := run.jobs.get(event.get("id", -1))) is not None:
         job.logs = event.get("log", job.logs)
         job.end({"finished": "done"}.get(kind, kind), event["time"])

@@ -19,14 +19,16 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
+from ..collections import collection
 from ..config.models import CrossEncoder, Seq2SeqReranker
 from ..core import cli, files, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
-from ..data import collection, runs, summary
-from ..data.entries import SizeOption
-from ..data.summary import Cell, GridSummary
 from ..encoders import open_encoder, open_scorer
+from ..models.arguments import SizeOption
+from ..results import summary
+from ..results.summary import Cell, GridSummary
+from ..runs import runs
 from ..search import engine, lucene, maxsim
 from ..stages import retrieve, score
 

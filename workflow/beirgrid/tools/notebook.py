@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.places import is_file
 from ..core.errors import BeirgridError
-from ..data.scores import load_scores
+from ..results.scores import load_scores
 from .run import describe_model, grid_name, keep_grid, snakemake
 
 if TYPE_CHECKING:

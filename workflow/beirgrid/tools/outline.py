@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..data import tables
-from ..data.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
-from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
-from ..data.summary import GridSummary
 from ..page.answer import answer
+from ..results import table_files
+from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
+from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
+from ..results.summary import GridSummary
 from .text import aligned
 
 LINES = 25
@@ -29,14 +29,14 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
         page: its page.
         width: columns of the terminal.
     """
-    notes = [" ".join(tables.seed_notes(grid)), *_verdicts(answers.verdicts)]
+    notes = [" ".join(table_files.seed_notes(grid)), *_verdicts(answers.verdicts)]
     notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
     said = textwrap.wrap(
         " ".join(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False
     )
     below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}", *_older(page)]
     left = max(LINES - len(below) - 1, _LEAST)
-    yield from _table(tables.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, left)
+    yield from _table(table_files.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, left)
     yield from below
 
 
@@ -47,11 +47,11 @@ def _older(page: Path) -> Iterator[str]:
             yield f"{older / 'report'} is of an earlier release and no longer written: delete it and {older / 'tables'}"
 
 
-def _table(table: tables.Wide, metric: str, width: int, lines: int) -> Iterator[str]:
+def _table(table: table_files.Wide, metric: str, width: int, lines: int) -> Iterator[str]:
     """Yield the metric's table: as many systems and rows as fit; systems are rows where there are many of them."""
     lines = min(lines, _TABLE)
     shown = table.shown.where(~table.group | (table.group.sum(axis=1) < 2).to_numpy()[:, None], table.shown + "†")
-    shown = shown.where(~table.flawed, shown + tables.FLAW)
+    shown = shown.where(~table.flawed, shown + table_files.FLAW)
     if _width(shown) > width and len(shown.columns) < lines:
         shown = shown.T
     if _width(shown) > width or len(shown) >= lines:
@@ -113,7 +113,7 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
 
 def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
     """Yield the first note on cells whose scores have a flaw, and the number of the other notes."""
-    notes = tables.flaw_notes(scores, grid)
+    notes = table_files.flaw_notes(scores, grid)
     if notes:
         others = len(notes) - 1
         more = "one more such note" if others == 1 else f"{others} more such notes"

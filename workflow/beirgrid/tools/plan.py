@@ -19,12 +19,12 @@ import yaml
 from .. import config as configuration
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, ConfigError
-from ..data.entries import size
+from ..graph.cell_records import Records
 from ..graph.costs import CALIBRATION, Need
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.needs import Needs
-from ..graph.records import Records
+from ..models.arguments import size
 from .calibrate import calibrate
 from .run import find_grid
 from .text import columned
@@ -38,7 +38,7 @@ SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedJob:
     """A job that Snakemake would run, and what it is expected to take."""
 
     rule: str
@@ -187,7 +187,7 @@ def _where_broken(path: Path) -> str:
     return ""
 
 
-def _jobs(needs: Needs, options: list[str]) -> Iterator[Job]:
+def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
     """Yield the jobs that Snakemake would run, as its dry run tells its log."""
     from snakemake import cli
     from snakemake.logging import logger
@@ -220,8 +220,8 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[Job]:
             yield _job(needs, job)
 
 
-def _job(needs: Needs, told: dict[str, Any]) -> Job:
-    return Job(
+def _job(needs: Needs, told: dict[str, Any]) -> PlannedJob:
+    return PlannedJob(
         rule=told["rule_name"],
         wildcards=dict(told["wildcards"]),
         need=needs.of(told["rule_name"], **told["wildcards"]),
@@ -242,14 +242,14 @@ def _rates(needs: Needs) -> str:
     return f"assumed for {needs.cores} cores (plan --calibrate measures a machine)"
 
 
-def _by(jobs: Iterable[Job], key: Callable[[Job], str]) -> dict[str, list[Job]]:
-    groups: dict[str, list[Job]] = {}
+def _by(jobs: Iterable[PlannedJob], key: Callable[[PlannedJob], str]) -> dict[str, list[PlannedJob]]:
+    groups: dict[str, list[PlannedJob]] = {}
     for job in jobs:
         groups.setdefault(key(job), []).append(job)
     return groups
 
 
-def _sums(jobs: Iterable[Job]) -> dict[str, float]:
+def _sums(jobs: Iterable[PlannedJob]) -> dict[str, float]:
     jobs = list(jobs)
     return {
         "jobs": len(jobs),
@@ -261,22 +261,22 @@ def _sums(jobs: Iterable[Job]) -> dict[str, float]:
     }
 
 
-def _largest(jobs: list[Job]) -> dict[str, int]:
+def _largest(jobs: list[PlannedJob]) -> dict[str, int]:
     return {key: max(getattr(job, key) for job in jobs) for key in ("mem_mb", "runtime")}
 
 
-def _largest_job(jobs: list[Job], key: str) -> dict[str, Any]:
+def _largest_job(jobs: list[PlannedJob], key: str) -> dict[str, Any]:
     job = max(jobs, key=lambda job: getattr(job, key))
     return {"job": job.name, key: getattr(job, key)}
 
 
-def _peak(jobs: list[Job], at_once: int) -> float:
+def _peak(jobs: list[PlannedJob], at_once: int) -> float:
     """Return the most disk taken on the way, in MB: all that is kept, and what as many jobs as run at once hold."""
     held = sorted((job.need.temporary for job in jobs), reverse=True)[:at_once]
     return sum(job.need.kept for job in jobs) + sum(held)
 
 
-def _too_large(needs: Needs, jobs: list[Job]) -> Iterator[str]:
+def _too_large(needs: Needs, jobs: list[PlannedJob]) -> Iterator[str]:
     """Yield what is expected to need more than a node has; margins are not counted."""
     most_of = {"mem_mb": lambda *job: needs.limits(*job).mem_mb, "runtime": needs.most_minutes}
     for job in jobs:
@@ -289,7 +289,7 @@ def _too_large(needs: Needs, jobs: list[Job]) -> Iterator[str]:
                 )
 
 
-def _cells(needs: Needs, jobs: list[Job]) -> Iterator[dict[str, Any]]:
+def _cells(needs: Needs, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
     """Yield what each cell takes by itself: jobs that cells share are counted in each."""
     makers = {output: job for job in jobs for output in job.outputs}
     grid = needs.grid
@@ -302,7 +302,7 @@ def _cells(needs: Needs, jobs: list[Job]) -> Iterator[dict[str, Any]]:
             yield {"system": system, "dataset": dataset, "supplied": bool(parts), **_sums(mine.values())}
 
 
-def _actual(jobs: list[Job]) -> Iterator[dict[str, Any]]:
+def _actual(jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
     """Yield, per rule, what its finished jobs were expected to take and what they took."""
     for rule, mine in _by(jobs, lambda job: job.rule).items():
         done = [(job, _benchmark(Path(job.benchmark))) for job in mine if Path(job.benchmark).is_file()]

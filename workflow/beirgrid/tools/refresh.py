@@ -16,9 +16,9 @@ from typing import Annotated
 from ..core import files, paths, provenance
 from ..core.checkout import MODULES
 from ..core.errors import BeirgridError, DataError, printable
-from ..data import results, summary
-from ..data.summary import GridSummary
-from ..graph.summary import PUBLISHED
+from ..graph.summaries import PUBLISHED
+from ..results import results_folder, summary
+from ..results.summary import GridSummary
 from . import events, status
 
 # Seconds between the starts of two refreshes beside a run, at least.
@@ -31,7 +31,7 @@ LIBRARIES = ("jinja2", "numba", "pandas", "pyarrow", "scipy", "statsmodels")
 def report(
     *,
     grid: Annotated[str, "name of the grid; without it, all grids of the folder"] = "",
-    directory: Annotated[Path, results.PLACE] = Path(),
+    directory: Annotated[Path, results_folder.PLACE] = Path(),
     background: Annotated[bool, "print no summary, and run with the lowest priority"] = False,
 ) -> None:
     """Make the tables and the page of a grid from what is done so far, and print a summary.
@@ -45,7 +45,7 @@ def report(
     Raises:
         BeirgridError: no such grid was run in the folder.
     """
-    directory, grid = results.working_folder(directory, grid)
+    directory, grid = results_folder.working_folder(directory, grid)
     os.chdir(directory)
     if background:
         os.nice(19)
@@ -79,7 +79,7 @@ def refresh(grid: GridSummary) -> list[str]:
     Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again. A
     page that changes beside tables of the run shows other analyses: it is what the run would make, so its record stays.
     """
-    from ..data import kept, tables
+    from ..results import kept, table_files
     from ..stages import aggregate
     from ..stages.report import render
     from .outline import outline
@@ -91,7 +91,7 @@ def refresh(grid: GridSummary) -> list[str]:
         answers, statistics = aggregate.compute(grid, loaded)
         kept.write(folder / aggregate.STATISTICS, statistics, loaded.kept)
         of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
-        if tables.write(answers, grid, of_tables.parent):
+        if table_files.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
         if files.replace_text(page, render(grid, answers)):
             if of_tables.is_file():

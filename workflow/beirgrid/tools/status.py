@@ -24,12 +24,12 @@ from typing import Any
 from ..config import load
 from ..core.errors import ConfigError, printable
 from ..core.progress import is_bar, is_progress, seconds_left
-from ..data import results
+from ..graph.cell_records import Records
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
-from ..graph.records import Records
+from ..results import results_folder
 from . import cluster
-from .events import EVENTS, Execution, Job, read
+from .events import EVENTS, Execution, RunningJob, read
 from .processes import began, living
 
 # Of a cell, the strongest first.
@@ -86,7 +86,7 @@ class Recorder:
             stream.write(line + "\n")
 
 
-def failure(job: Job) -> str:
+def failure(job: RunningJob) -> str:
     """Return the log of a failed job and the last line in it, which is no error of a job that was killed."""
     for log in job.logs:
         for line in _tail(Path(log), 1):
@@ -97,7 +97,7 @@ def failure(job: Job) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid status``."""
-    parser.add_argument("--directory", default=Path(), type=Path, help=results.PLACE)
+    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.add_argument(
         "--watch", type=_seconds, metavar="SECONDS", help="refresh the screen every SECONDS, until the run is over"
     )
@@ -114,7 +114,7 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Print the screen, once or again and again."""
-    os.chdir(results.working_folder(args.directory)[0])
+    os.chdir(results_folder.working_folder(args.directory)[0])
     while True:
         current = read(EVENTS)
         screen = "\n".join(map(printable, lines(current, shutil.get_terminal_size().columns)))
@@ -216,7 +216,7 @@ def _left(current: Execution) -> str:
     return f"{rate}; left: about {_clock(max(sum(known) / at_once, *known))}{beside}{failed}"
 
 
-def _rest(job: Job, mean: float | None) -> float | None:
+def _rest(job: RunningJob, mean: float | None) -> float | None:
     """Return the seconds that a running job still takes: as its log says, else by the mean of its stage's jobs."""
     left = seconds_left(_last_words(job))
     if left is not None or mean is None:
@@ -267,19 +267,19 @@ def _cell(records: Records, states: dict[str, str], system: str, dataset: str) -
     return "done" if all(Path(file).is_file() for file in files) else "waiting"
 
 
-def _describe(job: Job) -> str:
+def _describe(job: RunningJob) -> str:
     """Return what a running job last said; a cluster may not have begun with it."""
     said = (_last_words(job) or "begun") if _begun(job) else "submitted, not begun"
     return f"  {job.name}, {_clock(time.time() - job.since)}: {said}"
 
 
-def _begun(job: Job) -> bool:
+def _begun(job: RunningJob) -> bool:
     """Tell whether a job's log is that of this attempt."""
     log = Path(job.logs[0])
     return log.is_file() and log.stat().st_mtime >= job.since - 1
 
 
-def _last_words(job: Job) -> str:
+def _last_words(job: RunningJob) -> str:
     """Return the last line of a running job's log that is no library's progress bar, empty if there is none."""
     said = [line for line in _tail(Path(job.logs[0]), 100) if not is_bar(line)] if _begun(job) else []
     return said[-1] if said else ""

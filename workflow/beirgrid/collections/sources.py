@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..config import both_forms, is_unjudged, local_forms, resolve_path
-from ..config.collections import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
+from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
 from ..core import files
 from ..core.errors import DataError, lone_surrogate, quoted
 from . import downloads, lines, qrels
 from .qrels import Judgement
 
 
-class Document(NamedTuple):
+class SourceDocument(NamedTuple):
     """One document of a corpus."""
 
     id: str
@@ -34,7 +34,7 @@ class Document(NamedTuple):
     place: str
 
 
-class Query(NamedTuple):
+class SourceQuery(NamedTuple):
     """One query."""
 
     id: str
@@ -53,11 +53,11 @@ class Exclusion(NamedTuple):
 class Source(Protocol):
     """A provider of one collection."""
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[SourceDocument]:
         """Yield the documents in the collection's own order."""
         ...
 
-    def queries(self, dataset: Dataset) -> Iterator[Query]:
+    def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         """Yield the queries of a dataset, judged or not."""
         ...
 
@@ -91,13 +91,15 @@ class LocalSource:
         """The folder, absolute."""
         return resolve_path(self.corpus.path)
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[SourceDocument]:
         for row, place in json_lines(self._file("corpus.jsonl")):
-            yield Document(read_id(row, place), read_text(row, "title", place), read_text(row, "text", place), place)
+            yield SourceDocument(
+                read_id(row, place), read_text(row, "title", place), read_text(row, "text", place), place
+            )
 
-    def queries(self, dataset: Dataset) -> Iterator[Query]:
+    def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         for row, place in json_lines(self._file("queries.jsonl")):
-            yield Query(read_id(row, place), read_text(row, "text", place, required=True), place)
+            yield SourceQuery(read_id(row, place), read_text(row, "text", place, required=True), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         if is_unjudged(self.corpus):
@@ -161,7 +163,7 @@ class IrDatasetsSource:
     corpus: IrDatasetsCorpus
     mirror: str = ""
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[SourceDocument]:
         with _errors_of_library(_ir_datasets_failed, self.corpus.id):
             loaded = self._load(self.corpus.id)
             # The first document comes when all are downloaded and unpacked.
@@ -171,20 +173,20 @@ class IrDatasetsSource:
             for document in chain(first, documents):
                 place = f"{self.corpus.id} document {document.doc_id!a}"
                 title, text = getattr(document, "title", "") or "", _body(document)
-                yield Document(
+                yield SourceDocument(
                     encodable(document.doc_id, "id", place),
                     encodable(title, "title", place),
                     encodable(text, "text", place),
                     place,
                 )
 
-    def queries(self, dataset: Dataset) -> Iterator[Query]:
+    def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         assert dataset.id is not None
         with _errors_of_library(_ir_datasets_failed, dataset.id):
             for query in self._load(dataset.id).queries_iter():
                 place = f"{dataset.id} query {query.query_id!a}"
                 text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
-                yield Query(encodable(query.query_id, "id", place), encodable(text, "text", place), place)
+                yield SourceQuery(encodable(query.query_id, "id", place), encodable(text, "text", place), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         assert dataset.id is not None
@@ -241,16 +243,16 @@ class HubSource:
 
     corpus: HubCorpus
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[SourceDocument]:
         name, split = self._named("corpus", "documents"), self.corpus.split or ""
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, split):
             text = read_text(row, "content" if "content" in row else "text", place)
-            yield Document(read_id(row, place), read_text(row, "title", place), text, place)
+            yield SourceDocument(read_id(row, place), read_text(row, "title", place), text, place)
 
-    def queries(self, dataset: Dataset) -> Iterator[Query]:
+    def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         name = self._named("queries", "examples")
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, dataset.split):
-            yield Query(
+            yield SourceQuery(
                 read_id(row, place), read_text(row, "query" if "query" in row else "text", place, required=True), place
             )
 
@@ -279,16 +281,16 @@ class MtebSource:
 
     corpus: MtebCorpus
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[SourceDocument]:
         for row in self._loaded["corpus"]:
             place = f"{self.corpus.task} document {row['id']!a}"
             title, text = read_text(row, "title", place), read_text(row, "text", place)
-            yield Document(read_id(row, place, "id"), title, text, place)
+            yield SourceDocument(read_id(row, place, "id"), title, text, place)
 
-    def queries(self, dataset: Dataset) -> Iterator[Query]:
+    def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         for row in self._loaded["queries"]:
             place = f"{self.corpus.task} query {row['id']!a}"
-            yield Query(read_id(row, place, "id"), read_text(row, "text", place, required=True), place)
+            yield SourceQuery(read_id(row, place, "id"), read_text(row, "text", place, required=True), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         for query, grades in self._loaded["relevant_docs"].items():

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..collections import collection
 from ..core.errors import DataError, quoted
-from . import collection, runs
+from . import runs
 
 
-class External(NamedTuple):
+class ImportedRun(NamedTuple):
     """A run, with counts for its record and what a reader of the log should know."""
 
     run: runs.Run
@@ -25,7 +26,7 @@ def read(
     corpus: Path,
     depth: int,
     allow: Collection[str] = (),
-) -> External:
+) -> ImportedRun:
     """Read a run, and treat it as the searches of the workflow treat theirs.
 
     Queries without qrels are left out. Documents that are not ranked for a query are dropped before the cut. A run that
@@ -69,7 +70,7 @@ def read(
         "queries_without_qrels": len(found) - len(known),
         "excluded_documents": sum(len(excluded.get(query, set()).intersection(found[query].ids)) for query in known),
     }
-    return External(kept, facts, _warnings(facts))
+    return ImportedRun(kept, facts, _warnings(facts))
 
 
 def _check_documents(path: Path, found: runs.Run, corpus: Path) -> None:

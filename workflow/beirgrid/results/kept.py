@@ -17,7 +17,7 @@ _ABOUT = b"beirgrid"
 
 
 class Kept(NamedTuple):
-    """Tables by their kinds (as ``data.answers`` names them), and the digest of all that they depend on."""
+    """Tables by their kinds (as ``results.answers`` names them), and the digest of all that they depend on."""
 
     digest: str
     tables: Mapping[str, pd.DataFrame]

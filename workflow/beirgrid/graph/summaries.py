@@ -19,10 +19,10 @@ from ..config.entries import (
 )
 from ..core import paths
 from ..core.portable import portable
-from ..data.summary import Cell, DatasetSummary, GridSummary, ModelNote
+from ..results.summary import Cell, DatasetSummary, GridSummary, ModelNote
+from .cell_records import Records
 from .commands import Commands
 from .grid import Grid
-from .records import Records
 
 DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 # Files of published values.

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.collections import Corpus, LocalCorpus
+from ..config.datasets import Corpus, LocalCorpus
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from . import collection, ids
-from .sources import Document, Source
+from .sources import Source, SourceDocument
 
 
 def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int]:
@@ -61,7 +61,9 @@ def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int
     return {"documents": len(hashes), "duplicates_dropped": dropped, "empty_documents": empty}
 
 
-def _write_documents(name: str, entry: Corpus, documents: Iterator[Document], path: Path) -> tuple[array[int], int]:
+def _write_documents(
+    name: str, entry: Corpus, documents: Iterator[SourceDocument], path: Path
+) -> tuple[array[int], int]:
     """Write documents in row groups; return the hash of each id and the number of empty documents."""
     hashes = array("Q")
     empty = 0
@@ -97,7 +99,7 @@ def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
     return {identifier: found for identifier, found in places.items() if len(found) > 1}
 
 
-def _first_of_each(source: Source, repeated: set[str]) -> Iterator[Document]:
+def _first_of_each(source: Source, repeated: set[str]) -> Iterator[SourceDocument]:
     """Yield the documents without the later ones of a repeated id."""
     seen: set[str] = set()
     for document in source.documents():

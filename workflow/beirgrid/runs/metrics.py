@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..config.metrics import Metric, parse_metric
-from . import qrels as judgements
+from ..collections import qrels as judgements
+from ..config.metric_names import Metric, parse_metric
 from . import runs
 
 # Our name, which is the field's, to trec_eval's, which stands before the cut-off.

@@ -261,7 +261,7 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
     Raises:
         DataError: there is no run, or none of a named system.
     """
-    from ..data import runs
+    from ..runs import runs
 
     name = made.description.name
     have = {path.parent.name: path for path in sorted(results.glob(f"runs/*/{name}.run.gz"))}
@@ -277,8 +277,8 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
 
 def _values(made: EvaluationSet, version: int, results: Path) -> dict[str, Any]:
     """Return nDCG@10 of each system's run per query, under a version of the qrels: system to float64 [queries]."""
-    from ..config.metrics import parse_metric
-    from ..data import metrics
+    from ..config.metric_names import parse_metric
+    from ..runs import metrics
 
     grades = made.qrels(version)
     metric = parse_metric(_METRIC)

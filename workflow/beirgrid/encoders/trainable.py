@@ -45,11 +45,11 @@ def progress() -> Any:
     """Return a callback of a trainer that counts its steps in the log."""
     from transformers import TrainerCallback
 
-    class Steps(TrainerCallback):
+    class TrainingSteps(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.progress = Progress("train", state.max_steps - state.global_step, "steps")
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.progress.add(1)
 
-    return Steps()
+    return TrainingSteps()

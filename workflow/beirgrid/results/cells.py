@@ -8,9 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..collections import qrels as judgements
 from ..core import files, portable, provenance
 from ..core.errors import DataError
-from . import qrels as judgements
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
 from .scores import Scores, of_another_run, read_cell, unanswered
 from .summary import Cell, GridSummary
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 READING_STAGES = ("expand", "encode", "retrieve", "score")
 
 
-class Step(NamedTuple):
+class RecordedStep(NamedTuple):
     """A step behind a cell of the grid: the content of its record, which stands at ``path``."""
 
     system: str
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     record: dict[str, Any]
 
 
-class Found(NamedTuple):
+class CellState(NamedTuple):
     """What was found of a cell.
 
     Attributes:
@@ -46,7 +46,7 @@ class Found(NamedTuple):
     detail: str
     scores: Scores | None = None
     per_query: pd.DataFrame | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RecordedStep, ...] = ()
 
     @property
     def precisions(self) -> set[str]:
@@ -59,7 +59,7 @@ class Found(NamedTuple):
         return checkpoints(step.record for step in self.steps)
 
 
-Cells = dict[tuple[str, str], Found]
+Cells = dict[tuple[str, str], CellState]
 
 
 def precisions(records: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -94,7 +94,7 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
     cells = {key: found._replace(detail=portable.without_folders(found.detail)) for key, found in cells.items()}
     unjudged = [name for name, entry in grid.datasets.items() if entry.not_judged]
-    cells |= {key: Found(NOT_JUDGED, "") for key in product((*grid.systems, *grid.members), unjudged)}
+    cells |= {key: CellState(NOT_JUDGED, "") for key in product((*grid.systems, *grid.members), unjudged)}
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             found = {member: cells[member, dataset] for member in members}
@@ -102,17 +102,17 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     return cells
 
 
-def _over_seeds(system: str, dataset: str, members: Mapping[str, Found]) -> Found:
+def _over_seeds(system: str, dataset: str, members: Mapping[str, CellState]) -> CellState:
     """Return what a system with seeds is on a dataset: if all members are done, it has the mean score of each query."""
     status, detail = combined(members)
     steps = tuple(step for found in members.values() for step in found.steps)
     if status != DONE:
-        return Found(status, detail, steps=steps)
+        return CellState(status, detail, steps=steps)
     tables = [found.per_query for found in members.values() if found.per_query is not None]
     per_query = sum(tables[1:], tables[0]) / len(tables)
     means = {str(metric): float(mean) for metric, mean in per_query.mean().items()}
     scores = Scores(system=system, dataset=dataset, queries=len(per_query), means=means)
-    return Found(DONE, detail, scores, per_query, steps)
+    return CellState(DONE, detail, scores, per_query, steps)
 
 
 def refuse_unfinished(cells: Cells) -> None:
@@ -122,7 +122,7 @@ def refuse_unfinished(cells: Cells) -> None:
             raise DataError(found.detail or f"{system} on {dataset} has no scores. {files.REMEDY}")
 
 
-def combined(parts: Mapping[str, Found | None]) -> tuple[str, str]:
+def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
     """Return status and detail of a mean from those of its parts; None is a part that is not supplied.
 
     The detail says which parts the mean lacks, or repeats the details of its parts if it lacks none.
@@ -148,39 +148,39 @@ class _Look:
         self.record = cache(self._record)
         self.judged = cache(self._judged)
 
-    def at(self, cell: Cell) -> Found:
+    def at(self, cell: Cell) -> CellState:
         """Return what a cell is."""
         wanted = [*cell.records, cell.scores, cell.per_query]
         steps = tuple(self._steps(cell))
         failure = next((self.failures[path] for path in wanted if path in self.failures), "")
         if missing := [path for path in wanted if not Path(path).is_file()]:
             if failure:
-                return Found(FAILED, failure, steps=steps)
+                return CellState(FAILED, failure, steps=steps)
             if self.running or cell.scores in missing:
-                return Found(PENDING, "", steps=steps)
-            return Found(FAILED, f"{missing[0]} is missing. {files.REMEDY}", steps=steps)
+                return CellState(PENDING, "", steps=steps)
+            return CellState(FAILED, f"{missing[0]} is missing. {files.REMEDY}", steps=steps)
         if outdated := next(filter(self._outdated, wanted), ""):
             return self._again(failure, f"{outdated} was made with other settings than the grid asks for", steps)
         try:
             found, table = self._numbers(cell)
         except DataError as error:
-            return Found(FAILED, str(error), steps=steps)
+            return CellState(FAILED, str(error), steps=steps)
         if self._of_another_run(cell):
             reason = f"{cell.scores} has the scores of another run than {cell.records[-1]} describes"
             return self._again(failure, reason, steps)
-        return Found(DONE, self._flaw(cell, steps), found, table, steps)
+        return CellState(DONE, self._flaw(cell, steps), found, table, steps)
 
-    def _again(self, failure: str, reason: str, steps: tuple[Step, ...]) -> Found:
+    def _again(self, failure: str, reason: str, steps: tuple[RecordedStep, ...]) -> CellState:
         """Return what a cell is whose files are to be made again: a grid that is being run will do so."""
         if self.running and not failure:
-            return Found(PENDING, "", steps=steps)
-        return Found(FAILED, failure or f"{reason}. {files.REMEDY}", steps=steps)
+            return CellState(PENDING, "", steps=steps)
+        return CellState(FAILED, failure or f"{reason}. {files.REMEDY}", steps=steps)
 
-    def _steps(self, cell: Cell) -> Iterator[Step]:
+    def _steps(self, cell: Cell) -> Iterator[RecordedStep]:
         for path in cell.records:
             record = self.record(path)
             if not isinstance(record, DataError):
-                yield Step(cell.system, cell.dataset, path, record)
+                yield RecordedStep(cell.system, cell.dataset, path, record)
 
     def _record(self, path: str) -> dict[str, Any] | DataError:
         """Return a record, or what is wrong with it or with a file that it describes. Sizes are compared."""
@@ -226,7 +226,7 @@ class _Look:
             )
         return found, table
 
-    def _flaw(self, cell: Cell, steps: Iterable[Step]) -> str:
+    def _flaw(self, cell: Cell, steps: Iterable[RecordedStep]) -> str:
         """Return the flaw of a score: judged queries that a run of other software lacks, or that count 0.
 
         A query counts 0 where the run of the cell has no documents for it. A fusion may have documents of its other
@@ -246,7 +246,7 @@ class _Look:
         return "; ".join(filter(None, [*lacking, unanswered(evaluation)]))
 
 
-def steps_of(cells: Cells) -> Iterator[Step]:
+def steps_of(cells: Cells) -> Iterator[RecordedStep]:
     """Yield each step behind each cell that can be read. A mean over seeds repeats the steps of its members."""
     for (system, _), found in cells.items():
         yield from (step for step in found.steps if step.system == system)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ..config.metrics import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..core import files
 from .answers import DONE, STATUSES, Answers, write_answers
 from .summary import NO, UNKNOWN, YES, GridSummary

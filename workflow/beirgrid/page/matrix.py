@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..config.metrics import LOWER_IS_BETTER, parse_metric
-from ..data.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
-from ..data.published import OTHER_COMMIT, OTHER_PROTOCOL
-from ..data.summary import NO, GridSummary
-from ..data.tables import FLAW, TRAINING, shown_scores
+from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
+from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
+from ..results.summary import NO, GridSummary
+from ..results.table_files import FLAW, TRAINING, shown_scores
 from . import texts
 
 # Shades of the heat: a column's worst value has none, its best value has this one.

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config import is_unjudged
-from ..config.collections import Corpus, Dataset
+from ..config.datasets import Corpus, Dataset
 from ..core.errors import DataError, quoted
 from . import collection, ids
 from .qrels import MAX_GRADE, Judgement, say_overruled
-from .sources import Exclusion, Query, Source
+from .sources import Exclusion, Source, SourceQuery
 
 
 class Judged(NamedTuple):
@@ -157,7 +157,7 @@ def _grades(
 
 
 def _judged_queries(
-    name: str, dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
+    name: str, dataset: Dataset, corpus: Corpus, queries: Iterator[SourceQuery], grades: dict[str, dict[str, int]]
 ) -> tuple[dict[str, str], int]:
     """Return id to text of the queries that have qrels, in the source's order, and the duplicates dropped.
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config.metrics import parse_metric
+from ..collections import ids
+from ..config.metric_names import parse_metric
 from ..core.errors import ConfigError, nearest, quoted
-from . import ids
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
 # What a file may have after these: what the value was measured on, as far as its source says so.

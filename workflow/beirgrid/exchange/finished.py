@@ -11,13 +11,13 @@ from typing import Annotated, Any, NamedTuple
 from ..core import files, provenance
 from ..core.errors import DataError
 from ..core.version import full_version
-from ..data import results, scores
-from ..data.cells import precisions
-from ..data.results import Result, Results
-from ..data.summary import REMEDY
+from ..results import results_folder, scores
+from ..results.cells import precisions
+from ..results.results_folder import Result, Results
+from ..results.summary import REMEDY
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
-Directory = Annotated[Path, results.PLACE]
+Directory = Annotated[Path, results_folder.PLACE]
 GridName = Annotated[str, "name of the grid; all finished cells of the folder unless given"]
 # Keys of records that exports read.
 _KEYS = ("command", "packages", "cpus", "finished")
@@ -25,7 +25,7 @@ _KEYS = ("command", "packages", "cpus", "finished")
 SOFTWARE = f"beirgrid {full_version()}"
 
 
-class Step(NamedTuple):
+class ExportedStep(NamedTuple):
     """A step before the evaluation of a cell: where its record stands, and what it holds."""
 
     path: Path
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class ExportedCell:
     """A finished cell: one system on one dataset."""
 
     result: Result
@@ -64,11 +64,11 @@ class Cell:
         return provenance.read_record(self.result.scores, *_KEYS)
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ExportedStep]:
         """The steps before the evaluation, in their order."""
-        return [Step(path, provenance.read_record(path, *_KEYS)) for path in self.result.records]
+        return [ExportedStep(path, provenance.read_record(path, *_KEYS)) for path in self.result.records]
 
-    def steps_of(self, *stages: str) -> list[Step]:
+    def steps_of(self, *stages: str) -> list[ExportedStep]:
         """Return the steps of some stages."""
         return [step for step in self.steps if step.stage in stages]
 
@@ -78,7 +78,7 @@ class Cell:
         return self._dataset.record
 
     @property
-    def _dataset(self) -> Step:
+    def _dataset(self) -> ExportedStep:
         steps = self.steps_of("fetch_dataset")
         if not steps:
             raise DataError(
@@ -98,7 +98,7 @@ class Cell:
         return ", ".join(sorted(precisions(step.record for step in self.steps)))
 
 
-def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Cell]]:
+def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[ExportedCell]]:
     """Return the results and their finished cells, after comparing runs and scores with their records.
 
     Raises:
@@ -106,8 +106,8 @@ def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Ce
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"--output: {output} is not an empty folder; name a new one")
-    found = results.find(directory, grid)
-    cells = [Cell(result) for result in found.cells.values() if result.scores.is_file()]
+    found = results_folder.find(directory, grid)
+    cells = [ExportedCell(result) for result in found.cells.values() if result.scores.is_file()]
     if not cells:
         raise DataError(f"{found.summary or found.folder} has no finished cell")
     if waiting := len(found.cells) - len(cells):

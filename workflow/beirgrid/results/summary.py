@@ -1,7 +1,7 @@
 """What the tables and the report of a grid are made from: its rows and columns, and the files of every cell.
 
-The job graph writes a summary (``graph.summary``), the stages aggregate and report read it: they open the files that it
-names and no others.
+The job graph writes a summary (``graph.summaries``). The stages aggregate and report read it, and open the files that
+it names and no others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from ..config.collections import Statistics
+from ..config.datasets import Statistics
 from ..config.values import LIST, Entry, NotNegative, Seed
 from ..core import files
 from ..core.errors import DataError

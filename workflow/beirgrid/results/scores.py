@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core import files, provenance
 from ..core.errors import DataError, quoted
-from . import results
+from . import results_folder
 from .summary import GridSummary
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
     if isinstance(grid, GridSummary):
         paths = [Path(cell.scores) for cell in grid.cells]
     else:
-        paths = [cell.scores for cell in results.find(grid).cells.values() if cell.scores.is_file()]
+        paths = [cell.scores for cell in results_folder.find(grid).cells.values() if cell.scores.is_file()]
         if not paths:
             raise DataError(f"{grid} has no scores: no cell of the grid is finished")
     rows = [

@@ -1,0 +1,1 @@
+"""Collections: documents, queries and qrels, from their sources to the files that stages read."""

@@ -1,1 +1,0 @@
-"""Collections, runs, published values and checkpoints: what stages read and write."""

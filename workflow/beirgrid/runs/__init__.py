@@ -1,0 +1,1 @@
+"""Runs: ranked documents per query, their metrics and fusions."""
