@@ -37,6 +37,16 @@ Rows = list[dict[str, Any]]
 FORKING = "BEIRGRID_TEST_PYTHON"
 
 
+def copy_checkout(target: Path) -> Path:
+    """Copy the checkout without what was made in it, and return the copy."""
+
+    def made(folder: str, names: list[str]) -> set[str]:
+        own = {"results", "logs"} if Path(folder) == ROOT else set()
+        return {name for name in names if name in own or name.startswith(".") or name == "__pycache__"}
+
+    return Path(shutil.copytree(ROOT, target, symlinks=True, ignore=made))
+
+
 def write_collection(folder: Path, documents: list[dict], queries: list[dict], qrels: dict[str, list[tuple]]) -> Path:
     """Write a folder in BEIR layout and return it."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)

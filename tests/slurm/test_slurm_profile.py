@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, beirgrid
+from helpers import beirgrid, copy_checkout
 from sites import TABLE, slurm_jobs, undisturbed, wait_for
 
 ON_GPU = {"encode_dense", "retrieve_dense", "score"}
@@ -39,9 +38,7 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
 ):
     grid = write_config(["bm25-flat", "tiny", "bm25+ce", "fused"], small_corpus, datasets)
     undisturbed(grid, tmp_path / "undisturbed")
-    checkout = tmp_path / "checkout"
-    made = shutil.ignore_patterns(".*", "results", "logs", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT, checkout, symlinks=True, ignore=made)
+    checkout = copy_checkout(tmp_path / "checkout")
     command = [Path(sys.executable).parent / "snakemake", "--profile", "slurm", "--configfile", grid]
     with (tmp_path / "told").open("w+") as told, (tmp_path / "screens").open("w+") as screens:
         process = subprocess.Popen(command, cwd=checkout, stdout=told, stderr=subprocess.STDOUT)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import ROOT, snakemake
+from helpers import copy_checkout, snakemake
 from small import ENCODE, collection, run
 
 _TRAIN = {"base": "tiny-dense", "derive": ["sentences"], "queries_per_document": 2, "documents": 30, "batch": 8}
@@ -83,8 +82,7 @@ def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neur
     settings["grid"] = {"systems": ["taught"], "datasets": ["one"]}
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
     # A dry run shows a rule's message in place of its resources, where it has one.
-    unnamed = tmp_path / "checkout"
-    shutil.copytree(ROOT, unnamed, symlinks=True, ignore=shutil.ignore_patterns(".*", "results", "logs", "tests"))
+    unnamed = copy_checkout(tmp_path / "checkout")
     for rules in (unnamed / "workflow/rules").glob("*.smk"):
         rules.write_text(re.sub(r"^ +message:\n(?: +f?\".*\n)+", "", rules.read_text(), flags=re.MULTILINE))
     arguments = ["-n", "--profile", "slurm", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml"]

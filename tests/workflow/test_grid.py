@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import beirgrid, snakemake
+from helpers import beirgrid, copy_checkout, snakemake
 from small import ENCODE, SYSTEMS, collection, run
 
 
@@ -269,8 +269,7 @@ def test_another_grid_in_the_same_folder_is_made_whole(finished, small_grid, tmp
 
 @pytest.mark.slow
 def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, root, tmp_path):
-    made = shutil.ignore_patterns(".*", "results", "logs", "__pycache__")
-    shutil.copytree(root, tmp_path / "checkout", symlinks=True, ignore=made)
+    copy_checkout(tmp_path / "checkout")
     shutil.copytree(finished, tmp_path / "site", symlinks=True)
     arguments = ["--configfile", finished / "grid.yaml", "--directory", tmp_path / "site", "--cores", "1"]
 
