@@ -65,7 +65,7 @@ def entries(loader: Any, **arguments: Any) -> dict[str, dict[str, Any]]:
 
 
 def stating(folder: Path, **settings: Any) -> Path:
-    """Let a checkpoint state prompts."""
+    """Write prompts into a checkpoint."""
     path = folder / "config_sentence_transformers.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     return folder

@@ -196,7 +196,7 @@ class LoadedModel(Generic[EntryT]):
         return found
 
     def check_batches(self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor]) -> None:
-        """Let a batch have texts of one length if the model's numbers depend on the other texts of a batch."""
+        """Restrict batches to texts of one length if the model's numbers depend on the other texts of a batch."""
         self.engine.one_length = weight_checks.depends_on_batch(tokenizer, compute, self.autocast, self.runtime.device)
 
     def store_weights(self, transformer: Any, head: Any) -> None:
@@ -410,7 +410,7 @@ def encoder_of(transformer: Any) -> Any:
 
 
 def adapt_forward(model: Any) -> None:
-    """Let a model return named outputs, and compute feed-forward networks at once.
+    """Make a model return named outputs, and compute feed-forward networks at once.
 
     The parts of a network that saves memory (``chunk_size_feed_forward``) must have one length.
     """

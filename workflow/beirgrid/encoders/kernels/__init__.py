@@ -50,7 +50,7 @@ def narrow_last_layer(
     read: Callable[[dict[str, torch.Tensor]], torch.Tensor],
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> bool:
-    """Let the last layer compute the first token of each text alone, where nothing else is read (``last_layer``).
+    """Narrow the last layer to the first token of each text, where nothing else is read (``last_layer``).
 
     Returns:
         Whether the layer does.

@@ -28,7 +28,7 @@ def narrow(
     read: Callable[[dict[str, torch.Tensor]], torch.Tensor],
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> bool:
-    """Let the last layer compute first tokens alone, if its form is known and the model then gives the same.
+    """Narrow the last layer to first tokens, if its form is known and the model then gives the same.
 
     Args:
         transformer: the model of transformers under pooling or head. Its batches are padded on the right.
