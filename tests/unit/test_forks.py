@@ -16,6 +16,7 @@ import psutil
 import pytest
 from helpers import ROOT
 
+from beirgrid.core import compute
 from beirgrid.tools import forks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="jobs are forked on Linux alone")
@@ -275,8 +276,9 @@ def test_the_limits_of_a_job_are_those_of_its_process(tmp_path, limited):
 OFFERS = """
 import os
 from pathlib import Path
+from beirgrid.core import compute
 from beirgrid.tools import forks
-forks._DRIVERS = ()
+compute._DRIVERS = ()
 forks.offer()
 folder = Path(os.environ[forks.FOLDER])
 print(folder, oct(folder.stat().st_mode))
@@ -301,7 +303,7 @@ def test_jobs_are_offered_forks_until_the_process_ends_that_offered_them(offered
 @pytest.mark.parametrize("reason", ["variable", "driver", "full"])
 def test_no_forks_are_offered(reason, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone" if reason == "full" else tmp_path))
-    monkeypatch.setattr(forks, "_DRIVERS", (str(tmp_path),) if reason == "driver" else ())
+    monkeypatch.setattr(compute, "_DRIVERS", (str(tmp_path),) if reason == "driver" else ())
     if reason == "variable":
         monkeypatch.setenv(forks.FOLDER, "")
     else:

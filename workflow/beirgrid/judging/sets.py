@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -140,7 +141,7 @@ class EvaluationSet:
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
         """Write queries.jsonl in place of the queries that are there."""
         rows = [{"_id": q.id, "text": q.text, "metadata": {"stratum": q.stratum, "times": q.times}} for q in queries]
-        if repeated := {row["_id"] for row in rows if sum(other["_id"] == row["_id"] for other in rows) > 1}:
+        if repeated := [identifier for identifier, count in Counter(row["_id"] for row in rows).items() if count > 1]:
             raise DataError(f"two queries have the id {min(map(str, repeated))!r}")
         files.write_text(self.folder / "queries.jsonl", "".join(map(_line, rows)))
         self.description.queries = {**facts, "number": len(rows)}

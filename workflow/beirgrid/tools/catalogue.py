@@ -76,9 +76,9 @@ class _Registry:
     """The configuration, and the folder in which grids run."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from .plan import merged
+        from .configfiles import merged
 
-        self.config: Config = merged([path.absolute() for path in args.configfile], [])
+        self.config: Config = merged([path.absolute() for path in args.configfile])
         self.needs = Needs(Grid(self.config))
         self.folder = results_folder.working_folder(args.directory)[0]
 

@@ -42,7 +42,6 @@ for _stage in COMMANDS.values():
         LIBRARIES["models" if _stage.model else "light"].append(f"beirgrid.{_stage.function.partition(':')[0]}")
 # Libraries read these when they are imported, so each number of threads has a server of its own.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
-_DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _OWNER = "owner"
 
@@ -65,7 +64,9 @@ class Request(NamedTuple):
 
 def possible() -> bool:
     """Tell whether jobs can be forked: on Linux, without the driver of a GPU, which does not survive a fork."""
-    return hasattr(os, "pidfd_open") and not any(map(os.path.exists, _DRIVERS))
+    from ..core.compute import has_gpu_driver  # here, as each forked job imports this module first
+
+    return hasattr(os, "pidfd_open") and not has_gpu_driver()
 
 
 def offer() -> None:

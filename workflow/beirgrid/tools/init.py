@@ -9,7 +9,8 @@ from typing import Any
 
 from ..core import files
 from ..core.errors import BeirgridError
-from .run import add_choices, as_yaml, describe, describe_collection, merged
+from .configfiles import merged
+from .run import add_choices, as_yaml, describe, describe_collection
 
 _HEAD = """\
 # A grid: every system on every dataset. Run it:
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         name, more = describe_collection(args.collection)
         args.datasets = [*args.datasets, name]
     content = {**more, **describe(args)}
-    merged([], content)
+    merged([], more=content)
     files.replace_text(args.file, _HEAD.format(file=args.file) + as_yaml(content) + _MORE)
     print(f"{args.file} is written. Next: beirgrid plan {args.file}")
 

@@ -14,11 +14,9 @@ from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .. import config as configuration
 from ..core.compute import has_gpu_driver
-from ..core.errors import BeirgridError, ConfigError
+from ..core.errors import BeirgridError
 from ..graph.cell_records import Records
 from ..graph.costs import CALIBRATION, Need
 from ..graph.grid import Grid
@@ -26,10 +24,10 @@ from ..graph.inputs import Inputs
 from ..graph.needs import Needs
 from ..models.arguments import size
 from .calibrate import calibrate
+from .configfiles import merged
 from .run import find_grid
 from .text import columned
 
-_BASE = ("datasets", "systems", "config")
 # Rows of which a table shows all without being asked.
 _READABLE = 60
 # Cores that the rules ask for, for jobs that use several.
@@ -149,42 +147,6 @@ def _needs(grid: Grid, device: str | None) -> Needs:
 
 def _option(name: str, values: Iterable[Any]) -> list[str]:
     return [name, *map(str, values)] if values else []
-
-
-def merged(configfiles: list[Path], settings: list[str], more: dict[str, Any] | None = None) -> configuration.Config:
-    """Return the configuration as Snakemake merges it, with ``more`` over the files."""
-    from snakemake.cli import parse_config
-    from snakemake.common.configfile import load_configfile
-    from snakemake.utils import update_config
-    from snakemake_interface_common.exceptions import WorkflowError
-
-    configuration.refuse_unsafe(configfiles)
-    raw: dict[str, Any] = {}
-    base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
-    for path in (*base, *configfiles):
-        try:
-            update_config(raw, load_configfile(path))
-        except (WorkflowError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
-        except RecursionError:
-            why = "nested too deep, or a mapping that contains itself (an alias *x below its own anchor &x)"
-            raise ConfigError(f"{path}: {why}") from None
-    try:
-        update_config(raw, given := parse_config(settings))
-        update_config(raw, more or {})
-    except ValueError as error:
-        raise ConfigError(f"--config: {error}") from None
-    configuration.refuse_misread(configfiles, given, raw)
-    return configuration.load(raw)
-
-
-def _where_broken(path: Path) -> str:
-    """Return what is wrong with a file's YAML, and on which line, which Snakemake does not tell."""
-    try:
-        yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        return str(error)
-    return ""
 
 
 def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:

@@ -22,6 +22,7 @@ import yaml
 from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import files, paths
 from ..core.errors import BeirgridError, ConfigError
+from .configfiles import merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
@@ -170,7 +171,7 @@ def keep_grid(content: dict[str, Any], directory: Path) -> Path:
     Raises:
         ConfigError: the configuration is wrong, as it would be in a file.
     """
-    merged([], content)
+    merged([], more=content)
     name = content["grid"]["name"]
     path: Path = directory / paths.GRID_FOLDER.format(grid=name) / "grid.yaml"
     files.replace_text(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
@@ -224,7 +225,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
         found = {"checkpoint": model, "revision": "resolve"} | _kind(family)
         name = _entry_name(model.rpartition("/")[2])
     else:
-        config = merged([], {})
+        config = merged([])
         if model not in {*config.systems, *config.models}:
             near = difflib.get_close_matches(model, {*config.systems, *config.models}, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -256,7 +257,7 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
         found = f"it has those of {', '.join(splits)}" if splits else "there are none"
         raise ConfigError(f"--collection: {path} needs relevance judgements in qrels/test.tsv; {found}")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._") or "mine"
-    config = merged([], {})
+    config = merged([])
     name = f"my-{name}" if name in {*config.datasets, *config.corpora} else name
     dataset = {"corpus": name, "split": "test" if "test" in splits else splits[0]}
     return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}
@@ -269,7 +270,8 @@ def _kind(family: str) -> dict[str, Any]:
 def _entry_name(text: str) -> str:
     """Return a name for a model: what messages, tables and paths call it."""
     name = re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-._@")[:60] or "model"
-    return f"my-{name}" if {*merged([], {}).systems, *merged([], {}).models} & {name, f"bm25+{name}"} else name
+    registered = merged([])
+    return f"my-{name}" if {*registered.systems, *registered.models} & {name, f"bm25+{name}"} else name
 
 
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
@@ -310,10 +312,3 @@ def _family(types: list[str], architectures: list[str], similarity: str) -> str:
 
 def _read(path: Path) -> Any:
     return files.read_json(path) if path.is_file() else None
-
-
-def merged(configfiles: list[Path], more: dict[str, Any]) -> Any:
-    """Return the checked configuration: that of the checkout, these files, and more entries over them."""
-    from .plan import merged as of_files
-
-    return of_files(configfiles, [], more)

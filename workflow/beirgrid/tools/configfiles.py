@@ -1,0 +1,52 @@
+"""Configfiles, merged and checked as Snakemake and the workflow do it, without running Snakemake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .. import config as configuration
+from ..core.errors import ConfigError
+
+_BASE = ("datasets", "systems", "config")
+
+
+def merged(
+    configfiles: list[Path], settings: Iterable[str] = (), more: dict[str, Any] | None = None
+) -> configuration.Config:
+    """Return the configuration as Snakemake merges it, with ``more`` over the files."""
+    from snakemake.cli import parse_config
+    from snakemake.common.configfile import load_configfile
+    from snakemake.utils import update_config
+    from snakemake_interface_common.exceptions import WorkflowError
+
+    configuration.refuse_unsafe(configfiles)
+    raw: dict[str, Any] = {}
+    base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
+    for path in (*base, *configfiles):
+        try:
+            update_config(raw, load_configfile(path))
+        except (WorkflowError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
+        except RecursionError:
+            why = "nested too deep, or a mapping that contains itself (an alias *x below its own anchor &x)"
+            raise ConfigError(f"{path}: {why}") from None
+    try:
+        update_config(raw, given := parse_config(list(settings)))
+        update_config(raw, more or {})
+    except ValueError as error:
+        raise ConfigError(f"--config: {error}") from None
+    configuration.refuse_misread(configfiles, given, raw)
+    return configuration.load(raw)
+
+
+def _where_broken(path: Path) -> str:
+    """Return what is wrong with a file's YAML, and on which line, which Snakemake does not tell."""
+    try:
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return str(error)
+    return ""
