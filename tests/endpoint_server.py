@@ -1,0 +1,118 @@
+"""A server of models on the loopback interface: it speaks ``/embeddings``, ``/rerank`` and ``/chat/completions``.
+
+It is no real server of models: it serves what functions of the tests give, a tiny checkpoint say, and faults on demand.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+KEY = "sk-secret-of-the-tests"
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    """Return how often each letter is in each text: float32 [texts, 26]."""
+    return np.array([[text.count(chr(97 + number)) for number in range(26)] for text in texts], np.float32)
+
+
+def shared_words(query: str, documents: list[str]) -> list[float]:
+    """Return how many words each document shares with the query."""
+    return [float(len(set(query.split()) & set(text.split()))) for text in documents]
+
+
+@dataclass
+class Served:
+    """What a server serves, what it was asked, and the faults of its next answers.
+
+    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, or a function that changes the answer.
+    """
+
+    embed: Callable[[list[str]], np.ndarray] = letters
+    rerank: Callable[[str, list[str]], list[float]] = shared_words
+    chat: Callable[[list[dict[str, str]]], str] = lambda messages: messages[-1]["content"]
+    model: str = "served"
+    encoded: bool = False
+    counted: bool = True
+    hang: float = 3.0
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    faults: deque[Any] = field(default_factory=deque)
+    url: str = ""
+
+    def answer(self, path: str, body: dict[str, Any]) -> Any:
+        """Return the answer to a request."""
+        tokens = sum(len(word) for word in json.dumps(body).split())
+        usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if self.counted else {}
+        if path.endswith("/embeddings"):
+            rows = self.embed(body["input"]).astype("<f4")[:, : body.get("dimensions")]
+            shown = [base64.b64encode(row.tobytes()).decode() if self.encoded else row.tolist() for row in rows]
+            data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(shown)]
+            return {"object": "list", "model": self.model, "data": data[::-1], **usage}
+        if path.endswith("/rerank") and "texts" in body:  # text-embeddings-inference
+            scores = self.rerank(body["query"], body["texts"])
+            return [{"index": number, "score": scores[number]} for number in np.argsort(scores)[::-1].tolist()]
+        if path.endswith("/rerank"):
+            scores = self.rerank(body["query"], body["documents"])
+            best = np.argsort(scores)[::-1].tolist()
+            return {"results": [{"index": number, "relevance_score": scores[number]} for number in best], **usage}
+        content = self.chat(body["messages"])
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+        written = {"prompt_tokens": tokens, "completion_tokens": len(content.split())}
+        return {"model": self.model, "choices": [choice], "usage": written}
+
+
+def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                served.asked.append((self.path, body))
+                fault = served.faults.popleft() if served.faults else None
+            if self.headers.get("Authorization") != f"Bearer {KEY}":
+                fault = 401
+            if fault == "hang":
+                time.sleep(served.hang)
+            status, headers = fault if isinstance(fault, tuple) else (fault, {})
+            if isinstance(status, int):
+                self._send({"error": {"message": f"no, {self.headers.get('Authorization')}"}}, status, headers)
+                return
+            answer = served.answer(self.path, body)
+            self._send(fault(answer) if callable(fault) else answer, cut=fault == "cut")
+
+        def _send(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None, cut: bool = False):
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if cut else content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+@contextmanager
+def serving(served: Served) -> Iterator[Served]:
+    """Serve until the block ends; ``served.url`` has the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(served))
+    served.url = f"http://127.0.0.1:{server.server_port}/v1"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()

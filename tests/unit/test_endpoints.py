@@ -1,0 +1,285 @@
+"""The client of served models, against a server that fails in every way that servers do."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from endpoint_server import KEY, Served, letters, serving
+
+from beirgrid.config.endpoints import Endpoint
+from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.models import endpoints
+from beirgrid.models.endpoints import BudgetError, Client
+
+TEXTS = ["a cat", "the dog and the cat", "", "zebra"]
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving(Served()) as found:
+        yield found
+
+
+@pytest.fixture
+def client(served: Served, tmp_path: Path) -> Callable[..., Client]:
+    def make(answers: bool = False, identity: str = "", **keys: Any) -> Client:
+        entry = Endpoint(**{"model": "served", "url": served.url, "key": "TESTED_KEY", "timeout": 2.0, **keys})
+        return Client(entry, tmp_path / "spent.tsv", tmp_path / "answers" if answers else None, identity)
+
+    return make
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_vectors_stand_in_the_order_of_the_texts(served: Served, client: Callable[..., Client], encoded: bool) -> None:
+    served.encoded = encoded
+    found = client().embed(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, letters(TEXTS))
+    assert served.asked[0][1]["input"] == [
+        "a cat",
+        "the dog and the cat",
+        " ",
+        "zebra",
+    ]  # no server takes an empty text
+
+
+def test_keys_of_the_entry_are_sent(served: Served, client: Callable[..., Client]) -> None:
+    asked = client(dimensions=4, max_characters=3, body={"user": "x", "task": "d"}, query_body={"task": "q"})
+    assert asked.embed(TEXTS).shape == (4, 4)
+    asked.embed(["query"], query=True)
+    document, query = (body for _, body in served.asked)
+    assert document["input"] == ["a c", "the", " ", "zeb"]
+    assert (document["dimensions"], document["user"], document["task"]) == (4, "x", "d")
+    assert (query["input"], query["task"]) == (["que"], "q")
+
+
+@pytest.mark.parametrize("protocol", ["cohere", "tei"])
+def test_scores_stand_in_the_order_of_the_documents(
+    served: Served, client: Callable[..., Client], protocol: str
+) -> None:
+    found = client(protocol=protocol).rerank("the cat", TEXTS)
+    np.testing.assert_array_equal(found, [1, 2, 0, 0])
+    path, body = served.asked[0]
+    assert path == "/v1/rerank"
+    assert ("model" in body) == (protocol == "cohere")
+
+
+def test_a_chat_is_answered(served: Served, client: Callable[..., Client]) -> None:
+    served.chat = lambda messages: f"{len(messages)} messages"
+    asked = client(price={"input": 1.0, "output": 1000.0})
+    assert (
+        asked.chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}]) == "2 messages"
+    )
+    assert served.asked[0][1]["temperature"] == 0
+    read = asked.usage.tokens - 2
+    assert asked.usage.price == pytest.approx((read + 2 * 1000) / 1e6)
+
+
+def _shorter(answer: Any) -> Any:
+    return answer | {"data": answer["data"][1:]}
+
+
+def _twice(answer: Any) -> Any:
+    return answer | {"data": [*answer["data"][1:], answer["data"][-1]]}
+
+
+def _narrower(answer: Any) -> Any:
+    return answer | {"data": [{**answer["data"][0], "embedding": [1.0]}, *answer["data"][1:]]}
+
+
+def _not_a_number(answer: Any) -> Any:
+    return answer | {"data": [{**row, "embedding": [float("nan")] * 26} for row in answer["data"]]}
+
+
+def _empty(answer: Any) -> Any:
+    return answer | {"data": [{**row, "embedding": [None] * 26} for row in answer["data"]]}
+
+
+FAULTS = [500, 503, (429, {"Retry-After": "0"}), "cut", _shorter, _twice, _narrower, _not_a_number, _empty]
+FAULTS += [lambda answer: [], lambda answer: {"data": None}, lambda answer: "text"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_request_is_repeated(served: Served, client: Callable[..., Client], fault: Any) -> None:
+    served.faults += [fault, fault]
+    np.testing.assert_array_equal(client().embed(TEXTS), letters(TEXTS))
+    assert len(served.asked) == 3
+
+
+def test_a_server_that_hangs_is_asked_again(served: Served, client: Callable[..., Client]) -> None:
+    served.faults.append("hang")
+    started = time.monotonic()
+    np.testing.assert_array_equal(client(timeout=0.3).embed(TEXTS), letters(TEXTS))
+    assert 0.3 <= time.monotonic() - started < served.hang
+
+
+@pytest.mark.parametrize("fault", [500, "cut", _shorter, _not_a_number])
+def test_a_fault_that_stays_ends_the_job(served: Served, client: Callable[..., Client], fault: Any) -> None:
+    served.faults += [fault] * endpoints.ATTEMPTS
+    with pytest.raises(DataError, match=r"endpoint served at http://127.*: no usable answer \(8 attempts\)") as error:
+        client().embed(TEXTS)
+    assert KEY not in str(error.value)
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 422])
+def test_what_no_repetition_mends_is_not_repeated(served: Served, client: Callable[..., Client], status: int) -> None:
+    served.faults.append((status, {"Location": "http://127.0.0.1:9/"}))
+    with pytest.raises(DataError, match=rf"HTTP {status}: .*no, Bearer \*\*\*"):
+        client().embed(TEXTS)
+    assert len(served.asked) == 1
+
+
+def test_retry_after_is_heeded(served: Served, client: Callable[..., Client]) -> None:
+    served.faults += [(429, {"Retry-After": "1"}), (503, {"Retry-After": formatdate(time.time() + 3, usegmt=True)})]
+    started = time.monotonic()
+    client().embed(TEXTS)
+    assert 1.5 < time.monotonic() - started < 5
+
+
+def test_nobody_listens(served: Served, client: Callable[..., Client]) -> None:
+    with pytest.raises(DataError, match="ConnectionError"):
+        client(url="http://127.0.0.1:9").embed(TEXTS)
+
+
+def test_answers_are_kept(served: Served, client: Callable[..., Client]) -> None:
+    first = client(answers=True)
+    wanted = first.embed(TEXTS)
+    again = client(answers=True)
+    np.testing.assert_array_equal(again.embed(TEXTS), wanted)
+    assert again.usage == first.usage
+    assert len(served.asked) == 1
+    client(answers=True, identity="another model").embed(TEXTS)
+    assert len(served.asked) == 2
+
+
+def test_a_damaged_answer_is_asked_for_again(served: Served, client: Callable[..., Client], tmp_path: Path) -> None:
+    client(answers=True).embed(TEXTS)
+    (kept,) = (tmp_path / "answers").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-9])
+    np.testing.assert_array_equal(client(answers=True).embed(TEXTS), letters(TEXTS))
+    assert len(served.asked) == 2
+
+
+def test_no_request_exceeds_the_budget(served: Served, client: Callable[..., Client]) -> None:
+    asked = client(price={"input": 100.0}, budget=0.05)
+    texts = [[f"text {number}"] for number in range(1000)]
+    with pytest.raises(BudgetError, match=r"of the budget of 0\.05 are spent.*Raise endpoint\.budget"):
+        list(map(asked.embed, texts))
+    assert 0.04 < asked.usage.price <= 0.05
+    with pytest.raises(BudgetError):  # of another job
+        client(price={"input": 100.0}, budget=0.05).embed(["x" * 50])
+    client(price={"input": 100.0}, budget=0.1).embed(["x" * 50])
+
+
+def test_jobs_at_the_same_time_share_the_budget(served: Served, client: Callable[..., Client]) -> None:
+    jobs = [client(price={"request": 1.0}, budget=0.0505, concurrency=4) for _ in range(4)]
+
+    def work(job: Client) -> None:
+        with pytest.raises(BudgetError):
+            list(job.each(lambda number: job.embed([str(number)]), range(60)))
+
+    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(served.asked) == 50
+
+
+def test_a_request_that_was_not_answered_stays_entered(
+    served: Served, client: Callable[..., Client], tmp_path: Path
+) -> None:
+    """As a job leaves it that is killed while it waits for an answer: the server may charge the request."""
+    entry = Endpoint(model="served", price={"request": 1.0}, budget=0.002)
+    ledger = endpoints.Ledger(tmp_path / "spent.tsv")
+    ledger.enter(entry, endpoints.Usage(1, 10, 0.001))
+    with (tmp_path / "spent.tsv").open("a") as stream:
+        stream.write("17000")  # and one that is killed while it writes
+    asked = client(price={"request": 1.0}, budget=0.002)
+    asked.embed(TEXTS)
+    with pytest.raises(BudgetError):
+        asked.embed(TEXTS)
+
+
+def test_a_failed_request_costs_nothing(served: Served, client: Callable[..., Client]) -> None:
+    served.faults += [500, 500]
+    asked = client(price={"request": 1.0}, budget=0.001)
+    asked.embed(TEXTS)
+    assert asked.usage.price == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("limit", [{"requests_per_minute": 3}, {"tokens_per_minute": 200}])
+def test_limits_per_minute_are_kept(
+    served: Served, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
+) -> None:
+    monkeypatch.setattr(endpoints, "_MINUTE", 1.0)
+    times = []
+    asked = client(**limit)
+    for _ in range(7):
+        asked.embed(["a"])
+        times.append(time.time())
+    most = 3 if "requests_per_minute" in limit else 200 // (asked.usage.tokens // 7)
+    assert times[-1] - times[0] > 1.0
+    assert all(sum(start <= moment < start + 0.9 for moment in times) <= most for start in times)
+
+
+def test_several_requests_run_at_the_same_time(served: Served, client: Callable[..., Client]) -> None:
+    together = threading.Barrier(3, timeout=5)
+
+    def embed(texts: list[str]) -> np.ndarray:
+        together.wait()
+        return letters(texts)
+
+    served.embed = embed
+    asked = client(concurrency=3)
+    found = list(asked.each(lambda text: asked.embed([text]), ["a", "b", "c"]))
+    np.testing.assert_array_equal(np.concatenate(found), letters(["a", "b", "c"]))
+
+
+def test_tokens_that_nobody_counts_are_a_bound(served: Served, client: Callable[..., Client]) -> None:
+    served.counted = False
+    asked = client(price={"input": 1.0})
+    asked.embed(["four"])
+    assert asked.usage.bound
+    assert asked.usage.tokens == len(json.dumps({"model": "served", "input": ["four"]}))
+    assert "tokens_are" in asked.facts()
+
+
+def test_the_environment_has_address_and_key(
+    served: Served, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESTED_URL", f"{served.url}/")
+    np.testing.assert_array_equal(client(url="$TESTED_URL").embed(TEXTS), letters(TEXTS))
+    with pytest.raises(ConfigError, match=r"endpoint\.url: the environment variable NOWHERE is not set"):
+        client(url="$NOWHERE")
+    monkeypatch.delenv("TESTED_KEY")
+    with pytest.raises(ConfigError, match=r"endpoint\.key: the environment variable TESTED_KEY is not set"):
+        client()
+
+
+def test_no_file_has_the_key(served: Served, client: Callable[..., Client], tmp_path: Path) -> None:
+    client(answers=True).embed(TEXTS)
+    assert KEY in os.environ.values()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://user:password@host/v1", "http://host/v1?key=1", "host/v1", "$1"])
+def test_an_address_has_no_secret(url: str) -> None:
+    with pytest.raises(ValueError, match="url"):
+        Endpoint(model="served", url=url)

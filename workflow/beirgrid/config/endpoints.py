@@ -1,0 +1,65 @@
+"""Endpoints: models that a server runs, and how the server is reached."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from .values import Entry, NotNegative, Positive, Size
+
+# Keys that decide which numbers a server gives. The others say how it is reached, and change no result.
+IDENTITY = ("model", "revision", "dimensions", "max_characters", "protocol", "body", "query_body")
+_URL = r"^(\$[A-Za-z_][A-Za-z0-9_]*|https?://[^\s@?#]+)$"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class Price(Entry):
+    """What a server charges, in any currency."""
+
+    input: NotNegative = Field(0.0, description="Price of a million tokens that the model reads.")
+    output: NotNegative = Field(0.0, description="Price of a million tokens that the model writes.")
+    request: NotNegative = Field(0.0, description="Price of a thousand requests.")
+
+
+class Endpoint(Entry):
+    """A model that a server runs: it embeds texts, scores documents for a query, or answers messages."""
+
+    model: str = Field(min_length=1, description="Name under which the server knows the model.")
+    revision: str = Field("", description="Version of the model that its publisher states, for the records.")
+    dimensions: Size | None = Field(None, description="Dimensions to ask for. By default, the server's own.")
+    max_characters: Size | None = Field(
+        None, description="Characters that are sent of a text. Servers refuse texts that are too long for the model."
+    )
+    protocol: Literal["cohere", "tei"] = Field(
+        "cohere",
+        description="Form of rerank requests: as Cohere, Jina, vLLM and infinity read them (documents), or as "
+        "text-embeddings-inference does (texts).",
+    )
+    body: dict[str, JsonValue] = Field({}, description="Keys to add to each request. null takes a key out.")
+    query_body: dict[str, JsonValue] = Field({}, description="Keys to add to requests with queries, over body.")
+    url: Annotated[str, StringConstraints(pattern=_URL)] | None = Field(
+        None,
+        description="Address before /embeddings, /rerank or /chat/completions, or $NAME for the environment variable "
+        "that has it.",
+    )
+    key: Annotated[str, StringConstraints(pattern=_VARIABLE)] | None = Field(
+        None, description="Environment variable with the key of the account."
+    )
+    batch: Size = Field(32, description="Texts per request.")
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(4, description="Requests of a job at the same time.")
+    requests_per_minute: Size | None = Field(None, description="Limit of all jobs together.")
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(None, description="Limit of all jobs together.")
+    timeout: Positive = Field(120.0, description="Seconds without a byte of an answer until a request is repeated.")
+    price: Price = Field(Price(), description="What the server charges.")
+    budget: Positive | None = Field(
+        None, description="Price at which jobs stop. No request is sent that could exceed the budget."
+    )
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Return the given keys that decide which numbers the server gives."""
+        return self.given(*IDENTITY)
+
+    def connection(self) -> dict[str, JsonValue]:
+        """Return the given keys that say how the server is reached."""
+        return {key: value for key, value in self.given().items() if key not in IDENTITY}

@@ -1,0 +1,396 @@
+"""The client of servers that run models: embeddings, scores of documents, chat.
+
+Requests follow OpenAI's interface (``/embeddings``, ``/chat/completions``), which vLLM, text-embeddings-inference,
+infinity, Ollama and llama.cpp speak too, and that of Cohere, Jina and text-embeddings-inference (``/rerank``).
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import requests
+from urllib3.util import Retry
+
+from ..config.endpoints import Endpoint, Price
+from ..core import files
+from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted
+
+# Attempts of a request, and the seconds before the second one, which double. A server that says when to come back is
+# believed up to the last of these.
+ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 8, 1.0, 600.0
+# What a server answers that may answer the same request later.
+_LATER = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+# Keys of a request that limit how many tokens a model writes.
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_MINUTE = 60.0
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class BudgetError(BeirgridError):
+    """The next request could exceed the budget of an endpoint."""
+
+
+class Usage(NamedTuple):
+    """What requests took.
+
+    Attributes:
+        requests: answered requests.
+        tokens: tokens that models read and wrote, as the server counts them.
+        price: what they cost.
+        bound: whether tokens and price are upper bounds, since the server does not count tokens.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    price: float = 0.0
+    bound: bool = False
+
+    def __add__(self, other: Any) -> Usage:
+        """Return the usage of both."""
+        total = self.requests + other.requests, self.tokens + other.tokens, self.price + other.price
+        return Usage(*total, self.bound or other.bound)
+
+
+class Ledger:
+    """A file of what an account spent: jobs that run at the same time share its limits and its budget.
+
+    A line has the time of a request, its tokens and its price. A request is entered with the most that it can take
+    before it is sent, and corrected when it is answered. What a killed job did not correct stays entered.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.read = 0
+        self.spent = 0.0
+        self.recent: list[tuple[float, int, int]] = []  # time, requests, tokens
+        self.mutex = threading.Lock()
+
+    def enter(self, endpoint: Endpoint, most: Usage) -> float:
+        """Enter the most that a request can take; wait while a limit per minute is reached. Return its time.
+
+        Raises:
+            BudgetError: the request could exceed the budget.
+        """
+        while True:
+            with self.mutex, files.locked(self.path):
+                self._catch_up()
+                if endpoint.budget is not None and self.spent + most.price > endpoint.budget:
+                    raise BudgetError(
+                        f"{self.path}: {self.spent:.4f} of the budget of {endpoint.budget:g} are spent, and the next "
+                        f"request may cost up to {most.price:.4f}. Raise endpoint.budget to go on: what was answered "
+                        "is kept"
+                    )
+                now = time.time()
+                pause = self._pause(endpoint, most, now)
+                if not pause:
+                    self._write(now, 1, most.tokens, most.price)
+                    return now
+            time.sleep(pause)
+
+    def correct(self, entered: float, most: Usage, used: Usage) -> None:
+        """Replace what was entered for a request by what it took."""
+        with self.mutex, files.locked(self.path):
+            self._write(entered, 0, used.tokens - most.tokens, used.price - most.price)
+
+    def _catch_up(self) -> None:
+        """Read what was written since the last time. A line that a killed job left without its end is no entry."""
+        with self.path.open("rb") as stream:
+            stream.seek(self.read)
+            for line in stream:
+                self.read += len(line)
+                fields = line.split()
+                if len(fields) == 4 and line.endswith(b"\n"):
+                    self.spent += float(fields[3])
+                    self.recent.append((float(fields[0]), int(fields[1]), int(fields[2])))
+        least = time.time() - _MINUTE
+        self.recent = [entry for entry in self.recent if entry[0] > least]
+
+    def _pause(self, endpoint: Endpoint, most: Usage, now: float) -> float:
+        """Return the seconds until a request may be sent: 0 if it may be sent now."""
+        limits = ((endpoint.requests_per_minute, 1, 1), (endpoint.tokens_per_minute, 2, most.tokens))
+        for limit, column, wanted in limits:
+            taken = sum(entry[column] for entry in self.recent)
+            if limit is not None and taken > 0 and taken + wanted > limit:
+                return min(max(min(entry[0] for entry in self.recent) + _MINUTE - now, 0.05), 1.0)
+        return 0.0
+
+    def _write(self, when: float, count: int, tokens: int, price: float) -> None:
+        with self.path.open("ab") as stream:
+            if stream.tell() and not _ends_line(self.path):
+                stream.write(b"\n")
+            stream.write(f"{when:.3f}\t{count}\t{tokens}\t{price:.9f}\n".encode())
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read() == b"\n"
+
+
+class Client:
+    """Sends texts to a server, and repeats requests that fail.
+
+    Requests wait for the limits of the account. Answers are kept in a folder, if there is one, until its owner deletes
+    it: a request that was answered once is not sent again.
+
+    Attributes:
+        usage: what all requests took that were answered, in this process or before.
+    """
+
+    def __init__(self, endpoint: Endpoint, ledger: Path, answers: Path | None = None, identity: str = "") -> None:
+        """Take the endpoint and its files.
+
+        Args:
+            endpoint: the model, and how its server is reached.
+            ledger: file of what the account spent.
+            answers: folder that keeps answers.
+            identity: what the model is, beside its name: answers of another one are not used.
+
+        Raises:
+            ConfigError: an environment variable that the endpoint names is not set, or a budget cannot be kept.
+        """
+        self.endpoint, self.answers, self.identity = endpoint, answers, identity
+        self.url = _from_environment(endpoint.url).rstrip("/")
+        self.key = _variable(endpoint.key, "key") if endpoint.key else ""
+        self.ledger = Ledger(ledger)
+        self.usage = Usage()
+        self.mutex = threading.Lock()
+        self.stopped = threading.Event()
+        self.session = requests.Session()
+        self.session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=endpoint.concurrency))
+        self.session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=endpoint.concurrency))
+        self.session.auth = self._authorize
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
+        """Return the vectors of texts: float32 [texts, dimension].
+
+        Args:
+            texts: those of one request.
+            query: whether the texts are queries.
+        """
+        body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
+        if self.endpoint.dimensions:
+            body["dimensions"] = self.endpoint.dimensions
+        vectors: np.ndarray = self._ask("/embeddings", body, lambda answer: _vectors(answer, len(texts)), query=query)
+        return vectors
+
+    def rerank(self, query: str, documents: Sequence[str]) -> np.ndarray:
+        """Return the scores of documents for a query: float32 [documents]."""
+        name = "texts" if self.endpoint.protocol == "tei" else "documents"
+        body: dict[str, Any] = {"query": self._sent(query), name: [self._sent(text) for text in documents]}
+        if self.endpoint.protocol != "tei":
+            body["model"] = self.endpoint.model
+        scores: np.ndarray = self._ask("/rerank", body, lambda answer: _scores(answer, len(documents)), query=True)
+        return scores
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Return what the model answers to messages, at temperature 0 unless the endpoint's body says otherwise.
+
+        Args:
+            messages: each with ``role`` (system, user, assistant) and ``content``.
+
+        Raises:
+            ConfigError: the endpoint has a budget and no limit of the tokens that the model writes.
+        """
+        body = {"model": self.endpoint.model, "messages": [dict(message) for message in messages], "temperature": 0}
+        return str(self._ask("/chat/completions", body, _content))
+
+    def each(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
+        """Yield what a function of this client returns for each item, in order; several run at the same time."""
+        pool = ThreadPoolExecutor(self.endpoint.concurrency)
+        self.stopped.clear()
+        try:
+            yield from pool.map(function, items)
+        finally:  # after an error, no thread waits for its next attempt
+            self.stopped.set()
+            pool.shutdown(cancel_futures=True)
+            self.stopped.clear()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the requests took, for the record of an artifact."""
+        facts: dict[str, Any] = {"requests": self.usage.requests, "tokens": self.usage.tokens}
+        if self.endpoint.price != Price():
+            facts["price"] = round(self.usage.price, 6)
+        return facts | ({"tokens_are": "an upper bound: the server does not count them"} if self.usage.bound else {})
+
+    def _sent(self, text: str) -> str:
+        """Return what is sent of a text. Servers refuse an empty text, so a space stands for it."""
+        return text[: self.endpoint.max_characters] or " "
+
+    def _ask(self, path: str, body: dict[str, Any], parse: Callable[[Any], Any], *, query: bool = False) -> Any:
+        """Return what an answer says, from the kept answers or from the server."""
+        body |= self.endpoint.body | (self.endpoint.query_body if query else {})
+        sent = json.dumps({key: value for key, value in body.items() if value is not None}, ensure_ascii=False).encode()
+        kept = self._place(path, sent)
+        most = self._most(body, sent)
+        if kept is None or (answer := _read(kept)) is None:
+            answer, found = self._answer(path, sent, most, parse)
+            if kept is not None:
+                with files.atomic(kept) as temporary:
+                    temporary.write_bytes(gzip.compress(json.dumps(answer).encode(), 1, mtime=0))
+        else:
+            found = parse(answer)
+        with self.mutex:
+            self.usage += self._used(answer, most)
+        return found
+
+    def _place(self, path: str, sent: bytes) -> Path | None:
+        """Return the file that keeps the answer to a request."""
+        if self.answers is None:
+            return None
+        digest = hashlib.sha256(b"\0".join([self.identity.encode(), path.encode(), sent])).hexdigest()[:32]
+        return self.answers / f"{digest}.json.gz"
+
+    def _most(self, body: Mapping[str, Any], sent: bytes) -> Usage:
+        """Return the most that a request can take: a token has at least one byte."""
+        price, written = self.endpoint.price, 0
+        if "messages" in body:
+            written = next((int(body[name]) for name in _LIMITS if body.get(name)), 0)
+            if not written and self.endpoint.budget and price.output:
+                raise ConfigError(
+                    f"endpoint {self.endpoint.model}: set body: {{max_tokens: …}} (or max_completion_tokens), so that "
+                    "the budget is not exceeded"
+                )
+        cost = (price.input * len(sent) + price.output * written) / 1e6 + price.request / 1e3
+        return Usage(1, len(sent) + written, cost, True)
+
+    def _used(self, answer: Any, most: Usage) -> Usage:
+        """Return what a request took, as the server counts it."""
+        told = answer.get("usage") if isinstance(answer, dict) else None
+        if not isinstance(told, dict):
+            units = (answer.get("meta") or {}) if isinstance(answer, dict) else {}
+            told = units.get("tokens") or units.get("billed_units") or {}
+        written = int(told.get("completion_tokens") or told.get("output_tokens") or 0)
+        read = told.get("prompt_tokens") or told.get("input_tokens")
+        total = int(told.get("total_tokens") or (read or 0) + written)
+        if not total:
+            return most
+        price = self.endpoint.price
+        cost = (price.input * (total - written) + price.output * written) / 1e6 + price.request / 1e3
+        return Usage(1, total, cost)
+
+    def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """Return the server's answer to a request and what it says; repeat the request while it fails."""
+        reason, pause = "", 0.0
+        for attempt in range(ATTEMPTS):
+            if self.stopped.wait(pause):
+                break
+            pause = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
+            entered = self.ledger.enter(self.endpoint, most)
+            used = Usage()
+            try:
+                response = self.session.post(
+                    self.url + path, data=sent, timeout=(30, self.endpoint.timeout), allow_redirects=False
+                )
+                if response.status_code == 200:
+                    used = most  # what cannot be read is paid for, too
+                    answer = response.json()
+                    used = self._used(answer, most)
+                    return answer, parse(answer)
+                reason = f"HTTP {response.status_code}: {self._shown(response.text)}"
+                if response.status_code not in _LATER:
+                    break
+                if (after := _retry_after(response.headers.get("Retry-After"))) is not None:
+                    pause = min(after, LONGEST_PAUSE)
+            except requests.exceptions.InvalidURL as error:
+                raise ConfigError(f"endpoint {self.endpoint.model}: {self._shown(str(error))}") from None
+            except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError) as error:
+                reason = f"{type(error).__name__}: {self._shown(str(error))}"
+            finally:
+                self.ledger.correct(entered, most, used)
+        raise DataError(
+            f"endpoint {self.endpoint.model} at {self.url}{path}: no usable answer ({attempt + 1} attempts). {reason}"
+        )
+
+    def _authorize(self, request: Any) -> Any:
+        """Add the key to a request."""
+        request.headers["Content-Type"] = "application/json"
+        if self.key:
+            request.headers["Authorization"] = f"Bearer {self.key}"
+        return request
+
+    def _shown(self, text: str) -> str:
+        """Return a text of the server as messages show it, without the key."""
+        text = text.replace(self.key, "***") if self.key else text
+        return printable(" ".join(text.split()))[:300] or "without a message"
+
+
+def _from_environment(url: str | None) -> str:
+    if url is None:
+        raise ConfigError("endpoint.url: the address of the server is missing")
+    return _variable(url[1:], "url") if url.startswith("$") else url
+
+
+def _variable(name: str, key: str) -> str:
+    """Return the value of an environment variable that an endpoint names."""
+    if not (value := os.environ.get(name, "").strip()):
+        raise ConfigError(f"endpoint.{key}: the environment variable {name} is not set")
+    return value
+
+
+def _read(kept: Path) -> Any:
+    """Return a kept answer, or None if there is none that can be read."""
+    try:
+        return json.loads(gzip.decompress(kept.read_bytes()))
+    except (OSError, EOFError, ValueError):
+        return None
+
+
+def _retry_after(header: str | None) -> float | None:
+    """Return the seconds after which a server wants to be asked again: it names them, or a date."""
+    try:
+        return Retry().parse_retry_after(header) if header else None
+    except Exception:  # urllib3's InvalidHeader
+        return None
+
+
+def _vectors(answer: Any, texts: int) -> np.ndarray:
+    """Return the vectors of an answer, in the order of the texts."""
+    rows = [row["embedding"] for row in _in_order(answer["data"], texts)]
+    decoded = [np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else row for row in rows]
+    if len({len(row) for row in decoded}) > 1:
+        raise ValueError("its vectors have several dimensions")
+    return _finite(np.asarray(decoded, np.float32))
+
+
+def _scores(answer: Any, documents: int) -> np.ndarray:
+    """Return the scores of an answer, in the order of the documents."""
+    rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
+    found = _in_order(rows, documents)
+    return _finite(np.asarray([row["relevance_score" if "relevance_score" in row else "score"] for row in found], "f4"))
+
+
+def _content(answer: Any) -> str:
+    """Return the text of the first choice of a chat."""
+    content = answer["choices"][0]["message"]["content"]
+    if not isinstance(content, str):
+        raise ValueError("its message has no text")
+    return content
+
+
+def _in_order(rows: Any, expected: int) -> list[Any]:
+    """Return the rows of an answer by their ``index``, each once."""
+    numbers = [row.get("index", place) for place, row in enumerate(rows)]
+    if sorted(numbers) != list(range(expected)):
+        raise ValueError(f"it has {len(numbers)} rows for {expected} texts, or an index twice: {quoted(numbers)}")
+    return [row for _, row in sorted(zip(numbers, rows, strict=True), key=lambda pair: pair[0])]
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all():
+        raise ValueError("it has values that are NaN or infinite")
+    return values
