@@ -44,6 +44,12 @@ _TOOLS = {
     "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
     "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
     "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
+    "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
+    "serve": (
+        "tools.serve:add_arguments",
+        "serve reports and a search over finished indexes to a browser",
+    ),
+    "show": ("tools.show:add_arguments", "show the scores of a system on a dataset, or what one query found"),
     "set": (
         "tools.evaluation_sets:add_arguments",
         "make an evaluation set of your own: documents, queries, judgements",

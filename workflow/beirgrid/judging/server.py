@@ -13,12 +13,12 @@ import re
 import secrets
 from collections.abc import Iterable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from ..core.errors import BeirgridError, DataError
+from ..core.local_server import LocalHandler
 from .sets import EvaluationSet
 from .store import Grading
 
@@ -26,7 +26,6 @@ _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
 # Bytes of the longest request.
 _LONGEST = 100_000
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 
 
 def page(data: dict[str, Any]) -> str:
@@ -115,9 +114,7 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
     """
     token = secrets.token_urlsafe(16)
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 30  # seconds: a silent client does not hold its thread for ever
-
+    class Handler(LocalHandler):
         def do_GET(self) -> None:
             """Answer with the page or the next pair."""
             self._answer({"/": self._page, "/next": lambda: judging.next(self._judge())})
@@ -130,14 +127,12 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
             )
 
         def _answer(self, answers: dict[str, Any]) -> None:
-            host = self.headers.get("Host", "").rpartition(":")[0]
-            path = urlsplit(self.path).path
-            if host not in ("127.0.0.1", "localhost") or not secrets.compare_digest(self._query("token"), token):
+            if not self.is_for_this_machine or not self.has_token(token):
                 return self._send(HTTPStatus.FORBIDDEN, {"error": "open the address that beirgrid printed"})
-            if path not in answers:
+            if self.place not in answers:
                 return self._send(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
             try:
-                found = answers[path]()
+                found = answers[self.place]()
             except BeirgridError as error:
                 return self._send(HTTPStatus.BAD_REQUEST, {"error": str(error)})
             return self._send(HTTPStatus.OK, found)
@@ -146,10 +141,7 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
             return page({**judging.settings(), "token": token})
 
         def _judge(self) -> str:
-            return check_judge(self._query("judge"))
-
-        def _query(self, name: str) -> str:
-            return parse_qs(urlsplit(self.path).query).get(name, [""])[0]
+            return check_judge(self.parameter("judge"))
 
         def _body(self) -> dict[str, Any]:
             length = self.headers.get("Content-Length", "")
@@ -164,21 +156,9 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
             return row
 
         def _send(self, status: HTTPStatus, content: dict[str, Any] | str) -> None:
-            is_page = isinstance(content, str)
-            body = content if isinstance(content, str) else json.dumps(content)
-            self.send_response(status)
-            self.send_header("Content-Type", f"{'text/html' if is_page else 'application/json'}; charset=utf-8")
-            self.send_header("Content-Security-Policy", _POLICY)
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("Referrer-Policy", "no-referrer")
-            self.send_header("X-Content-Type-Options", "nosniff")
-            encoded = body.encode()
-            self.send_header("Content-Length", str(len(encoded)))
-            self.end_headers()
-            self.wfile.write(encoded)
-
-        def log_message(self, *arguments: Any) -> None:
-            """Log nothing: requests name judges and queries."""
+            if isinstance(content, str):
+                return self.send(status, content.encode(), "text/html; charset=utf-8")
+            return self.send(status, json.dumps(content).encode(), "application/json; charset=utf-8")
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True

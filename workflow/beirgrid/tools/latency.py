@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import functools
 import os
-import platform
-import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,36 +17,18 @@ import pandas as pd
 from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
 from ..collections import collection
 from ..config.models import CrossEncoder, Seq2SeqReranker
-from ..core import cli, files, paths, provenance
-from ..core.compute import Compute, Runtime
-from ..core.errors import BeirgridError, DataError
-from ..encoders import open_encoder, open_scorer
+from ..core import files, paths
+from ..core.errors import BeirgridError
+from ..encoders import open_scorer
 from ..models.arguments import SizeOption
 from ..results import summary
 from ..results.summary import Cell, GridSummary
-from ..runs import runs
-from ..search import engine, lucene, maxsim
-from ..stages import retrieve, score
+from .open_systems import Search, Step, cpu_name, hardware, open_search, read_step, start
 
 # Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
 DEPTHS = (10, 50, 100, 200)
-# Retrievals with options of their own, by the second word of their commands.
-_RETRIEVALS: dict[str, Callable[..., None]] = {
-    "lexical": retrieve.retrieve_lexical,
-    "dense": retrieve.retrieve_dense,
-    "late-interaction": retrieve.retrieve_late_interaction,
-}
 RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
-
-
-class Search(NamedTuple):
-    """A system that is open. ``find`` is what is timed; ``names`` gives the document ids of what it found."""
-
-    find: Callable[[str], Any]
-    names: Callable[[Any], list[str]]
-    hardware: str
-    precision: str = ""
 
 
 def latency(
@@ -105,7 +83,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
     """Return the rows of one system."""
-    steps = [_step(path) for path in cell.records]
+    steps = [read_step(path) for path in cell.records]
     own = steps[-1]
     texts = list(collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).values())[:queries]
     about = {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": _cpus()}
@@ -115,20 +93,22 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFram
         return pd.DataFrame(columns=LATENCY_COLUMNS)
     with ExitStack() as stack:
         if own.stage == "retrieve":
-            search = _open_search(own, device, stack)
+            search = open_search(own, device, stack)
             seconds, found = _time_searches(search, texts, warm_up)
             return _rows(about, search, [_Timing(RETRIEVE, own.values["depth"], seconds, found, as_run=True)])
         first, scoring = _reranked(steps)
         if own.stage != "rerank" or first is None or scoring is None:
             print(f"warning: {cell.system} is left out: only retrieval and reranking are measured", file=sys.stderr)
             return pd.DataFrame(columns=LATENCY_COLUMNS)
-        search = _open_search(first, device, stack)
+        search = open_search(first, device, stack)
         seconds, found = _time_searches(search, texts, warm_up)
-        reranked = _time_reranking(scoring, texts, found, {*DEPTHS, own.depth}, min(warm_up, len(texts)), device, stack)
+        reranked = _time_reranking(
+            scoring, texts, found, {*DEPTHS, own.values["depth"]}, min(warm_up, len(texts)), device, stack
+        )
         timings = []
         for depth, of_depth in reranked.seconds.items():
             timings.append(_Timing(RERANK, depth, of_depth, found))
-            timings.append(_Timing(BOTH, depth, seconds + of_depth, found, as_run=depth == own.depth))
+            timings.append(_Timing(BOTH, depth, seconds + of_depth, found, as_run=depth == own.values["depth"]))
         return _rows(about, search._replace(hardware=reranked.hardware, precision=reranked.precision), timings)
 
 
@@ -142,54 +122,7 @@ class _Timing(NamedTuple):
     as_run: bool = False
 
 
-class _Step(NamedTuple):
-    """A step of a system: its stage, and the values of its command's options."""
-
-    stage: str
-    kind: str
-    values: dict[str, Any]
-    depth: int
-
-
-def _step(path: str) -> _Step:
-    """Return a step as its record says that it ran."""
-    record = provenance.read_record(path)
-    stage = str(record["stage"])
-    if stage not in ("retrieve", "score"):
-        return _Step(stage, "", {}, record["settings"].get("depth", 0))
-    words = shlex.split(record["command"])
-    words = words[words.index(stage) + 1 :]
-    kind = words.pop(0) if stage == "retrieve" else ""
-    function = _RETRIEVALS.get(kind, retrieve.retrieve_vectors) if kind else score.score
-    try:
-        values = _options(function, words)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    return _Step(stage, kind, values, values["depth"])
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser of recorded commands, which a person does not see."""
-
-    def error(self, message: str) -> NoReturn:
-        raise DataError(f"it records a command of another version of beirgrid ({message}). {files.REMEDY}")
-
-
-def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any]:
-    """Return the values that the options of a command give to its function."""
-
-    @functools.wraps(function)
-    def keep(**values: Any) -> dict[str, Any]:
-        return values
-
-    parser = _Parser()
-    cli.add_options(parser, keep)
-    arguments = parser.parse_args(list(words))
-    values: dict[str, Any] = getattr(arguments, cli.CALL)(arguments)
-    return values
-
-
-def _reranked(steps: Sequence[_Step]) -> tuple[_Step | None, _Step | None]:
+def _reranked(steps: Sequence[Step]) -> tuple[Step | None, Step | None]:
     """Return the retrieval and the scoring behind a reranked system; None where another system comes between."""
     scoring = next((step for step in reversed(steps) if step.stage == "score"), None)
     run = str(scoring.values["run"]) if scoring else ""
@@ -197,51 +130,12 @@ def _reranked(steps: Sequence[_Step]) -> tuple[_Step | None, _Step | None]:
     return first, scoring
 
 
-def _start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
-    """Return the runtime of a command, on another device than the command's own if one is asked for."""
-    compute: Compute = dataclasses.replace(values["compute"], device=device)
-    return stack.enter_context(compute.start())
-
-
-def _open_search(step: _Step, device: str, stack: ExitStack) -> Search:
-    """Open the index, and the model if there is one, that a retrieval used."""
-    values = step.values
-    depth = values["depth"]
-    if step.kind == "lexical":
-        options = {name: values[name] for name in ("fields", "language", "k1", "b")}
-        searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
-        return Search(
-            lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found).ids, cpu_name()
-        )
-    runtime = _start(values, device, stack)
-    encoder = open_encoder(values["checkpoint"], values["model"], runtime)
-
-    def search(vectors: Any) -> Any:
-        if step.kind == "late-interaction":
-            return _search_tokens(values, vectors, depth)
-        return engine(step.kind).find(values["indexes"], vectors, depth, Compute(device="cpu"))
-
-    def names(found: Any) -> list[str]:
-        scores, rows = (np.asarray(of_queries[0]) for of_queries in found)
-        scores, rows = scores[rows >= 0], rows[rows >= 0]
-        ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
-        return runs.canonical("", ids, scores, depth).ids
-
-    return Search(lambda text: search(encoder.encode_queries([text])), names, _hardware(runtime), encoder.precision)
-
-
-def _search_tokens(values: Mapping[str, Any], vectors: maxsim.TokenVectors, depth: int) -> Any:
-    if values["candidates"] is None:
-        return maxsim.search_exhaustively(values["tokens"], vectors, depth)
-    return maxsim.search(values["tokens"], values["indexes"], vectors, values["candidates"])
-
-
 def _time_searches(search: Search, texts: Sequence[str], warm_up: int) -> tuple[np.ndarray, list[list[str]]]:
     """Return the seconds of each query, float64 [queries], and the ids of the documents to rerank."""
     for text in texts[:warm_up]:
         search.find(text)
     timed = [_timed(search.find, text) for text in texts]
-    return np.array([seconds for seconds, _ in timed]), [search.names(found) for _, found in timed]
+    return np.array([seconds for seconds, _ in timed]), [search.ranking(found).ids for _, found in timed]
 
 
 class _Reranking(NamedTuple):
@@ -253,7 +147,7 @@ class _Reranking(NamedTuple):
 
 
 def _time_reranking(
-    step: _Step,
+    step: Step,
     texts: Sequence[str],
     found: Sequence[Sequence[str]],
     depths: set[int],
@@ -263,7 +157,7 @@ def _time_reranking(
 ) -> _Reranking:
     """Time the scoring of the top documents of each query. A query that found fewer has those scored that it found."""
     model: CrossEncoder | Seq2SeqReranker = step.values["model"]
-    runtime = _start(step.values, device, stack)
+    runtime = start(step.values, device, stack)
     scorer = open_scorer(step.values["checkpoint"], model, runtime)
     wanted = {document for ids in found for document in ids[: max(depths)]}
     documents = {d.id: d.joined for d in collection.pick_documents(step.values["corpus"], wanted)}
@@ -279,7 +173,7 @@ def _time_reranking(
         depth: np.array([_timed(functools.partial(rerank, depth), query)[0] for query in range(len(texts))])
         for depth in sorted(depths)
     }
-    return _Reranking(seconds, _hardware(runtime), scorer.precision)
+    return _Reranking(seconds, hardware(runtime), scorer.precision)
 
 
 def _timed(function: Callable[[Any], Any], argument: Any) -> tuple[float, Any]:
@@ -312,23 +206,5 @@ def _statistics(seconds: np.ndarray) -> dict[str, float]:
     return {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "mean_ms": float(seconds.mean() * 1000)}
 
 
-def _hardware(runtime: Runtime) -> str:
-    return runtime.hardware if runtime.kind == "cuda" else cpu_name()
-
-
 def _cpus() -> int:
     return len(os.sched_getaffinity(0))
-
-
-@functools.cache
-def cpu_name() -> str:
-    """Return the name of the processor, as Linux has it."""
-    return next(_model_names(), platform.processor() or platform.machine())
-
-
-def _model_names() -> Iterator[str]:
-    information = Path("/proc/cpuinfo")
-    for line in information.read_text(encoding="utf-8").splitlines() if information.is_file() else ():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name" and value.strip():
-            yield value.strip()

@@ -1,0 +1,234 @@
+"""Systems of a finished grid, opened again as their records say: for one query at a time."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import importlib
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from ..collections import collection
+from ..config.indexes import Flat
+from ..core import cli, files, paths, provenance, stages
+from ..core.compute import Compute, Runtime
+from ..core.errors import BeirgridError, DataError
+from ..encoders import open_encoder, open_scorer
+from ..runs import fusion, runs
+from ..search import approximate, engine, lucene, maxsim
+
+# The stages whose steps can be opened.
+_STAGES = ("retrieve", "score", "rerank", "fuse")
+# Returns the ranking of a query.
+Ranker = Callable[[str], runs.Ranking]
+
+
+class Step(NamedTuple):
+    """A step of a system: its stage, the second word of its command, and the values of its command's options."""
+
+    stage: str
+    kind: str
+    values: dict[str, Any]
+
+
+class Search(NamedTuple):
+    """A retriever that is open. ``find`` searches; ``ranking`` looks up the document ids of what it found."""
+
+    find: Callable[[str], Any]
+    ranking: Callable[[Any], runs.Ranking]
+    hardware: str
+    precision: str = ""
+
+    def rank(self, text: str) -> runs.Ranking:
+        """Return the ranking of a query."""
+        return self.ranking(self.find(text))
+
+
+def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ranker:
+    """Open a system as its records in the working directory say, with all systems that it is made of.
+
+    Args:
+        system: the system.
+        dataset: a dataset on which the system was run; it names the corpus that is searched.
+        device: where models run: auto, cpu or cuda.
+        stack: closes what is opened.
+
+    Raises:
+        BeirgridError: the system is a run of other software.
+        DataError: a record, an index or a model is missing or damaged.
+    """
+    path = paths.RUN_RECORD.format(system=system, dataset=dataset)
+    step = read_step(path)
+    if step.stage == "retrieve":
+        return open_search(step, device, stack).rank
+    if step.stage == "rerank":
+        return _open_reranked(step, device, stack)
+    if step.stage == "fuse":
+        return _open_fused(step, device, stack)
+    raise BeirgridError(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Keep what Java and other libraries write to standard error from the terminal, unless the work fails."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(terminal, said.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def _open_source(run: Path, device: str, stack: ExitStack) -> Ranker:
+    """Open the system that a run is of."""
+    named = dict(zip(("system", "dataset"), (run.parent.name, run.name.removesuffix(".run.gz")), strict=True))
+    return open_system(**named, device=device, stack=stack)
+
+
+def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:
+    first = _open_source(step.values["first_stage"], device, stack)
+    values, depth = read_step(step.values["scores"]).values, step.values["depth"]
+    scorer = open_scorer(values["checkpoint"], values["model"], start(values, device, stack))
+
+    def rank(text: str) -> runs.Ranking:
+        ranking = first(text)
+        top = {d.id: d.joined for d in collection.pick_documents(values["corpus"], set(ranking.ids[:depth]))}
+        scores = scorer.score([text] * len(top), list(top.values())).tolist() if top else []
+        found = {("", document): of_pair for document, of_pair in zip(top, scores, strict=True)}
+        return runs.reordered("", ranking, found, depth)
+
+    return rank
+
+
+def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
+    parts = [_open_source(run, device, stack) for run in step.values["runs"]]
+    method, depth = step.values["method"], step.values["depth"]
+    options = {name: step.values[name] for name in ("k", "norm", "weights")}
+
+    def rank(text: str) -> runs.Ranking:
+        return fusion.fuse([{"": part(text)} for part in parts], method, depth, **options)[""]
+
+    return rank
+
+
+def read_step(path: str | Path) -> Step:
+    """Return a step as its record says that it ran. A step that cannot be opened has no values.
+
+    Raises:
+        DataError: the record is missing or damaged, or records a command of another version.
+    """
+    record = provenance.read_record(path)
+    stage = str(record["stage"])
+    words = shlex.split(record["command"])
+    words = words[words.index(stage) + 1 :] if stage in words else []
+    kind = words.pop(0) if stage == "retrieve" and words else ""
+    command = stages.COMMANDS.get(f"{stage} {kind}".strip())
+    if stage not in _STAGES or command is None:
+        return Step(stage, kind, {})
+    module, _, name = command.function.partition(":")
+    try:
+        return Step(stage, kind, _options(getattr(importlib.import_module(f"beirgrid.{module}"), name), words))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser of recorded commands, which a person does not see."""
+
+    def error(self, message: str) -> NoReturn:
+        raise DataError(f"it records a command of another version of beirgrid ({message}). {files.REMEDY}")
+
+
+def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any]:
+    """Return the values that the options of a command give to its function."""
+
+    @functools.wraps(function)
+    def keep(**values: Any) -> dict[str, Any]:
+        return values
+
+    parser = _Parser()
+    cli.add_options(parser, keep)
+    arguments = parser.parse_args(list(words))
+    values: dict[str, Any] = getattr(arguments, cli.CALL)(arguments)
+    return values
+
+
+def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
+    """Return the runtime of a command, on another device than the command's own if one is asked for."""
+    compute: Compute = dataclasses.replace(values["compute"], device=device)
+    return stack.enter_context(compute.start())
+
+
+def open_search(step: Step, device: str, stack: ExitStack) -> Search:
+    """Open the index, and the model if there is one, that a retrieval used."""
+    values, depth = step.values, step.values["depth"]
+    if step.kind == "lexical":
+        options = {name: values[name] for name in ("fields", "language", "k1", "b")}
+        searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
+        return Search(lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found), cpu_name())
+    runtime = start(values, device, stack)
+    encoder, computing = open_encoder(values["checkpoint"], values["model"], runtime), threading.Lock()
+
+    def find(text: str) -> Any:
+        with computing:  # a tokenizer and a model take one text after the other
+            vectors = encoder.encode_queries([text])
+        return _search_vectors(step, vectors, depth)
+
+    def ranking(found: Any) -> runs.Ranking:
+        scores, rows = (np.asarray(of_queries[0]) for of_queries in found)
+        scores, rows = scores[rows >= 0], rows[rows >= 0]
+        ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
+        return runs.canonical("", ids, scores, depth)
+
+    return Search(find, ranking, hardware(runtime), encoder.precision)
+
+
+def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
+    """Search the indexes of a step with the vectors of one query."""
+    values = step.values
+    if step.kind == "late-interaction":
+        if values["candidates"] is None:
+            return maxsim.search_exhaustively(values["tokens"], vectors, depth)
+        return maxsim.search(values["tokens"], values["indexes"], vectors, values["candidates"])
+    if step.kind == "dense":
+        cut = approximate.truncate(vectors, values["dimensions"], values["model"].similarity)
+        return approximate.search_shards(values["indexes"], cut, depth, values["index"] or Flat())
+    return engine(step.kind).find(values["indexes"], vectors, depth, Compute(device="cpu"))
+
+
+def hardware(runtime: Runtime) -> str:
+    """Return the name of the GPU or of the processor that a runtime uses."""
+    return runtime.hardware if runtime.kind == "cuda" else cpu_name()
+
+
+@functools.cache
+def cpu_name() -> str:
+    """Return the name of the processor, as Linux has it."""
+    return next(_model_names(), platform.processor() or platform.machine())
+
+
+def _model_names() -> Iterator[str]:
+    information = Path("/proc/cpuinfo")
+    for line in information.read_text(encoding="utf-8").splitlines() if information.is_file() else ():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            yield value.strip()

@@ -1,0 +1,117 @@
+"""``beirgrid search SYSTEM DATASET QUERY``: what a system of a finished grid finds for a query of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core import cli, paths, provenance
+from ..core.errors import BeirgridError, nearest, printable
+from ..results import results_folder
+
+if TYPE_CHECKING:
+    from ..collections.collection import Document
+    from ..runs.runs import Ranking
+
+# Characters of a document that are printed.
+_CHARACTERS = 160
+
+
+class Hit(NamedTuple):
+    """A document that a query found. ``matched`` has the words of the query that the document has."""
+
+    rank: int
+    score: float
+    id: str
+    title: str
+    text: str
+    matched: list[str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid search``."""
+    parser.add_argument("system", help="a system of a finished grid")
+    parser.add_argument("dataset", help="a dataset on which the system was run: its corpus is searched")
+    parser.add_argument("query", nargs="+", help="the words to search for")
+    parser.add_argument("--depth", type=cli.whole, default=10, help="documents to print (default: 10)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where models run")
+    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
+    parser.add_argument("--json", action="store_true", help="print JSON, with whole texts")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Search, and print the documents, best first."""
+    os.chdir(results_folder.working_folder(args.directory)[0])
+    refuse_unknown(args.system, args.dataset)
+    from .open_systems import held_back, open_system
+
+    text = " ".join(args.query)
+    with held_back(), ExitStack() as stack:
+        ranking = open_system(args.system, args.dataset, args.device, stack)(text)
+    found = hits(text, ranking, args.dataset, args.depth)
+    if args.json:
+        print(json.dumps([hit._asdict() for hit in found], ensure_ascii=False, indent=1))
+    else:
+        print("\n".join(map(printable, _lines(found))) or "no document was found")
+
+
+def refuse_unknown(system: str, dataset: str) -> None:
+    """Raise BeirgridError if the working directory has no run of a system on a dataset, with the nearest names."""
+    if Path(paths.RUN.format(system=system, dataset=dataset)).is_file():
+        return
+    found = [(path.parent.name, path.name) for path in Path().glob(paths.RUN.format(system="*", dataset="*"))]
+    known = {
+        "system": (system, sorted({name for name, _ in found})),
+        "dataset": (dataset, sorted({name.removesuffix(".run.gz") for _, name in found})),
+    }
+    for kind, (name, names) in known.items():
+        if name not in names:
+            listed = f"{nearest(name, names)} (runs are of {', '.join(names) or 'none'})"
+            raise BeirgridError(f"there is no run of the {kind} {name!r} here{listed}")
+    raise BeirgridError(f"{system!r} was not run on {dataset!r} here")
+
+
+def hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[Hit]:
+    """Return the first documents of a ranking with their texts."""
+    from ..analysis.contrasts import matched_words
+
+    found = documents(dataset, ranking.ids[:depth])
+    return [
+        Hit(rank, float(score), name, found[name].title, found[name].text, matched_words(query, found[name].joined))
+        for rank, (name, score) in enumerate(zip(ranking.ids[:depth], ranking.scores, strict=False), start=1)
+    ]
+
+
+def documents(dataset: str, ids: Collection[str]) -> dict[str, Document]:
+    """Return documents of a dataset's corpus by id."""
+    from ..collections import collection
+
+    about: dict[str, Any] = provenance.read_record(paths.DATASET_RECORD.format(dataset=dataset))["settings"]
+    corpus = paths.CORPUS.format(corpus=about["corpus"])
+    found = {document.id: document for document in collection.pick_documents(corpus, set(ids))}
+    collection.refuse_unknown(corpus, "document", ids, found)
+    return found
+
+
+def _lines(found: list[Hit]) -> Iterator[str]:
+    for hit in found:
+        yield f"{hit.rank:>3}  {hit.score:.4f}  {hit.id}  {hit.title}".rstrip()
+        yield f"     {excerpt(hit.text, hit.matched)}"
+        if hit.matched:
+            yield f"     matched: {', '.join(hit.matched)}"
+
+
+def excerpt(text: str, words: Collection[str] = ()) -> str:
+    """Return a part of a text that fits on a line or two, from the first of some words on."""
+    text = " ".join(text.split())
+    lower = text.lower()
+    first = min((place for word in words if (place := lower.find(word)) >= 0), default=0)
+    begin = 0 if first < _CHARACTERS // 2 else text.rfind(" ", 0, first - 20) + 1
+    cut = text[begin : begin + _CHARACTERS]
+    return f"{'… ' if begin else ''}{cut}{' …' if begin + _CHARACTERS < len(text) else ''}"

@@ -1,0 +1,114 @@
+"""``beirgrid show SYSTEM DATASET [QUERY]``: the scores of a cell, or the documents of one query in all systems."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core import cli, paths
+from ..core.errors import BeirgridError, nearest, printable
+from ..results import results_folder, scores
+from ..results.results_folder import Result, Results
+from .search import documents, excerpt, refuse_unknown
+from .text import aligned
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Queries that are printed of the lowest and of the highest values.
+_QUERIES = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid show``."""
+    parser.add_argument("system", help="a system of a finished grid")
+    parser.add_argument("dataset", help="a dataset on which the system was run")
+    parser.add_argument("query", nargs="?", help="id of a query; without it, the scores and the extreme queries")
+    parser.add_argument("--metric", default="", help="metric that orders the queries (default: the grid's first)")
+    parser.add_argument("--depth", type=cli.whole, default=10, help="documents to print of a query (default: 10)")
+    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print what there is of a cell, or of one of its queries."""
+    os.chdir(results_folder.working_folder(args.directory)[0])
+    refuse_unknown(args.system, args.dataset)
+    found = results_folder.find(".")
+    cell = found.cells.get((args.system, args.dataset))
+    if cell is None:
+        raise BeirgridError(f"{args.system!r} has no scores on {args.dataset!r}: run the grid, or judge its documents")
+    _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
+    if args.metric and args.metric not in values:
+        raise BeirgridError(f"{cell.scores} has no metric {args.metric!r} (it has {', '.join(map(str, values))})")
+    if args.query is None:
+        lines = _cell(cell, values, args.metric or str(values.columns[0]))
+    elif args.query in values.index:
+        lines = _query(found, cell, values.loc[args.query].to_dict(), args.query, args.depth)
+    else:
+        near = nearest(args.query, map(str, values.index))
+        raise BeirgridError(f"{args.dataset!r} has no judged query {args.query!r}{near}")
+    print("\n".join(map(printable, lines)))
+
+
+def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
+    """Yield the means of a cell with their intervals, and its lowest and highest queries."""
+    import numpy as np
+
+    from ..analysis.significance import mean_intervals
+    from ..collections import collection
+
+    low, high = mean_intervals(values.to_numpy(np.float64), np.random.default_rng(0))
+    yield f"{cell.system} on {cell.dataset}, {len(values):,} queries"
+    yield ""
+    rows = [
+        [str(name), f"{mean:.4f}", "" if np.isnan(a) else f"[{a:.4f}, {b:.4f}]"]
+        for name, mean, a, b in zip(values, values.mean(), low, high, strict=True)
+    ]
+    yield from aligned([["metric", "mean", "interval (95 %)"], *rows], [True, False, True])
+    texts = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
+    ordered = values[metric].sort_values(kind="stable")
+    yield ""
+    yield f"{metric} is 0 for {int((ordered == 0).sum()):,} queries. The lowest and the highest:"
+    yield ""
+    extremes = ordered if len(ordered) <= 2 * _QUERIES else ordered.iloc[[*range(_QUERIES), *range(-_QUERIES, 0)]]
+    rows = [[str(query), f"{value:.4f}", excerpt(texts.get(str(query), ""))[:80]] for query, value in extremes.items()]
+    yield from aligned([["query", metric, "text"], *rows], [True, False, True])
+
+
+def _query(found: Results, cell: Result, values: dict[str, float], query: str, depth: int) -> Iterator[str]:
+    """Yield what a query found, with grades and with the ranks in the other systems of the dataset."""
+    from ..collections import collection, qrels
+    from ..runs import runs
+
+    text = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).get(query, "")
+    yield f"query {query}: {text}"
+    yield f"{cell.system}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+    others = [system for system, dataset in found.cells if dataset == cell.dataset and system != cell.system]
+    rankings = {
+        system: runs.read(found.cells[system, cell.dataset].run).get(query, runs.EMPTY).ids
+        for system in [cell.system, *others]
+        if found.cells[system, cell.dataset].run.is_file()
+    }
+    ranks = {system: {name: rank for rank, name in enumerate(ids, start=1)} for system, ids in rankings.items()}
+    own, grades = rankings[cell.system], qrels.read(paths.QRELS.format(dataset=cell.dataset)).get(query, {})
+    missed = [name for name in sorted(grades, key=lambda name: -grades[name]) if grades[name] > 0]
+    shown = [*own[:depth], *(name for name in missed if name not in own[:depth])]
+    texts = documents(cell.dataset, shown)
+    rows = [
+        [
+            *(str(of_system.get(name, "-")) for of_system in ranks.values()),
+            str(grades.get(name, "?")),
+            name,
+            texts[name].title or excerpt(texts[name].text)[:80],
+        ]
+        for name in shown
+    ]
+    yield ""
+    columns = [*(f"rank in {system}" for system in ranks), "grade", "document", "title"]
+    yield from aligned([columns, *rows], [*(False for _ in ranks), False, True, True])
+    yield ""
+    yield "-: the system did not find the document. ?: nobody judged the document."
