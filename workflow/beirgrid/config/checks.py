@@ -11,6 +11,7 @@ from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, nearest
 from ..core.families import RETRIEVERS, named
 from . import entries, lock
+from .endpoints import Endpoint, Price
 from .entries import Config
 from .metric_names import parse_metric
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
@@ -138,17 +139,21 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
     if name == "bm25":
         yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
     if model.training:
-        for key in ("path", "package", "checkpoint", "revision", "files"):
+        for key in ("path", "package", "checkpoint", "endpoint", "revision", "files"):
             if key in model.model_fields_set:
                 yield f"{where}: a model is either trained or has {key}, not both"
         yield from _training_problems(name, model, model.training, config)
+    elif model.endpoint:
+        yield from _endpoint_problems(where, model, model.endpoint)
     elif not model.origin:
-        yield f"{where}: needs a checkpoint with its revision, or a path, package or train"
+        yield f"{where}: needs a checkpoint with its revision, or a path, package, endpoint or train"
     elif model.origin == "checkpoint" and model.revision is None:
         yield (
             f"{where}: needs a revision (40 hex digits), so that the numbers stay the same when the hub changes; "
             f"'{lock.RESOLVE}' asks the hub for it once"
         )
+    if isinstance(model, entries.ListwiseReranker) and not model.endpoint:
+        yield f"{where}: needs an endpoint; a chat model is not run here"
     if model.package and not model.files:
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
     yield from _trained_on_problems(where, model.trained_on, config)
@@ -163,6 +168,30 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
     ):
         yield f"{where}.brackets: queries and documents need two tokens each"
     yield from _query_side_problems(where, model, config)
+
+
+# Families of which a server can run models, and the keys of an entry that go with an endpoint, beside those of every
+# entry that describe the model.
+_SERVED = ("dense", "cross-encoder", "listwise-reranker")
+_OF_WEIGHTS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code", "max_length")
+_NOT_SERVED = (*_OF_WEIGHTS, "precision", "pooling", "brackets")
+
+
+def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint) -> Iterator[str]:
+    """Yield what is wrong with a model that a server runs."""
+    if model.family not in _SERVED:
+        yield f"{where}.endpoint: a server can run {', '.join(_SERVED)} models here, and this is a {model.family} model"
+    for key in _NOT_SERVED:
+        if key in model.model_fields_set:
+            yield f"{where}: the key {key!r} does not go with endpoint: the server has the weights"
+    if model.prefixes.own:
+        yield f"{where}.prompts.own: a server does not tell the prompts of a model: name them"
+    if endpoint.url is None:
+        yield f"{where}.endpoint: needs the key 'url'"
+    if endpoint.budget and endpoint.price == Price():
+        yield f"{where}.endpoint: a budget needs a price"
+    if isinstance(model, entries.ListwiseReranker) and model.step > model.window:
+        yield f"{where}.step: {model.step} is more than the window of {model.window}, so documents would be left out"
 
 
 def _query_side_problems(where: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
@@ -194,6 +223,10 @@ def _use_problems(
 
 def _training_problems(name: str, model: entries.ModelEntry, train: entries.Training, config: Config) -> Iterator[str]:
     where = f"models.{name}.train"
+    miners = train.dense_miners if isinstance(train, entries.Gpl) else ()
+    for other in dict.fromkeys([*train.models.values(), *miners]):
+        if other in config.models and config.models[other].endpoint:
+            yield f"{where}: a server runs {other!r}, and training needs weights"
     if train.corpus is not None:
         yield from _unknown(f"{where}.corpus", "corpus", train.corpus, config.corpora)
     if isinstance(train, entries.CrossEncoderTraining):
@@ -268,6 +301,7 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         if late and "candidates" in system.model_fields_set:
             yield f"{where}: an exhaustive search has no candidates"
     elif isinstance(system, entries.Reranked):
+        yield from _window_problems(where, system, config)
         yield from _unknown(f"{where}.first_stage", "system", system.first_stage, config.systems)
         yield from _unknown(f"{where}.reranker", "model", system.reranker, config.models)
         family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
@@ -277,6 +311,18 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         yield from _trained_on_problems(where, system.trained_on, config)
     elif isinstance(system, entries.Fused):
         yield from _fusion_problems(where, system, config)
+
+
+def _window_problems(where: str, system: entries.Reranked, config: Config) -> Iterator[str]:
+    """Yield another depth of a listwise reranker: its order of a few documents depends on how many it was given."""
+    if not isinstance(config.models.get(system.reranker), entries.ListwiseReranker):
+        return
+    alike = (system.first_stage, system.reranker)
+    for name, other in config.systems.items():
+        if not isinstance(other, entries.Reranked) or (other.first_stage, other.reranker) != alike:
+            continue
+        if other.depth != system.depth:
+            yield f"{where}.depth: {name!r} lets the same listwise model order another number of documents"
 
 
 def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from .endpoints import Endpoint
 from .recipes import Adaptation, CrossEncoderTraining, Training
 from .values import (
     LIST,
@@ -93,6 +94,7 @@ class ModelEntry(Entry):
         None,
         description="Installed Python package with the checkpoint. beirgrid reads its files and does not run its code.",
     )
+    endpoint: Endpoint | None = Field(None, description="Server that runs the model, in place of a checkpoint.")
     files: dict[str, Digest] = Field({}, description="Files of the checkpoint and their SHA-256, which fetch verifies.")
     pickled: bool = Field(
         False, description="If there are no safetensors, fetch pickled weights and convert them to safetensors."
@@ -138,8 +140,9 @@ class ModelEntry(Entry):
 
     @property
     def origin(self) -> str:
-        """The key that says where the weights come from: train, path, package or checkpoint."""
-        origins = {"train": self.training, "path": self.path, "package": self.package, "checkpoint": self.checkpoint}
+        """The key that says where the weights come from: endpoint, train, path, package or checkpoint."""
+        origins = {"endpoint": self.endpoint, "train": self.training, "path": self.path, "package": self.package}
+        origins["checkpoint"] = self.checkpoint
         return next((key for key, value in origins.items() if value is not None), "")
 
 
@@ -199,6 +202,15 @@ class Seq2SeqReranker(ModelEntry):
     family: Literal["seq2seq-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
 
 
+class ListwiseReranker(ModelEntry):
+    """A chat model that orders the documents of a window, as RankGPT asks for it."""
+
+    family: Literal["listwise-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
+    window: Annotated[int, Field(ge=2, le=1000)] = Field(20, description="Documents that the model orders at a time.")
+    step: Size = Field(10, description="Documents by which the window moves, from the last document to the first.")
+    words: Size = Field(300, description="Words that are sent of a document.")
+
+
 class QueryGenerator(ModelEntry):
     """A T5 that writes queries for a document (docT5query)."""
 
@@ -233,6 +245,7 @@ Model = Annotated[
     | LateInteractionModel
     | CrossEncoder
     | Seq2SeqReranker
+    | ListwiseReranker
     | QueryGenerator
     | TermWeightsModel,
     Field(discriminator="family"),

@@ -28,7 +28,7 @@ Engine = Literal["beirgrid", "mteb", "endpoint", "refused"]
 ENGINES: dict[Engine, str] = {
     "beirgrid": "beirgrid's own engine runs the model by its name",
     "mteb": "the model needs mteb's own loader (`engine: mteb`)",
-    "endpoint": "the model is served, not published",
+    "endpoint": "the model is served, not published: write an entry with `endpoint:` (docs/endpoints.md)",
     "refused": "the model cannot be run here",
 }
 # The loaders of mteb that open a checkpoint as sentence-transformers or transformers does, and our families.

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from ..core.checkout import CHECKOUT
 from . import entries, listing
+from .endpoints import Endpoint, Price
 from .entries import Config, Entry
 from .indexes import AnyIndex
 from .places import SCHEMA
@@ -35,6 +36,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.prompts`": (entries.Prompts, entries.DatasetPrompts),
     "`models.{name}.brackets`": (entries.Brackets,),
     "`models.{name}.size`": (entries.ModelSize,),
+    "`models.{name}.endpoint`": (Endpoint, Price),
     "`models.{name}.trained_on`": (entries.TrainedOn,),
     "`systems.{name}`": (entries.SystemEntry, *get_args(entries.System)),
     "`systems.{name}.expansion`": (entries.PublishedExpansion, *get_args(get_args(entries.Published)[0])),
@@ -87,6 +89,7 @@ def _heading(kind: type[Entry]) -> str:
         entries.CrossEncoderTraining: "`family: cross-encoder`",
         entries.Statistics: "`statistics`",
         entries.BatchTokens: "`batch_tokens`",
+        Price: "`price`",
         entries.DatasetPrompts: "`datasets.{dataset}`",
         entries.SystemEntry: "Every system",
         entries.Bm25: "`retriever: bm25`",

@@ -67,6 +67,7 @@ class Compute:
     )
 
     kernels: Annotated[Kernels, "plain: documented functions of PyTorch, transformers and faiss alone"] = "auto"
+    connection: Annotated[str, "how the server of an endpoint is reached, JSON"] = ""
 
     def start(self) -> Runtime:
         """Choose a device and hold it until the runtime is closed or the process ends.
@@ -81,9 +82,10 @@ class Compute:
             raise DataError(
                 "device is cuda, but no GPU can be used here (device: auto uses the CPU if there is no GPU)"
             )
+        how = self.kernels, self.connection
         if gpu is None:
-            return Runtime("cpu", self.precision, self.batch_tokens.cpu, kernels=self.kernels)
-        return Runtime(f"cuda:{gpu.number}", self.precision, self.batch_tokens.cuda, gpu.lock, self.kernels)
+            return Runtime("cpu", self.precision, self.batch_tokens.cpu, None, *how)
+        return Runtime(f"cuda:{gpu.number}", self.precision, self.batch_tokens.cuda, gpu.lock, *how)
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Runtime:
         batch_tokens: tokens per batch, padding included.
         kernels: whether faster forms of documented functions may be used.
         lock: keeps other commands from the GPU; a CPU, or the only GPU, has none.
+        connection: how the server of an endpoint is reached, JSON.
     """
 
     device: str
@@ -103,6 +106,7 @@ class Runtime:
     batch_tokens: int
     lock: BaseFileLock | None = None
     kernels: Kernels = "auto"
+    connection: str = ""
 
     def __enter__(self) -> Runtime:
         return self

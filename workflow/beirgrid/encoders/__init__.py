@@ -5,11 +5,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
-from ..config.models import CrossEncoder, DenseModel, LateInteractionModel, ModelEntry, Seq2SeqReranker, SparseModel
+from ..config.models import (
+    CrossEncoder,
+    DenseModel,
+    LateInteractionModel,
+    ListwiseReranker,
+    ModelEntry,
+    Seq2SeqReranker,
+    SparseModel,
+)
 from ..core.compute import Compute, Runtime
 from ..core.families import FAMILIES
 from ..models.arguments import encoding_model
@@ -22,6 +30,7 @@ from .late_interaction import LateInteractionEncoder
 from .protocol import Encoder, Scorer
 from .query_generator import GeneratorModel
 from .seq2seq import Seq2SeqScorer
+from .served import open_served
 from .sparse import SparseTextEncoder
 from .term_weights import TermWeighter
 
@@ -30,23 +39,26 @@ if TYPE_CHECKING:
 
 
 @overload
-def open_encoder(folder: str | Path, entry: DenseModel, runtime: Runtime | None = ...) -> Encoder[np.ndarray]: ...
+def open_encoder(
+    folder: str | Path, entry: DenseModel, runtime: Runtime | None = ..., answers: Path | None = ...
+) -> Encoder[np.ndarray]: ...
 @overload
 def open_encoder(
-    folder: str | Path, entry: SparseModel, runtime: Runtime | None = ...
+    folder: str | Path, entry: SparseModel, runtime: Runtime | None = ..., answers: Path | None = ...
 ) -> Encoder[scipy.sparse.csr_matrix]: ...
 @overload
 def open_encoder(
-    folder: str | Path, entry: LateInteractionModel, runtime: Runtime | None = ...
+    folder: str | Path, entry: LateInteractionModel, runtime: Runtime | None = ..., answers: Path | None = ...
 ) -> Encoder[TokenVectors]: ...
 @overload
 def open_encoder(
-    folder: str | Path, entry: ModelEntry | Mapping[str, Any], runtime: Runtime | None = ...
+    folder: str | Path, entry: ModelEntry | Mapping[str, Any], runtime: Runtime | None = ..., answers: Path | None = ...
 ) -> Encoder[Any]: ...
 def open_encoder(
     folder: str | Path,
     entry: ModelEntry | Mapping[str, Any],
     runtime: Runtime | None = None,
+    answers: Path | None = None,
 ) -> Encoder[Any]:
     """Open a checkpoint as the family of its registry entry.
 
@@ -55,6 +67,7 @@ def open_encoder(
         entry: the registry entry, or its keys as a mapping: ``{"family": "dense", "similarity": "cosine"}``.
         runtime: the device, from ``core.compute.Compute(device="cpu").start()``. Unless given, a GPU is used where
             there is one.
+        answers: folder that keeps the answers of an endpoint.
 
     Returns:
         an encoder with the methods ``encode_documents`` and ``encode_queries`` (``encoders.protocol.Encoder``).
@@ -70,22 +83,33 @@ def open_encoder(
     """
     folder, runtime = Path(folder), runtime or Compute().start()
     model = encoding_model(entry) if isinstance(entry, Mapping) else entry
+    if model.endpoint:
+        return cast("Encoder[Any]", open_served(folder, model, runtime, answers))
     module, _, name = FAMILIES[model.family].encoder.partition(":")
     encoder: Encoder[Any] = getattr(importlib.import_module(f".{module}", __name__), name)(folder, model, runtime)
     return encoder
 
 
-def open_scorer(folder: Path, entry: CrossEncoder | Seq2SeqReranker, runtime: Runtime) -> Scorer:
+def open_scorer(
+    folder: Path,
+    entry: CrossEncoder | Seq2SeqReranker | ListwiseReranker,
+    runtime: Runtime,
+    answers: Path | None = None,
+) -> Scorer:
     """Open the checkpoint of a reranker as the family of its registry entry.
 
     Args:
         folder: the checkpoint.
         entry: the registry entry.
         runtime: the device (``core.compute.Compute.start``).
+        answers: folder that keeps the answers of an endpoint.
 
     Raises:
         DataError: the checkpoint is damaged, or is not what the entry says.
     """
+    if entry.endpoint:
+        return cast(Scorer, open_served(folder, entry, runtime, answers))
+    assert not isinstance(entry, ListwiseReranker), "the configuration is checked"
     if isinstance(entry, CrossEncoder):
         return CrossEncoderScorer(folder, entry, runtime)
     return Seq2SeqScorer(folder, entry, runtime)

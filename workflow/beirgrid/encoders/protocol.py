@@ -11,7 +11,7 @@ them. ``Vectors`` is what a family gives for texts:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,8 +30,8 @@ class Reader(Protocol):
         """Return the ids of the tokens that the model reads of each text."""
         ...
 
-    def facts(self) -> dict[str, str]:
-        """Return ``device``, ``precision`` and ``kernels``, for the record of an artifact."""
+    def facts(self) -> dict[str, Any]:
+        """Return ``device``, ``precision`` and the like, for the record of an artifact."""
         ...
 
 

@@ -72,10 +72,15 @@ class Commands:
     def neural(self, rule: str, *groups: Callable[[Any], Mapping[str, Any]], **options: Any) -> dict[str, Any]:
         """Return the params of a rule that runs a model: its precision, if not its own that of all, and its device."""
         config = self.grid.config
-        compute = ["--device", config.device, "--batch-tokens", config.encode.batch_tokens.model_dump_json()]
-        compute += ["--kernels", config.kernels]
+        compute = ["--batch-tokens", config.encode.batch_tokens.model_dump_json(), "--kernels", config.kernels]
+
+        def reached(wildcards: Any, output: Any) -> list[str]:
+            if endpoint := self.grid.endpoint(dict(wildcards.items())):
+                return ["--device", "cpu", *compute, "--connection", json.dumps(endpoint.connection())]
+            return ["--device", config.device, *compute]
+
         params = self(rule, *groups, **{"precision": config.encode.precision, **options})
-        return params | {"compute": lambda wildcards, output: compute}
+        return params | {"compute": reached}
 
     def fetch(self, rule: str, **options: Any) -> dict[str, Any]:
         """Return the params of a rule that fetches a collection: the mirror that it may take files from."""

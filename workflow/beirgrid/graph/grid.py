@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..config import absent_folder, is_unjudged, layers, with_parts
+from ..config.endpoints import Endpoint
 from ..config.entries import (
     Bm25,
     Config,
@@ -188,6 +189,11 @@ class Grid:
         """By the name of an index that is built from the exact one: a registered system that searches such an index."""
         dense = [entry for entry in self.config.systems.values() if isinstance(entry, DenseRetriever)]
         return {entry.variant: entry for entry in dense if entry.variant}
+
+    def endpoint(self, wildcards: Mapping[str, str]) -> Endpoint | None:
+        """Return the endpoint of the model that a job runs, if a server runs it."""
+        model = wildcards.get("reranker") or wildcards.get("model") or self.query_model(wildcards["system"])
+        return self.model(model).endpoint
 
     # Shards
 

@@ -30,7 +30,7 @@ class JobGroups:
         if rule == "generate":
             train = self.grid.training(wildcards["model"])
             return "generator" in train.models
-        return rule in MODEL_RULES
+        return rule in MODEL_RULES and not self.grid.endpoint(wildcards)
 
     def kind(self, rule: str, wildcards: Wildcards) -> str:
         """Return the kind of node that a job runs on."""

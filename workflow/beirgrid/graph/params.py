@@ -88,6 +88,8 @@ class Params:
     def checkpoint(self, wildcards: Any) -> Entry:
         """Return where a model's checkpoint comes from."""
         entry = self.grid.model(wildcards.model)
+        if entry.endpoint:
+            return {"family": entry.family, "endpoint": entry.endpoint.identity()}
         given = entry.given(*_FETCH_KEYS)
         if entry.path is not None:
             given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
@@ -95,14 +97,15 @@ class Params:
         return given
 
     def described(self, wildcards: Any, output: Any) -> list[str]:
-        """Return the options that fetch a model as before: the sides with a prompt, and where its entry comes from.
+        """Return the options that fetch a model as before: sides with a prompt, its entry's source, its server.
 
         The sides are query and document: fetch refuses a checkpoint whose own prompts the entry leaves out.
         """
         entry = self.grid.model(wildcards.model)
         prompts = entry.prefixes
         sides = [side for side in ("query", "document") if prompts.own or getattr(prompts, side) is not None]
-        return as_words({"prompts": sides, "source": entry.source or None})
+        connection = json.dumps(entry.endpoint.connection()) if entry.endpoint else None
+        return as_words({"prompts": sides, "source": entry.source or None, "connection": connection})
 
     def accepted_flaws(self, wildcards: Any) -> tuple[str, ...]:
         """Return the flaws of an external run that its entry accepts."""
@@ -237,7 +240,8 @@ class Params:
 
 def _run(model: ModelEntry) -> dict[str, Any]:
     """Return the keys of a model's entry that decide what it computes, but for prompts and query lengths."""
-    return {key: value for key, value in model.given().items() if key not in _NOT_RUN}
+    entry = {key: value for key, value in model.given().items() if key not in _NOT_RUN}
+    return entry | ({"endpoint": model.endpoint.identity()} if model.endpoint else {})
 
 
 def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:

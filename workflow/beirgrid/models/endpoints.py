@@ -12,10 +12,14 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -175,17 +179,19 @@ class Client:
         self.session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=endpoint.concurrency))
         self.session.auth = self._authorize
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
+    def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
         """Return the vectors of texts: float32 [texts, dimension].
 
         Args:
             texts: those of one request.
             query: whether the texts are queries.
+            dimension: what the vectors must have; None for whatever they have.
         """
         body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
         if self.endpoint.dimensions:
             body["dimensions"] = self.endpoint.dimensions
-        vectors: np.ndarray = self._ask("/embeddings", body, lambda answer: _vectors(answer, len(texts)), query=query)
+        parse = partial(_vectors, texts=len(texts), dimension=dimension)
+        vectors: np.ndarray = self._ask("/embeddings", body, parse, query=query)
         return vectors
 
     def rerank(self, query: str, documents: Sequence[str]) -> np.ndarray:
@@ -194,7 +200,7 @@ class Client:
         body: dict[str, Any] = {"query": self._sent(query), name: [self._sent(text) for text in documents]}
         if self.endpoint.protocol != "tei":
             body["model"] = self.endpoint.model
-        scores: np.ndarray = self._ask("/rerank", body, lambda answer: _scores(answer, len(documents)), query=True)
+        scores: np.ndarray = self._ask("/rerank", body, partial(_scores, documents=len(documents)), query=True)
         return scores
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -206,8 +212,15 @@ class Client:
         Raises:
             ConfigError: the endpoint has a budget and no limit of the tokens that the model writes.
         """
+        return str(self._chat(messages, _content))
+
+    def stated_model(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Return the name of the model that an answer to messages states; empty if it states none."""
+        return str(self._chat(messages, lambda answer: answer.get("model") or ""))
+
+    def _chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str]) -> Any:
         body = {"model": self.endpoint.model, "messages": [dict(message) for message in messages], "temperature": 0}
-        return str(self._ask("/chat/completions", body, _content))
+        return self._ask("/chat/completions", body, parse)
 
     def each(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
         """Yield what a function of this client returns for each item, in order; several run at the same time."""
@@ -241,7 +254,8 @@ class Client:
             answer, found = self._answer(path, sent, most, parse)
             if kept is not None:
                 with files.atomic(kept) as temporary:
-                    temporary.write_bytes(gzip.compress(json.dumps(answer).encode(), 1, mtime=0))
+                    content = {"request": json.loads(sent), "answer": answer}
+                    temporary.write_bytes(gzip.compress(json.dumps(content).encode(), 1, mtime=0))
         else:
             found = parse(answer)
         with self.mutex:
@@ -329,6 +343,14 @@ class Client:
         return printable(" ".join(text.split()))[:300] or "without a message"
 
 
+@contextmanager
+def kept_answers(output: Path) -> Iterator[Path]:
+    """Yield the folder that keeps answers until an artifact is whole; a job that fails leaves it to the next one."""
+    folder = output.with_name(f"{output.name}.answers")
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _from_environment(url: str | None) -> str:
     if url is None:
         raise ConfigError("endpoint.url: the address of the server is missing")
@@ -345,8 +367,8 @@ def _variable(name: str, key: str) -> str:
 def _read(kept: Path) -> Any:
     """Return a kept answer, or None if there is none that can be read."""
     try:
-        return json.loads(gzip.decompress(kept.read_bytes()))
-    except (OSError, EOFError, ValueError):
+        return json.loads(gzip.decompress(kept.read_bytes()))["answer"]
+    except (OSError, EOFError, ValueError, LookupError, TypeError, zlib.error):
         return None
 
 
@@ -358,12 +380,12 @@ def _retry_after(header: str | None) -> float | None:
         return None
 
 
-def _vectors(answer: Any, texts: int) -> np.ndarray:
+def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
     """Return the vectors of an answer, in the order of the texts."""
     rows = [row["embedding"] for row in _in_order(answer["data"], texts)]
     decoded = [np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else row for row in rows]
-    if len({len(row) for row in decoded}) > 1:
-        raise ValueError("its vectors have several dimensions")
+    if (found := {len(row) for row in decoded}) != {dimension or len(decoded[0])}:
+        raise ValueError(f"its vectors have {sorted(found)} dimensions, not {dimension or 'one number of them'}")
     return _finite(np.asarray(decoded, np.float32))
 
 

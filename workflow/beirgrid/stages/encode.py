@@ -20,6 +20,7 @@ from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..encoders import FIRST, WINDOW, Encoder, Variety, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption
+from ..models.endpoints import kept_answers
 from ..search.maxsim import TokenVectors
 
 
@@ -59,10 +60,14 @@ def encode(
     if isinstance(model, DenseModel):
         made["similarity"] = model.similarity
     origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
-    with provenance.record("encode", record, settings, [output], origin=origin) as facts, compute.start() as runtime:
+    with (
+        kept_answers(output) as answers,
+        provenance.record("encode", record, settings, [output], origin=origin) as facts,
+        compute.start() as runtime,
+    ):
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         with files.atomic(output, directory=FAMILIES[model.family].folder) as temporary:
-            opened = open_encoder(checkpoint, model, runtime)
+            opened = open_encoder(checkpoint, model, runtime, answers)
             separator = model.separator if isinstance(model, DenseModel) else " "
             early = min(start + FIRST, stop)
             documents = chain(

@@ -17,6 +17,7 @@ from ..core import files, lineage, provenance
 from ..core.errors import DataError
 from ..core.lineage import Fact
 from ..core.provenance import Artifact
+from ..encoders import served
 from ..models import checkpoints, saved
 from ..models.arguments import SizeOption, from_json
 from ..models.checkpoints import CheckpointEntry
@@ -162,16 +163,18 @@ def fetch_model(
         tuple[Literal["query", "document"], ...], "sides for which the registry entry has a prompt"
     ] = (),
     source: Annotated[str, "where the keys of the registry entry come from, for the record"] = "",
+    connection: Annotated[str, "how the server of an endpoint is reached, JSON"] = "",
     output: Annotated[Path, "folder to write"],
     record: Record,
 ) -> None:
-    """Fetch the checkpoint of a model, verified by the hashes of its entry.
+    """Fetch the checkpoint of a model, verified by the hashes of its entry; of an endpoint, its answers to fixed texts.
 
     Args:
         name: name of the model, for messages.
         entry: keys of the registry entry that decide which files are fetched.
         prompts: sides for which the registry entry has a prompt; a checkpoint's own prompts need one each.
         source: where the keys of the registry entry come from; the record keeps it beside what the checkpoint states.
+        connection: how the server of an endpoint is reached, JSON.
         output: folder to write.
         record: record to write.
 
@@ -180,11 +183,15 @@ def fetch_model(
     """
     with provenance.record("fetch", record, entry.given(), [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
-            facts |= checkpoints.fetch(name, entry, temporary)
-            pickles = facts.get("converted", {}).get("files", ())
-            facts["files"] = checkpoints.verify(name, temporary, entry.files, pickles)
-            saved.check_prompts(name, temporary, prompts)
-        facts |= {"bytes": files.size(output), "states": saved.stated(output)} | ({"entry": source} if source else {})
+            if entry.endpoint:
+                facts |= served.fetch(entry.family, served.reached(entry.endpoint, connection), temporary)
+            else:
+                facts |= checkpoints.fetch(name, entry, temporary)
+                pickles = facts.get("converted", {}).get("files", ())
+                facts["files"] = checkpoints.verify(name, temporary, entry.files, pickles)
+                saved.check_prompts(name, temporary, prompts)
+        facts |= {"bytes": files.size(output)} | ({} if entry.endpoint else {"states": saved.stated(output)})
+        facts |= {"entry": source} if source else {}
 
 
 def fetch_run(

@@ -19,6 +19,7 @@ from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..encoders import Variety, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption, from_json
+from ..models.endpoints import kept_answers
 from ..runs import runs
 from ..search import Found, approximate, engine, flat, lucene, maxsim
 
@@ -192,8 +193,11 @@ def retrieve_dense(
     inputs = _inputs(checkpoint, two_towers, corpus, queries) | {"indexes": indexes, "exact_indexes": exact}
     built = index.built() if index else None
     origin = lineage.check(inputs, {"similarity": model.similarity, "index": built, "dimensions": dimensions})
-    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
-        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
+    with (
+        kept_answers(output) as answers,
+        provenance.record("retrieve", record, settings, [output], origin=origin) as facts,
+    ):
+        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search, answers)
         if exact:
             _, best = flat.find(exact, asked[0], found[0].shape[1], compute)
             facts["recall_of_exact"] = approximate.recalls(found[0], best[:, :depth], (10, 100, depth))
@@ -270,11 +274,12 @@ def _retrieve(
     compute: Compute,
     output: Path,
     search: Search,
+    answers: Path | None = None,
 ) -> dict[str, Any]:
     """Encode the queries, search, write the canonical run, and return facts for the record."""
     texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
     with compute.start() as runtime:
-        encoder = open_encoder(checkpoint, model, runtime)
+        encoder = open_encoder(checkpoint, model, runtime, answers)
         vectors = encoder.encode_queries(list(texts.values()))
         checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
         check_finite(checked, [f"query {quoted(query)}" for query in texts], encoder.precision)

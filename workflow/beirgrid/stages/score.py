@@ -13,19 +13,22 @@ import json
 import os
 from collections.abc import Iterator
 from functools import cache, partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
 from ..collections import collection
+from ..config.models import ListwiseReranker
 from ..core import lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..core.stages import VERSIONS
-from ..encoders import Scorer, check_finite, open_scorer
+from ..encoders import Scorer, check_finite, open_scorer, served
 from ..models.arguments import ScoringModel, SizeOption
 from ..runs import runs
 from ..runs.pairs import Manifest, Pair, read_parts, write_part
@@ -49,7 +52,7 @@ def score(
     """Score the (query, document) pairs of a first stage that have no score yet.
 
     Args:
-        model: registry entry of a cross-encoder or of a seq2seq reranker.
+        model: registry entry of a reranker.
         checkpoint: folder of the model's checkpoint.
         corpus: corpus.parquet.
         queries: queries.parquet.
@@ -64,12 +67,14 @@ def score(
     """
     origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run})
     with compute.start() as runtime:
-        opened = cache(partial(open_scorer, checkpoint, model, runtime))
-        precision = runtime.resolve(model.precision)
+        opened = cache(partial(open_scorer, checkpoint, model, runtime, pairs / "answers"))
+        precision = served.PRECISION if model.endpoint else runtime.resolve(model.precision)
         if precision == "float16":  # unless the model's numbers do not fit into it
             precision = opened().precision
         settings = {**model.given(), "precision": precision}
-        store = pairs / _fingerprint(settings, checkpoint, corpus, queries)
+        # An order of documents depends on all of them.
+        ordered = (run, depth) if isinstance(model, ListwiseReranker) else None
+        store = pairs / _fingerprint(settings, checkpoint, corpus, queries, ordered)
         store.mkdir(parents=True, exist_ok=True)
         parts: list[Path] = []
         results: dict[str, Any] = {}
@@ -79,7 +84,7 @@ def score(
             seen = set(store.glob("*.parquet"))
             missing = set(top) - read_parts(seen, set(top)).keys()
             progress = Progress("score", len(missing), "pairs")
-            about_model: dict[str, str] = {"device": runtime.kind, "precision": precision}
+            about_model: dict[str, Any] = {"device": runtime.kind, "precision": precision}
             if missing:
                 new = [pair for pair in dict.fromkeys(top) if pair in missing]
                 texts = collection.read_queries(queries)
@@ -102,11 +107,14 @@ def score(
             )
 
 
-def _fingerprint(settings: dict[str, Any], checkpoint: Path, corpus: Path, queries: Path) -> str:
-    """Return a name for all that a score depends on: model, its files, precision, texts."""
+def _fingerprint(
+    settings: dict[str, Any], checkpoint: Path, corpus: Path, queries: Path, ordered: tuple[Path, int] | None
+) -> str:
+    """Return a name for all that a score depends on: model, its files, precision, texts; for some, run and depth."""
     model = sorted(lineage.hashes(checkpoint).values())
     texts = [*lineage.hashes(corpus).values(), *lineage.hashes(queries).values()]
-    key = json.dumps([VERSIONS["score"], settings, model, texts], sort_keys=True)
+    first_stage = [[*lineage.hashes(ordered[0]).values(), ordered[1]]] if ordered else []
+    key = json.dumps([VERSIONS["score"], settings, model, texts, *first_stage], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
@@ -124,8 +132,12 @@ def _new_parts(store: Path, seen: set[Path], parts: list[list[Pair]], progress: 
 
 
 def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
-    """Return the pairs in parts; different first stages begin with different parts, so as not to score the same."""
-    parts = [pairs[start : start + PART] for start in range(0, len(pairs), PART)]
+    """Return the pairs in parts, those of a query in one; different first stages begin with different parts."""
+    parts: list[list[Pair]] = []
+    for _, of_query in groupby(pairs, itemgetter(0)):
+        if not parts or len(parts[-1]) >= PART:
+            parts.append([])
+        parts[-1] += of_query
     begin = int(hashlib.sha256(first_stage.encode()).hexdigest(), 16) % len(parts)
     return parts[begin:] + parts[:begin]
 

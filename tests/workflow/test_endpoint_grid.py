@@ -1,0 +1,96 @@
+"""A grid over a server that runs a tiny checkpoint: embeddings, rerank and chat, faults, a kill, a budget."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import opened
+from endpoint_server import KEY, Served, serving
+from small import run
+
+from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.runs import runs
+
+ENDPOINT = {"model": "served", "key": "TESTED_KEY", "batch": 4, "price": {"input": 1.0}}
+
+
+def _order(messages: list[dict[str, str]]) -> str:
+    """Answer a listwise prompt: passages with more letters a first; one in three answers is no order."""
+    texts = {m["content"].split("]")[0]: m["content"] for m in messages if re.match(r"\[\d+\]", m["content"])}
+    if not texts or sum(map(len, texts.values())) % 3 == 0:
+        return "I cannot say."
+    return " > ".join(f"{name}]" for name in sorted(texts, key=lambda name: -texts[name].count("a")))
+
+
+def _grid(small_grid: Any, folder: Path, served: Served, dense: Path, **changes: Any) -> Path:
+    endpoint = {**ENDPOINT, "url": served.url, **changes}
+    models: dict[str, Any] = {
+        "tiny-dense": {"family": "dense", "path": str(dense), "similarity": "cosine"},
+        "served": {"family": "dense", "similarity": "cosine", "endpoint": endpoint},
+        "served-ce": {"family": "cross-encoder", "endpoint": endpoint},
+        "served-chat": {"family": "listwise-reranker", "window": 4, "step": 2, "endpoint": endpoint},
+    }
+    systems = {
+        "flat": {"retriever": "bm25", "fields": "flat"},
+        "served": {"retriever": "served"},
+        "tiny": {"retriever": "tiny-dense"},
+        "flat+served": {"first_stage": "flat", "reranker": "served-ce", "depth": 10},
+        "flat+chat": {"first_stage": "flat", "reranker": "served-chat", "depth": 7},
+    }
+    grid = {"systems": list(systems), "datasets": ["small"]}
+    return small_grid(folder, systems=systems, models=models, grid=grid)
+
+
+@pytest.mark.slow
+def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    dense = tiny_models["dense"]
+    local = opened(DenseEncoder, dense, {"similarity": "cosine"})
+    with serving(Served(embed=local.encode_documents, chat=_order)) as served:
+        # One request of probing each, then faults while documents are encoded.
+        served.faults += [429, 500, "cut"]
+        stopped = run(_grid(small_grid, tmp_path, served, dense, budget=0.002), tmp_path, "--keep-going")
+        assert stopped.returncode != 0
+        assert "of the budget of 0.002 are spent" in stopped.stdout
+        kept = list(tmp_path.rglob("*.answers/*.json.gz"))
+        assert kept
+        asked = len(served.asked)
+        configfile = _grid(small_grid, tmp_path, served, dense)
+        done = run(configfile, tmp_path)
+        assert done.returncode == 0, done.stdout
+        assert not list(tmp_path.rglob("*.answers"))
+
+        def sent(part: str) -> list[str]:
+            return [json.dumps(body) for path, body in served.asked[:asked] if part in path and "input" in body]
+
+        again = [json.dumps(body) for path, body in served.asked[asked:] if "input" in body]
+        assert len({*sent("embeddings")} - {*again}) > 0  # what was answered before the budget is not asked again
+
+        results = tmp_path / "results"
+        found = {name: runs.read(results / f"runs/{name}/small.run.gz") for name in ("served", "tiny", "flat+chat")}
+        for query, ranking in found["tiny"].items():
+            assert found["served"][query].ids[:20] == ranking.ids[:20]
+            np.testing.assert_allclose(found["served"][query].scores, ranking.scores, atol=1e-5)
+        chat = json.loads((results / "pairs/served-chat/small/flat.json").read_text())["facts"]
+        assert chat["windows"] > chat["windows_without_an_order"] > 0
+        record = json.loads((results / "runs/served/small.json").read_text())["facts"]
+        assert record["price"] == pytest.approx(record["tokens"] / 1e6)
+        assert record["device"] == "endpoint"
+        readable = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert not [path for path in readable if KEY.encode() in path.read_bytes()]
+
+        # Another address reruns nothing; another model behind the same name is noticed.
+        with serving(Served(embed=local.encode_documents, chat=_order)) as moved:
+            planned = run(_grid(small_grid, tmp_path, moved, dense), tmp_path, "--dry-run")
+            assert "Nothing to be done" in planned.stdout
+        served.embed = lambda texts: local.encode_documents(texts)[:, ::-1]
+        configfile = _grid(small_grid, tmp_path, served, dense)
+        other = run(configfile, tmp_path, "--forcerun", "retrieve_dense")
+        assert other.returncode != 0
+        assert "the server runs another model as 'served'" in other.stdout

@@ -1,0 +1,314 @@
+"""Models that a server runs (``endpoint``), as encoders and scorers; the probe that tells whether it is still the same.
+
+Fetch asks the server about fixed texts and keeps what it answers as the model's checkpoint. Each job asks again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config.endpoints import Endpoint
+from ..config.models import CrossEncoder, DenseModel, ListwiseReranker, ModelEntry
+from ..core import files
+from ..core.compute import Runtime
+from ..core.errors import DataError
+from ..core.progress import Progress
+from ..models.endpoints import Client
+from .cutting import Beginning
+
+PROBE = "endpoint.json"
+# Beside the checkpoint: what all requests to the model took.
+LEDGER = "spent.tsv"
+_TEXTS = (
+    "Lift is the component of the aerodynamic force that is perpendicular to the flow.",
+    "The mitochondrion makes most of the chemical energy of a cell.",
+    "Wer anderen eine Grube gräbt, fällt selbst hinein.",
+)
+# A server whose vectors have a smaller cosine with those of the probe, or whose scores differ by more than this share
+# of the largest, runs another model. Other hardware and other batches round less.
+_SAME, _SCORE = 0.995, 0.02
+_RANKED = re.compile(r"\d+")
+
+
+def reached(endpoint: Endpoint, connection: str) -> Endpoint:
+    """Return an endpoint with its connection, JSON."""
+    return Endpoint.model_validate_json(json.dumps({**json.loads(connection or "{}"), **endpoint.identity()}))
+
+
+def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
+    """Write what a server answers to the probe into a folder; return the served model's identity for the record.
+
+    Raises:
+        DataError: the server gives no usable answer.
+    """
+    probed = probe(family, endpoint, folder)
+    files.write_json(folder / PROBE, {**endpoint.identity(), "probe": probed})
+    return {"served": endpoint.identity(), "files": {PROBE: files.sha256(folder / PROBE)}}
+
+
+def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
+    """Return what a server answers about fixed texts: vectors or scores, rounded; of a chat model, the name it states.
+
+    Args:
+        family: of the model.
+        endpoint: the endpoint with its connection.
+        folder: the model's checkpoint; what the requests cost is entered beside it.
+    """
+    client = Client(endpoint, folder.parent / LEDGER)
+    if family == "dense":
+        found = client.embed(_TEXTS)
+    elif family == "cross-encoder":
+        found = client.rerank(_TEXTS[0], _TEXTS)
+    else:
+        return [client.stated_model([{"role": "user", "content": "Answer with the number 1 alone."}])]
+    rounded: list[Any] = np.round(found.astype(np.float64), 5).tolist()
+    return rounded
+
+
+# What records have in place of the precision in which a server computes.
+PRECISION = "an unknown precision"
+
+
+class _Served:
+    """What served models share: the client, the probe, facts for records."""
+
+    precision = PRECISION
+
+    def __init__(self, folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None = None) -> None:
+        assert entry.endpoint is not None
+        self.entry = entry
+        endpoint = reached(entry.endpoint, runtime.connection)
+        with files.reading(folder / PROBE):
+            self.probed: list[Any] = files.read_json(folder / PROBE)["probe"]
+        self._check(folder, probe(entry.family, endpoint, folder))
+        self.client = Client(endpoint, folder.parent / LEDGER, answers, files.sha256(folder / PROBE))
+
+    def _check(self, folder: Path, now: list[Any]) -> None:
+        """Refuse a server that answers the probe in another way than it did when the model was fetched."""
+        if not _alike(self.probed, now):
+            assert self.entry.endpoint is not None
+            raise DataError(
+                f"the server runs another model as {self.entry.endpoint.model!r} than it did when {folder.parent} was "
+                "fetched: it answers the same texts otherwise. Give the new model an entry of its own, or delete "
+                f"{folder.parent} to make everything again that follows from it"
+            )
+
+    def read(self, texts: list[str]) -> list[list[int]]:
+        """Return the bytes of the texts: what the server reads of them is not known."""
+        return [list(text.encode()) for text in texts]
+
+    def facts(self) -> dict[str, Any]:
+        """Return where the model ran and what its requests took, for the record of an artifact."""
+        return {"device": "endpoint", "precision": self.precision, **self.client.facts()}
+
+
+def _alike(before: list[Any], now: list[Any]) -> bool:
+    """Tell whether two answers to the probe are those of one model."""
+    if before == now or isinstance(before[0], str) or isinstance(now[0], str):
+        return before == now
+    first, second = np.asarray(before), np.asarray(now)
+    if first.shape != second.shape:
+        return False
+    if first.ndim == 1:
+        return bool(np.abs(first - second).max() <= _SCORE * max(np.abs(first).max(), 1e-6))
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return bool(((first * second).sum(axis=1) >= _SAME * lengths).all())
+
+
+class ServedEncoder(_Served):
+    """One vector per text, from ``/embeddings``: float32 [texts, dimension], of length 1 for cosine similarity."""
+
+    entry: DenseModel
+
+    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime, answers: Path | None = None) -> None:
+        super().__init__(folder, entry, runtime, answers)
+        self.dimension = len(self.probed[0])
+
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of documents, in the order of the texts."""
+        return self._encode(texts, "document", progress)
+
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of queries, in the order of the texts."""
+        return self._encode(texts, "query", progress)
+
+    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        """Yield the vectors of each block of documents."""
+        for texts in blocks:
+            yield self._encode(texts, "document", progress)
+
+    def _encode(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+        prompt = getattr(self.entry.prompts, role) or ""
+        batches = _batches([prompt + text for text in texts], self.client.endpoint.batch)
+        found = np.empty((len(texts), self.dimension), np.float32)
+        done = 0
+        for vectors in self.client.each(lambda batch: self._vectors(batch, role), batches):
+            found[done : done + len(vectors)] = vectors
+            done += len(vectors)
+            if progress:
+                progress.add(len(vectors))
+        return found
+
+    def _vectors(self, texts: list[str], role: str) -> np.ndarray:
+        vectors = self.client.embed(texts, query=role == "query", dimension=self.dimension)
+        if self.entry.similarity == "cosine":
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+
+def _batches(texts: list[Any], size: int) -> list[list[Any]]:
+    return [texts[start : start + size] for start in range(0, len(texts), size)]
+
+
+class _ServedScorer(_Served):
+    """What served rerankers share: the documents of one query belong together."""
+
+    def begin(self, text: str, *, counted: bool = True) -> Beginning:
+        """Return the text: the server cuts it."""
+        return Beginning(text)
+
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        asked = {text: self.begin(text) for text in queries}
+        pairs = [asked[text] for text in queries], [self.begin(text) for text in documents]
+        return self.score_beginnings(*pairs, progress=progress)
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Return the score of each pair: float32 [pairs]. Pairs of a query, one after another, are asked together."""
+        # Two queries may have the same text, so it is the object that tells them apart.
+        groups = [list(rows) for _, rows in groupby(range(len(queries)), key=lambda row: id(queries[row]))]
+        tasks = [part for rows in groups for part in _batches(rows, self.documents_together(len(rows)))]
+        scores = np.empty(len(queries), np.float32)
+
+        def ask(rows: list[int]) -> np.ndarray:
+            return self.scores(queries[rows[0]].text, [documents[row].text for row in rows])
+
+        for rows, found in zip(tasks, self.client.each(ask, tasks), strict=True):
+            scores[rows] = found
+            if progress:
+                progress.add(len(rows))
+        return scores
+
+    def documents_together(self, documents: int) -> int:
+        """Return how many of a query's documents are scored at a time."""
+        raise NotImplementedError
+
+    def scores(self, query: str, documents: list[str]) -> np.ndarray:
+        """Return the scores of documents for a query: float32 [documents]."""
+        raise NotImplementedError
+
+
+class ServedScorer(_ServedScorer):
+    """One score per pair of query and document, from ``/rerank``."""
+
+    def documents_together(self, documents: int) -> int:
+        """Return the documents of a request."""
+        return self.client.endpoint.batch
+
+    def scores(self, query: str, documents: list[str]) -> np.ndarray:
+        """Return the scores that the server gives."""
+        return self.client.rerank(query, documents)
+
+
+class ListwiseScorer(_ServedScorer):
+    """Scores from an order: a chat model orders windows of documents, from the last to the first (RankGPT).
+
+    Prompt and windows are those of Sun et al. 2023 (https://arxiv.org/abs/2304.09542). The last window begins with the
+    first document also where step and depth do not fit. A document's score is how many documents it is ranked above.
+    """
+
+    entry: ListwiseReranker
+
+    def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime, answers: Path | None = None) -> None:
+        super().__init__(folder, entry, runtime, answers)
+        self.windows = {"windows": 0, "windows_without_an_order": 0, "windows_with_gaps": 0}
+
+    def facts(self) -> dict[str, Any]:
+        """Return, beside the facts of every endpoint, how many answers were no order of all documents of a window."""
+        return super().facts() | self.windows
+
+    def documents_together(self, documents: int) -> int:
+        """Return all documents of a query: their order is one."""
+        return documents
+
+    def scores(self, query: str, documents: list[str]) -> np.ndarray:
+        """Return the scores of the documents of a query, which stand in the order of the first stage."""
+        order = list(range(len(documents)))
+        for start, stop in windows(len(documents), self.entry.window, self.entry.step):
+            texts = [" ".join(documents[row].split()[: self.entry.words]) for row in order[start:stop]]
+            ranked = self._permutation(self.client.chat(messages(query, texts)), stop - start)
+            order[start:stop] = [order[start + place] for place in ranked]
+        scores = np.empty(len(documents), np.float32)
+        scores[order] = np.arange(len(documents))[::-1]
+        return scores
+
+    def _permutation(self, answer: str, documents: int) -> list[int]:
+        """Return the order that an answer names; documents that it leaves out follow in their order before."""
+        named = [int(number) - 1 for number in _RANKED.findall(answer)]
+        known = [place for place in dict.fromkeys(named) if 0 <= place < documents]
+        with self.client.mutex:
+            self.windows["windows"] += 1
+            if not known:
+                self.windows["windows_without_an_order"] += 1
+            elif sorted(named) != list(range(documents)):
+                self.windows["windows_with_gaps"] += 1
+        return [*known, *(place for place in range(documents) if place not in known)]
+
+
+def windows(documents: int, window: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of each window, from the last documents to the first."""
+    stop = documents
+    while stop > 1:
+        start = max(stop - window, 0)
+        yield start, stop
+        stop = stop - step if start else 0
+
+
+def messages(query: str, documents: list[str]) -> list[dict[str, str]]:
+    """Return the messages with which RankGPT asks for the order of documents."""
+    count = len(documents)
+    turns = [
+        (
+            "system",
+            "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query.",
+        ),
+        (
+            "user",
+            f"I will provide you with {count} passages, each indicated by number identifier []. \n"
+            f"Rank the passages based on their relevance to query: {query}.",
+        ),
+        ("assistant", "Okay, please provide the passages."),
+    ]
+    for number, text in enumerate(documents, 1):
+        turns += [("user", f"[{number}] {text}"), ("assistant", f"Received passage [{number}].")]
+    turns.append(
+        (
+            "user",
+            f"Search Query: {query}. \nRank the {count} passages above based on their relevance to the search query. "
+            "The passages should be listed in descending order using identifiers. The most relevant passages should be "
+            "listed first. The output format should be [] > [], e.g., [1] > [2]. Only response the ranking results, do "
+            "not say any word or explain.",
+        )
+    )
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def open_served(
+    folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None
+) -> ServedEncoder | ServedScorer | ListwiseScorer:
+    """Return a served model as its family has it."""
+    if isinstance(entry, DenseModel):
+        return ServedEncoder(folder, entry, runtime, answers)
+    if isinstance(entry, ListwiseReranker):
+        return ListwiseScorer(folder, entry, runtime, answers)
+    assert isinstance(entry, CrossEncoder)
+    return ServedScorer(folder, entry, runtime, answers)
