@@ -17,8 +17,7 @@ from ..core import files, lineage, provenance
 from ..core.errors import DataError
 from ..core.lineage import Fact
 from ..core.provenance import Artifact
-from ..encoders import served
-from ..models import checkpoints, saved
+from ..models import checkpoints, probe, saved
 from ..models.arguments import SizeOption, from_json
 from ..models.checkpoints import CheckpointEntry
 from ..runs import imported, runs
@@ -184,7 +183,7 @@ def fetch_model(
     with provenance.record("fetch", record, entry.given(), [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
             if entry.endpoint:
-                facts |= served.fetch(entry.family, served.reached(entry.endpoint, connection), temporary)
+                facts |= probe.fetch(entry.family, probe.reached(entry.endpoint, connection), temporary)
             else:
                 facts |= checkpoints.fetch(name, entry, temporary)
                 pickles = facts.get("converted", {}).get("files", ())
