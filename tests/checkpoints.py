@@ -280,6 +280,39 @@ def save_dense(folder: Path, seed: int = 0, dimension: int = 32) -> Path:
     return folder
 
 
+def save_static(folder: Path, seed: int = 7, *, model2vec: bool = False) -> Path:
+    """Save a random table of token vectors as sentence-transformers or as model2vec does (rows shared, weighted)."""
+    import torch
+    from safetensors.torch import save_file
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+
+    torch.manual_seed(seed)
+    tokenizer = _tokenizer().backend_tokenizer
+    rows, size = torch.randn(20, 16), tokenizer.get_vocab_size()
+    if not model2vec:
+        table = StaticEmbedding(tokenizer, embedding_weights=torch.randn(size, 16))
+        SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(folder))
+        return folder
+    folder.mkdir(parents=True)
+    mapping, weights = torch.randint(0, 20, (size,)), torch.rand(size, dtype=torch.float64)
+    save_file({"embeddings": rows, "mapping": mapping, "weights": weights}, folder / "model.safetensors")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
+    kinds = (StaticEmbedding, Normalize)
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": ("." if i == 0 else "1_Normalize"),
+            "type": f"sentence_transformers.models.{kind.__name__}",
+        }
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
 def save_cross_encoder(folder: Path, kind: str = "Bert", seed: int = 1) -> Path:
     """Save a random ``Bert`` or ``Electra`` for sequence classification with one label."""
     import torch

@@ -20,9 +20,13 @@ from checkpoints import (
     save_plain,
     save_pylate,
     save_splade,
+    save_static,
 )
 
 from beirgrid.config import registry
+from beirgrid.core.compute import Runtime
+from beirgrid.core.errors import DataError
+from beirgrid.encoders import open_encoder
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.late_interaction import LateInteractionEncoder
@@ -106,6 +110,31 @@ def test_sentence_transformers(tmp_path, kind, given):
     wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu", model_prompts=given)
     arguments = {"model_prompts": given} if given else {}
     assert_equal_vectors(wrapper, folder, entries(SentenceTransformerEncoderWrapper, **arguments))
+
+
+@pytest.mark.parametrize("model2vec", [False, True])
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_static_embeddings(tmp_path, model2vec, similarity):
+    """Beside mteb's loader, and beside the mean of the table's rows."""
+    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
+    from safetensors.numpy import load_file
+
+    folder = save_static(tmp_path / "model", model2vec=model2vec)
+    given = {"query": "query: ", "document": "passage: "}
+    wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu", model_prompts=given)
+    entry = {"family": "dense", "similarity": similarity, "pooling": "own", "prompts": given}
+    encoder = open_encoder(folder, entry, Runtime("cpu", "float32", 300))
+    rows = load_file(next(folder.rglob("*.safetensors")))
+    table = rows["embeddings"][rows["mapping"]] * rows["weights"][:, None] if model2vec else rows["embedding.weight"]
+    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+        found, expected = encode(TEXTS), np.asarray(encoded(wrapper, "NQ", side))
+        means = np.stack([table[ids].mean(axis=0) for ids in encoder.read([given[side] + text for text in TEXTS])])
+        length = similarity == "cosine" or model2vec
+        np.testing.assert_allclose(found, normalised(expected) if length else expected, atol=1e-5)
+        np.testing.assert_allclose(found, normalised(means) if length else means, atol=1e-5)
+    assert encoder.encode_documents([]).shape == (0, 16)
+    with pytest.raises(DataError, match="remove max_length"):
+        open_encoder(folder, entry | {"max_length": 8}, Runtime("cpu", "float32", 300))
 
 
 @pytest.mark.parametrize(

@@ -193,16 +193,9 @@ def _foreign(meta: Any, loader: str) -> str:
         return f"mteb loads it by {loader}, a loader of its own"
     if len(meta.model_type) > 1 or meta.model_type[0] not in ("dense", "sparse", "late-interaction", "cross-encoder"):
         return f"it is a model of type {' and '.join(meta.model_type)}"
-    if _static(meta):
-        return "it is a table of token vectors, without a transformer"
     if other := sorted(set(_unknown_arguments(meta.loader_kwargs))):
         return f"mteb loads it with {', '.join(other)}, for which entries have no key"
     return ""
-
-
-def _static(meta: Any) -> bool:
-    """Tell whether all parameters of a model are embeddings: it looks vectors up and computes nothing."""
-    return bool(meta.n_parameters and meta.n_parameters == meta.n_embedding_parameters)
 
 
 def _unknown_arguments(arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -19,7 +19,7 @@ class Family:
         role: what a system uses such a model for.
         embeddings: suffix of a shard of vectors; empty for a family that encodes no corpus.
         index: suffix of the index of a shard of vectors.
-        encoder: its encoder, as module and class in ``encoders``.
+        encoder: what opens its checkpoints, as module and class or function in ``encoders``.
         search: module in ``search`` that stores, indexes and searches its vectors (``search.Store``).
         folder: whether a shard of vectors is a folder. The search reads such a shard too, so it is kept.
         index_folder: whether the index of a shard is a folder.
@@ -45,7 +45,7 @@ class Family:
 FAMILIES = {
     family.name: family
     for family in (
-        Family("dense", "retriever", ".npy", ".faiss", "dense:DenseEncoder", "flat"),
+        Family("dense", "retriever", ".npy", ".faiss", "dense:open_dense", "flat"),
         Family("sparse", "retriever", ".npz", ".impact", "sparse:SparseTextEncoder", "impact", index_folder=True),
         Family(
             "late-interaction",

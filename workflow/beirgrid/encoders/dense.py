@@ -13,6 +13,7 @@ from ..core.errors import DataError
 from ..models import saved
 from .base import TextEncoder, adapt_forward, load_checkpoint
 from .engine import Batch
+from .static import StaticEncoder, is_static
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,12 @@ def pad_with_the_end(tokenizer: Any) -> None:
     """Let a tokenizer that has no padding token (a GPT's) pad with its end token: no token attends to padding."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+
+
+def open_dense(folder: Path, entry: DenseModel, runtime: Runtime) -> DenseEncoder | StaticEncoder:
+    """Open a transformer or, if the checkpoint is one, a table of token vectors."""
+    saved.refuse_outside(folder)
+    return (StaticEncoder if is_static(folder) else DenseEncoder)(folder, entry, runtime)
 
 
 class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # The types of weights in the headers of safetensors.
 _FLOATS = ("F64", "F32", "F16", "BF16")
 # Constants that are stored beside the weights, as numbers or as masks.
-_CONSTANTS = re.compile(r"(^|\.)(position_ids|token_type_ids|num_batches_tracked|(attn|attention)\.(masked_)?bias)$")
+_CONSTANTS = re.compile(
+    r"(^|\.)(position_ids|token_type_ids|num_batches_tracked|mapping|(attn|attention)\.(masked_)?bias)$"
+)
 # Largest difference between a text alone and in a batch, relative to the largest number, by the type of the products.
 _TOLERANCE = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
 # Tokens of the longest probe.

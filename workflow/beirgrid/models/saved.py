@@ -157,7 +157,12 @@ def _named(folder: Path) -> Iterator[tuple[Path, str]]:
         yield from ((path, name) for name in found)
 
 
-def _normalises(folder: Path) -> bool:
+def modules(folder: Path) -> list[dict[str, Any]]:
+    """Return the modules of a checkpoint, in their order; none if it has no modules.json."""
     path = folder / "modules.json"
-    modules = json.loads(path.read_text("utf-8")) if path.is_file() else []
-    return bool(modules) and str(modules[-1]["type"]).endswith(".Normalize")
+    return list(json.loads(path.read_text("utf-8"))) if path.is_file() else []
+
+
+def _normalises(folder: Path) -> bool:
+    found = modules(folder)
+    return bool(found) and str(found[-1]["type"]).endswith(".Normalize")

@@ -1,0 +1,82 @@
+"""Static embeddings: a text's vector is the mean of its tokens' vectors, which a table holds (model2vec)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config.models import DenseModel
+from ..core.compute import Runtime
+from ..core.errors import DataError
+from ..core.progress import Progress
+from ..models import saved
+from .base import load_checkpoint
+from .engine import windows
+
+
+class StaticEncoder:
+    """One vector per text (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine similarity.
+
+    It computes on a CPU in float32: sending tokens to a GPU takes longer than adding up their vectors.
+    """
+
+    precision = "float32"
+
+    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        saved.check_use(folder, "SentenceTransformer", entry.similarity)
+        if entry.max_length or entry.brackets or entry.pooling not in (None, "own", "mean"):
+            raise DataError(
+                f"{folder} is a table of token vectors, which reads whole texts and takes their mean: remove "
+                "max_length, brackets and pooling from the model's entry"
+            )
+        self.runtime = runtime
+        self.normalise = entry.similarity == "cosine"
+        self.model: Any = load_checkpoint(
+            SentenceTransformer, folder, device="cpu", prompts=saved.prompts(folder, entry.prompts)
+        )
+        self.dimension: int = len(self.model.encode("a"))
+
+    def facts(self) -> dict[str, str]:
+        """Return device and precision, for the record of an artifact."""
+        return {"device": "cpu", "precision": self.precision, "kernels": self.runtime.kernels}
+
+    def read(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids of each text."""
+        return [found.ids for found in self.model[0].tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of documents, in the order of the texts."""
+        return self._vectors(texts, "document", progress)
+
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of queries, in the order of the texts."""
+        return self._vectors(texts, "query", progress)
+
+    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        """Yield the vectors of each block of documents."""
+        for texts in blocks:
+            yield self.encode_documents(texts, progress=progress)
+
+    def _vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+        found = [np.empty((0, self.dimension), np.float32)]
+        prompt = self.model.prompts.get(role) or ""
+        for part in windows(texts):
+            found.append(
+                self.model.encode(
+                    part, prompt=prompt, normalize_embeddings=self.normalise, show_progress_bar=False, batch_size=256
+                )
+            )
+            if progress:
+                progress.add(len(part))
+        return np.concatenate(found)
+
+
+def is_static(folder: Path) -> bool:
+    """Tell whether a checkpoint starts with a table of token vectors (modules.json)."""
+    modules = saved.modules(folder)
+    return bool(modules) and str(modules[0]["type"]).endswith(".StaticEmbedding")
