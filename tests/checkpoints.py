@@ -299,15 +299,10 @@ def save_static(folder: Path, seed: int = 7, *, model2vec: bool = False) -> Path
     save_file({"embeddings": rows, "mapping": mapping, "weights": weights}, folder / "model.safetensors")
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
-    kinds = (StaticEmbedding, Normalize)
+    kinds = (("", StaticEmbedding), ("1_Normalize", Normalize))
     modules = [
-        {
-            "idx": i,
-            "name": str(i),
-            "path": ("." if i == 0 else "1_Normalize"),
-            "type": f"sentence_transformers.models.{kind.__name__}",
-        }
-        for i, kind in enumerate(kinds)
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind.__name__}"}
+        for number, (path, kind) in enumerate(kinds)
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
     return folder

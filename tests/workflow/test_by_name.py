@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-from checkpoints import save_dense
+from checkpoints import save_dense, save_static
 from helpers import hub, snakemake
 from model_hub import serve
 
 from beirgrid.config import mteb_collections, registry
 from beirgrid.core import files
 
-MODEL, TASK = "thenlper/gte-small", "NanoSCIDOCSRetrieval"
-CONFIGURATION = f"grid:\n  systems: [bm25, {MODEL}]\n  datasets: [{TASK}]\n"
+MODEL, STATIC, TASK = "thenlper/gte-small", "minishlab/potion-base-2M", "NanoSCIDOCSRetrieval"
+CONFIGURATION = f"grid:\n  systems: [bm25, {MODEL}, {STATIC}]\n  datasets: [{TASK}]\n"
 
 
 def test_three_lines_give_a_grid(tmp_path, monkeypatch):
@@ -27,10 +27,12 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
     }
     hub((tmp_path / "data"), layout)
     save_dense(tmp_path / "model")
+    save_static(tmp_path / "static", model2vec=True)
     arguments = ["--configfile", tmp_path / "mine.yaml", "--directory", tmp_path / "work", "--cores", "2"]
     with serve() as loopback:
         for repository, folder, commit in (
             (MODEL, tmp_path / "model", registry.facts(MODEL)["entry"]["revision"]),
+            (STATIC, tmp_path / "static", registry.facts(STATIC)["entry"]["revision"]),
             (
                 f"datasets/mteb/{TASK}",
                 tmp_path / "data",
@@ -51,7 +53,7 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
         assert "Nothing to be done" in again.stdout, again.stdout
     work = tmp_path / "work"
     scores = pd.read_csv(next((work / "results/grids/grid").rglob("scores.csv")))
-    assert set(scores["system"]) == {"bm25", "thenlper__gte-small"}
+    assert set(scores["system"]) == {"bm25", "thenlper__gte-small", "minishlab__potion-base-2M"}
     assert scores["dataset"].unique().tolist() == [TASK]
     record = files.read_json(work / "results/models/thenlper__gte-small/model.json")
     assert record["facts"]["entry"] == f"mteb {registry.mteb_version()}"
