@@ -121,7 +121,7 @@ def _pdf(path: Path, name: str) -> Iterator[SetDocument]:
     try:
         import pypdf
     except ImportError:
-        raise BeirgridError(f"{path}: to read PDF files, install pypdf (pip install pypdf)") from None
+        raise BeirgridError(f"{path}: to read PDF files: pip install 'beirgrid[documents]'") from None
     try:
         reader = pypdf.PdfReader(path)
         text = "\n\n".join(page.extract_text() for page in reader.pages).strip()

@@ -8,9 +8,10 @@ differences of a document's DCG discounts over all pairs of systems.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Method = Literal["depth", "rbp", "change"]
@@ -74,6 +75,16 @@ def pool(rankings: Rankings, method: Method, depth: int, budget: int | None = No
         {system: _complete(of_system, kept, depth) for system, of_system in rankings.items()},
         {system: _left_out(of_system, kept) for system, of_system in rankings.items()},
     )
+
+
+def draw(*words: str) -> float:
+    """Return a number from 0 to 1 that follows from words."""
+    return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56
+
+
+def sample_queries(queries: Iterable[str], number: int) -> list[str]:
+    """Return a random sample of queries that follows from their ids; a larger sample has all of a smaller one."""
+    return sorted(queries, key=lambda query: draw("sample", query))[:number]
 
 
 def leave_out(rankings: Rankings, without: Sequence[str], method: Method, depth: int) -> set[tuple[str, str]]:

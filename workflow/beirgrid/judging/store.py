@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import sqlite3
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import BeirgridError, DataError
-from .pools import PooledPair
+from .pools import PooledPair, draw
 
 # Seconds after which a query that a judge has begun goes to whoever asks next.
 STALE = 1800
@@ -87,7 +86,7 @@ class JudgementStore:
         """
         with self._connect() as connection:
             before: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]
-            rows = ((pair.query, pair.document, pair.weight, _draw("shared", pair.query) < overlap) for pair in pairs)
+            rows = ((pair.query, pair.document, pair.weight, draw("shared", pair.query) < overlap) for pair in pairs)
             connection.executemany("INSERT OR IGNORE INTO pool VALUES (?, ?, ?, ?)", rows)
             after: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]
             return after - before
@@ -149,7 +148,7 @@ class JudgementStore:
                 return None
             claimed = {query for query, owner, _ in self._claims(connection) if owner == judge}
             query, document, shared = min(
-                waiting, key=lambda row: (row[0] not in claimed, _draw("query", row[0]), _draw(judge, *row[:2]))
+                waiting, key=lambda row: (row[0] not in claimed, draw("query", row[0]), draw(judge, *row[:2]))
             )
             if not shared:
                 connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (query, judge, now))
@@ -159,7 +158,7 @@ class JudgementStore:
         """Return all pairs that wait for a judge, in the order in which the judge gets them."""
         with self._connect() as connection:
             found = self._waiting(connection, judge, now or time.time())
-        found.sort(key=lambda row: (_draw("query", row[0]), _draw(judge, *row[:2])))
+        found.sort(key=lambda row: (draw("query", row[0]), draw(judge, *row[:2])))
         return [(query, document) for query, document, _ in found]
 
     def progress(self, judge: str, now: float | None = None) -> JudgeProgress:
@@ -196,8 +195,3 @@ class JudgementStore:
             if (judge not in done.get((query, document), ()) if shared else (query, document) not in done)
             and (shared or query not in others)
         ]
-
-
-def _draw(*words: str) -> float:
-    """Return a number from 0 to 1 that follows from words."""
-    return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56

@@ -6,15 +6,20 @@ import argparse
 import csv
 import itertools
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..collections import corpora, judged
+from ..collections.sources import open_source
+from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
 from ..core.errors import BeirgridError, DataError
-from ..judging import agreement, documents, estimates, overlap, pools, queries, server
+from ..judging import agreement, documents, estimates, exports, overlap, pools, queries, server
 from ..judging.sets import EvaluationSet
+from ..results import results_folder, summary
 from .text import columned
 
 _METRIC = "ndcg@10"
@@ -59,12 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step = command("pool", make_pool, "choose what must be judged, from finished runs")
     step.add_argument("--depth", type=int, default=20, help="documents of each run and query (default: 20)")
     step.add_argument("--method", choices=["depth", "rbp", "change"], default="depth", help="which pairs come first")
+    step.add_argument("--queries", type=int, metavar="N", help="judge a random sample of N queries (default: all)")
     step.add_argument("--judgements", type=int, metavar="N", help="budget: the most pairs that the pool adds")
     step.add_argument(
         "--overlap", type=float, default=0.1, help="share of queries that all judges judge (default: 0.1)"
     )
     step.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems whose runs count (default: all)")
-    step.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
+    step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
 
     step = command("judge", judge, "open the page on which people judge")
     step.add_argument("--port", type=int, default=0, help="port on the loopback interface (default: a free one)")
@@ -79,12 +85,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--without", nargs="+", default=[], metavar="JUDGE", help="judges to leave out")
 
     step = command("status", status, "show progress, agreement, and what the judgements can tell")
-    step.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
+    step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
     step.add_argument("--disagreements", type=Path, metavar="CSV", help="write the pairs that judges grade differently")
+
+    command("check", check, "check documents, queries and qrels as a run does")
+
+    step = command("export", export, "write the set for BEIR, MTEB and ir_datasets, with a card")
+    step.add_argument("--output", type=Path, required=True, help="folder to write; it must be new")
 
     step = command("compare", compare_versions, "show how the ranking of systems moved between two versions")
     step.add_argument("versions", type=int, nargs=2, metavar="VERSION")
-    step.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
+    step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
 
 
 def init(args: argparse.Namespace) -> None:
@@ -136,6 +147,8 @@ def make_pool(args: argparse.Namespace) -> None:
     """Add the pairs to judge to the pool of a set."""
     if args.depth < 1:
         raise BeirgridError("--depth must be at least 1")
+    if args.queries is not None and args.queries < 2:
+        raise BeirgridError("--queries must be at least 2: one query says nothing of the others")
     if not 0 <= args.overlap <= 1:
         raise BeirgridError("--overlap is a share of the queries, from 0 to 1")
     made = EvaluationSet(args.set)
@@ -144,9 +157,22 @@ def make_pool(args: argparse.Namespace) -> None:
     for system, of_system in rankings.items():
         if strangers := of_system.keys() - asked.keys():
             raise DataError(f"the run of {system} is of other queries than {args.set} has, {min(strangers)!r} first")
+    if args.queries:
+        sampled = set(pools.sample_queries(asked, args.queries))
+        rankings = {
+            system: {query: ranked for query, ranked in of_system.items() if query in sampled}
+            for system, of_system in rankings.items()
+        }
     found = pools.pool(rankings, args.method, args.depth, args.judgements)
     added = made.store.add_pool(found.pairs, args.overlap)
-    facts = {"method": args.method, "depth": args.depth, "systems": sorted(rankings), "candidates": found.candidates}
+    facts: dict[str, Any] = {
+        "method": args.method,
+        "depth": args.depth,
+        "systems": sorted(rankings),
+        "candidates": found.candidates,
+    }
+    if args.queries:
+        facts["queries"] = min(args.queries, len(asked))
     made.description.pools.append({**facts, "pairs": len(found.pairs), "new": added, "overlap": args.overlap})
     made.save()
     print(f"{args.set}: {added:,} new pairs to judge, of {found.candidates:,} in the top {args.depth} of all runs")
@@ -207,8 +233,8 @@ def status(args: argparse.Namespace) -> None:
         print("no pool yet: beirgrid set pool makes it")
         return
     grades = made.grades()
-    judged = {pair for of_judge in grades.values() for pair in of_judge}
-    print(f"pool: {len(made.store.pool()):,} pairs, {len(judged):,} judged")
+    graded = {pair for of_judge in grades.values() for pair in of_judge}
+    print(f"pool: {len(made.store.pool()):,} pairs, {len(graded):,} judged")
     skipped = [judgement for judgement in made.store.judgements() if judgement.grade is None]
     for name, of_judge in grades.items():
         reasons = sum(judgement.judge == name for judgement in skipped)
@@ -219,9 +245,36 @@ def status(args: argparse.Namespace) -> None:
     if description.versions:
         newest = description.versions[-1]
         print(f"version {newest.number} of {newest.date} ({newest.resolution}, {newest.judgements:,} judgements)")
-        _print(_reach(_values(made, newest.number, args.results)))
+        _print(_reach(_values(made.qrels(newest.number), rankings := _rankings(made, args.results, None))))
+        depth = max((int(pool["depth"]) for pool in description.pools), default=0)
+        _print(_reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
     else:
         _print(_alike(_rankings(made, args.results, None)))
+
+
+def check(args: argparse.Namespace) -> None:
+    """Check a set as the stage fetch does."""
+    made = EvaluationSet(args.set)
+    name = made.description.name
+    made.queries()  # before the documents, which take longer
+    corpus = LocalCorpus(source="local", path=str(args.set.resolve()))
+    source = open_source(corpus)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "corpus.parquet"
+        documents = corpora.write(name, corpus, source, path)["documents"]
+        found = judged.read(name, Dataset(corpus=name, queries_are_documents=False), corpus, source, path)
+    for warning in found.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    facts = f"{documents:,} documents, {len(found.texts):,} queries, {found.facts['judgements']:,} judgements"
+    print(f"{args.set}: {facts}: a run can read them")
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write a set in the layouts of BEIR, MTEB and ir_datasets."""
+    version = exports.write(EvaluationSet(args.set), args.output)
+    print(
+        f"{args.output}: version {version.number} of {args.set}, {version.judgements:,} judgements; see its README.md"
+    )
 
 
 def compare_versions(args: argparse.Namespace) -> None:
@@ -229,8 +282,9 @@ def compare_versions(args: argparse.Namespace) -> None:
     from scipy.stats import kendalltau
 
     made = EvaluationSet(args.set)
+    rankings = _rankings(made, args.results, None)
     before, after = (
-        {system: float(values.mean()) for system, values in _values(made, version, args.results).items()}
+        {system: float(values.mean()) for system, values in _values(made.qrels(version), rankings).items()}
         for version in args.versions
     )
     ranks = [
@@ -264,28 +318,36 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
     from ..runs import runs
 
     name = made.description.name
-    have = {path.parent.name: path for path in sorted(results.glob(f"runs/*/{name}.run.gz"))}
+    folder = results_folder.locate(results).folder
+    have = {path.parent.name: path for path in sorted(folder.glob(f"runs/*/{name}.run.gz"))}
     wanted = list(systems or have)
     if absent := [system for system in wanted if system not in have]:
-        raise DataError(f"{results} has no run of {absent[0]} on {name} (it has {', '.join(have) or 'none'})")
+        raise DataError(f"{folder} has no run of {absent[0]} on {name} (it has {', '.join(have) or 'none'})")
     if not wanted:
         raise DataError(
-            f"{results} has no runs of {name}: run the grid first (beirgrid run {made.folder / 'grid.yaml'})"
+            f"{folder} has no runs of {name}: run the grid first (beirgrid run {made.folder / 'grid.yaml'})"
         )
     return {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
 
 
-def _values(made: EvaluationSet, version: int, results: Path) -> dict[str, Any]:
-    """Return nDCG@10 of each system's run per query, under a version of the qrels: system to float64 [queries]."""
+def _values(grades: Mapping[str, Mapping[str, int]], rankings: pools.Rankings) -> dict[str, Any]:
+    """Return nDCG@10 of each system per query under some qrels: system to float64 [queries]."""
     from ..config.metric_names import parse_metric
     from ..runs import metrics
 
-    grades = made.qrels(version)
     metric = parse_metric(_METRIC)
-    found = {}
-    for system, of_system in _rankings(made, results, None).items():
-        ranked = [list(of_system.get(query, ())) for query in grades]
-        found[system] = metrics.evaluate([metric], list(grades.values()), ranked)[metric]
+    judged = [dict(of_query) for of_query in grades.values()]
+    return {
+        system: metrics.evaluate([metric], judged, [list(of_system.get(query, ())) for query in grades])[metric]
+        for system, of_system in rankings.items()
+    }
+
+
+def _families(place: Path) -> dict[str, str]:
+    """Return the family of each system that a grid of a results folder names."""
+    found: dict[str, str] = {}
+    for path in sorted(results_folder.locate(place).folder.glob(f"grids/*/{results_folder.SUMMARY}")):
+        found |= summary.read(path).families
     return found
 
 
@@ -326,6 +388,49 @@ def _reach(values: Mapping[str, Any]) -> list[str]:
     if len(rows) == 1:
         return []
     return [f"Differences of {_METRIC} that a paired test finds with power 0.8:", *columned(rows[0], rows[1:])]
+
+
+def _reusable(
+    grades: Mapping[str, Mapping[str, int]], rankings: pools.Rankings, families: Mapping[str, str], depth: int
+) -> list[str]:
+    """Return how each system would have fared, had it and had its family not been in the pool.
+
+    A fusion or a reranker goes with the family of a system that its name has before or after a +.
+    """
+    means = {system: float(values.mean()) for system, values in _values(grades, rankings).items()}
+    parts = {system: {families.get(part, part) for part in (system, *system.split("+"))} for system in rankings}
+    rows = []
+    for system in sorted(means, key=lambda name: -means[name]):
+        family = families.get(system, "")
+        relatives = [name for name, found in parts.items() if name == system or family in found]
+        row = [system, family]
+        for without in ([system], relatives):
+            absent = pools.leave_out(rankings, without, "depth", depth) if len(without) < len(rankings) else None
+            row += _without(grades, rankings, means, system, absent)
+        rows.append(row)
+    columns = ["system", "family", "alone: pairs", "change", "rank", "with its family: pairs", "change", "rank"]
+    told = f"Had a system, or its family, not been in the pool (judged pairs lost, its {_METRIC}, its rank):"
+    return [told, *columned(columns, rows)] if len(rows) > 1 else []
+
+
+def _without(
+    grades: Mapping[str, Mapping[str, int]],
+    rankings: pools.Rankings,
+    means: Mapping[str, float],
+    system: str,
+    absent: set[tuple[str, str]] | None,
+) -> list[str]:
+    """Return pairs lost, change of the score, and ranks of a system when some pairs were not judged."""
+    if absent is None:
+        return ["all", "", ""]
+    kept = {
+        query: {document: grade for document, grade in of_query.items() if (query, document) not in absent}
+        for query, of_query in grades.items()
+    }
+    lost = sum(map(len, grades.values())) - sum(map(len, kept.values()))
+    less = {name: float(values.mean()) for name, values in _values(kept, rankings).items()}
+    ranks = [1 + sum(value > found[system] for value in found.values()) for found in (means, less)]
+    return [f"{lost:,}", f"{less[system] - means[system]:+.4f}", f"{ranks[0]} → {ranks[1]}"]
 
 
 def _write_disagreements(path: Path, grades: agreement.Grades) -> None:

@@ -1,0 +1,160 @@
+"""Commands of an evaluation set beside judging: check, export, samples of queries, and systems left out of the pool."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+
+import pytest
+import yaml
+
+from beirgrid.core.errors import BeirgridError, DataError
+from beirgrid.judging import documents, pools, queries
+from beirgrid.judging.sets import EvaluationSet
+from beirgrid.judging.store import Grading
+from beirgrid.tools import evaluation_sets
+
+# Relevant documents of query q{n} are n/a and n/b; each system has its own order.
+RUNS = {
+    "bm25": ["a", "c", "b"],
+    "bm25-flat": ["c", "a", "b"],
+    "minilm": ["x", "a", "c"],
+    "bm25+minilm": ["a", "x", "c"],
+}
+QUERIES = 12
+
+
+def call(*arguments: object) -> None:
+    parser = argparse.ArgumentParser()
+    evaluation_sets.add_arguments(parser)
+    found = parser.parse_args(list(map(str, arguments)))
+    found.run(found)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A set of 12 queries with runs of four systems, pooled and judged: in documents a, b and x, all is relevant."""
+    monkeypatch.chdir(tmp_path)
+    texts = [
+        documents.SetDocument(f"{n}/{name}", "A: é", f"Text {name} of {n}.") for n in range(QUERIES) for name in "abcx"
+    ]
+    found = EvaluationSet.create(tmp_path / "notes", texts, "here", licence="CC: BY 4.0")
+    found.write_queries([queries.SetQuery(f"q{n}", f"query {n}", 3, "head, short") for n in range(QUERIES)])
+    for system, order in RUNS.items():
+        path = tmp_path / f"results/runs/{system}/notes.run.gz"
+        path.parent.mkdir(parents=True)
+        lines = [
+            f"q{n} Q0 {n}/{name} {rank} {9 - rank} {system}\n"
+            for n in range(QUERIES)
+            for rank, name in enumerate(order)
+        ]
+        path.write_bytes(gzip.compress("".join(lines).encode()))
+    return found
+
+
+def judge(made: EvaluationSet, relevant: str = "abx") -> None:
+    for query, document in made.store.pool():
+        made.store.judge(Grading("ann", query, document, 2 if document[-1] in relevant else 0))
+
+
+def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made, capsys):
+    call("pool", "notes", "--depth", 3, "--queries", 5)
+    first = {query for query, _ in made.store.pool()}
+    assert len(first) == 5
+    assert len(made.store.pool()) == 5 * 4  # all that the four systems found for these queries
+    assert EvaluationSet(made.folder).description.pools[0]["queries"] == 5
+    call("pool", "notes", "--depth", 3, "--queries", 8)
+    assert first < (second := {query for query, _ in made.store.pool()})
+    assert len(second) == 8
+    call("pool", "notes", "--depth", 3)
+    assert {query for query, _ in made.store.pool()} == set(made.queries())
+    for wrong in (1, 0, -3):
+        with pytest.raises(BeirgridError, match="--queries must be at least 2"):
+            call("pool", "notes", "--queries", wrong)
+    shares = [sum(int(name[1:]) < 500 for name in pools.sample_queries((f"q{n}" for n in range(1000)), 100))]
+    assert 30 < shares[0] < 70, "the sample does not follow the order of the queries"
+
+
+def test_status_leaves_out_a_system_and_its_family(made, capsys):
+    """x is found by minilm and the fusion alone: with its family, minilm loses this document, alone it does not."""
+    call("pool", "notes", "--depth", 3)
+    judge(made)
+    call("accept", "notes")
+    (made.folder.parent / "results/grids/notes").mkdir(parents=True)
+    families = {"bm25": "lexical", "bm25-flat": "lexical", "minilm": "dense", "bm25+minilm": "fusion"}
+    summary = {
+        "name": "notes",
+        "systems": list(RUNS),
+        "rows": ["notes"],
+        "datasets": {"notes": {"not_judged": True}},
+        "metrics": ["ndcg@10"],
+    }
+    (made.folder.parent / "results/grids/notes/grid.json").write_text(json.dumps({**summary, "families": families}))
+    capsys.readouterr()
+    call("status", "notes")
+    told = capsys.readouterr().out
+    rows = {line.split()[0]: line.split()[1:] for line in told.partition("Had a system")[2].splitlines()[2:]}
+    assert rows["minilm"][:6] == ["dense", "0", "+0.0000", "1", "→", "1"]
+    # Without x there are two relevant documents, a and b: rank 2 of three documents finds a alone.
+    gain = [1.0, 1 / 1.584962500721156, 0.5]
+    before, after = (gain[0] + gain[1]) / sum(gain), gain[1] / (gain[0] + gain[1])
+    assert rows["minilm"][6:] == ["12", f"{after - before:+.4f}", "1", "→", "4"]
+    # b is found by BM25's two systems, so that neither alone loses it.
+    assert rows["bm25"][:3] == ["lexical", "0", "+0.0000"]
+    assert rows["bm25"][6] == "12"
+
+
+def test_check_finds_what_fetch_would_find(made, capsys):
+    call("check", "notes")
+    shown = capsys.readouterr()
+    assert "48 documents, 12 queries, 0 judgements: a run can read them" in shown.out
+    assert "has no qrels: its runs will have no scores" in shown.err
+    call("pool", "notes")
+    judge(made)
+    call("accept", "notes")
+    (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq77\t1/a\t1\n")
+    with pytest.raises(DataError, match="judge 1 queries that do not exist"):
+        call("check", "notes")
+    with (made.folder / "corpus.jsonl").open("a") as stream:
+        stream.write('{"_id": "1/a", "text": "again"}\n')
+    with pytest.raises(DataError, match="duplicate"):
+        call("check", "notes")
+
+
+def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(BeirgridError, match="has no version of its qrels yet"):
+        call("export", "notes", "--output", "out")
+    call("pool", "notes", "--depth", 2)
+    judge(made)
+    call("accept", "notes")
+    call("export", "notes", "--output", "out")
+    with pytest.raises(BeirgridError, match="out exists already"):
+        call("export", "notes", "--output", "out")
+    expected = EvaluationSet(made.folder).qrels(1)
+    wanted = (f"{n}/{name}" for n in range(QUERIES) for name in "abcx")
+    corpus = {name: (found.title, found.text) for name, found in made.documents(wanted).items()}
+
+    import ir_datasets
+    from beir.datasets.data_loader import GenericDataLoader
+    from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
+
+    texts, asked, grades = GenericDataLoader("out").load(split="test")
+    assert {name: (row["title"], row["text"]) for name, row in texts.items()} == corpus
+    assert (asked, grades) == (made.queries(), expected)
+
+    read = ir_datasets.create_dataset(qrels_trec="out/qrels/test.trec")
+    assert read.qrels_dict() == expected
+
+    data = RetrievalDatasetLoader(hf_repo="out", revision=None, split="test").load()
+    assert data["relevant_docs"] == expected
+    assert {row["id"]: (row["title"], row["text"]) for row in data["corpus"]} == corpus
+    assert {row["id"]: row["text"] for row in data["queries"]} == made.queries()
+
+    header, card = (tmp_path / "out/README.md").read_text().split("---\n")[1:3]
+    assert yaml.safe_load(header)["pretty_name"] == "notes"
+    assert "CC: BY 4.0" in card
+    assert made.description.guideline in card
+    assert "ann" not in card.split()

@@ -1,0 +1,96 @@
+"""An evaluation set for other software: one folder that beir, mteb, Hugging Face's datasets and ir_datasets read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import yaml
+
+from ..collections.sources import json_lines, read_id, read_text
+from ..core import files
+from ..core.errors import BeirgridError
+from ..core.version import full_version
+from .sets import EvaluationSet, Version
+
+
+def write(made: EvaluationSet, output: Path) -> Version:
+    """Write the newest version of a set and return it.
+
+    The folder has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` (BEIR), ``qrels/test.trec`` (TREC, which
+    ir_datasets reads), ``qrels/test.jsonl`` and ``README.md``, a dataset card whose header tells mteb which files to
+    read. Names of judges stay in the set.
+
+    Raises:
+        BeirgridError: the folder exists, or the set has no version.
+        DataError: a file of the set is damaged.
+    """
+    if not made.description.versions:
+        raise BeirgridError(f"{made.folder} has no version of its qrels yet: beirgrid set accept makes one")
+    if output.exists():
+        raise BeirgridError(f"{output} exists already: name a new folder")
+    version = made.description.versions[-1]
+    grades = made.qrels(version.number)
+    with files.atomic(output, directory=True) as folder:
+        shutil.copyfile(made.folder / "corpus.jsonl", folder / "corpus.jsonl")
+        with (folder / "queries.jsonl").open("w", encoding="utf-8") as stream:
+            # Only ids and texts: loaders want the same keys in each line, and counts of a log stay private.
+            for row, place in json_lines(made.folder / "queries.jsonl"):
+                query = {"_id": read_id(row, place), "text": read_text(row, "text", place)}
+                stream.write(json.dumps(query, ensure_ascii=False) + "\n")
+        (folder / "qrels").mkdir()
+        shutil.copyfile(made.folder / f"versions/{version.number}.tsv", folder / "qrels/test.tsv")
+        judged = [(query, document, grade) for query, found in grades.items() for document, grade in found.items()]
+        trec = (f"{query} 0 {document} {grade}\n" for query, document, grade in judged)
+        (folder / "qrels/test.trec").write_text("".join(trec), encoding="utf-8")
+        # Hugging Face's datasets reads all files of a folder in one format: with a .tsv it would take JSON for CSV.
+        rows = (
+            json.dumps(dict(zip(("query-id", "corpus-id", "score"), row, strict=True)), ensure_ascii=False) + "\n"
+            for row in judged
+        )
+        (folder / "qrels/test.jsonl").write_text("".join(rows), encoding="utf-8")
+        (folder / "README.md").write_text(_card(made, version), encoding="utf-8")
+    return version
+
+
+def _card(made: EvaluationSet, version: Version) -> str:
+    """Return the dataset card. Its header is what Hugging Face's datasets reads."""
+    about = made.description
+    configs = {"default": ("test", "qrels/test.jsonl"), "corpus": ("corpus", "corpus.jsonl")}
+    configs["queries"] = ("queries", "queries.jsonl")
+    header = {
+        "pretty_name": about.name,
+        "task_categories": ["text-retrieval"],
+        "configs": [
+            {"config_name": name, "data_files": [{"split": split, "path": path}]}
+            for name, (split, path) in configs.items()
+        ],
+    }
+    scale = "\n".join(f"- {grade}: {meaning}" for grade, meaning in sorted(about.grades.items()))
+    return f"""\
+---
+{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
+
+# {about.name}
+
+{about.documents.get("number", 0):,} documents. {version.judgements:,} judgements of {version.queries:,} queries.
+Version {version.number} of {version.date}. Judges: {len(version.judges)} ({version.resolution}).
+Made by beirgrid {full_version()}.
+
+## Licence
+
+{about.licence or "Not stated. Ask the owner of the documents."}
+
+## Guideline
+
+{version.guideline}
+
+{scale}
+
+## Files
+
+- `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`: BEIR's layout.
+- `qrels/test.jsonl`: the same judgements for MTEB, which finds them by the header of this card.
+- `qrels/test.trec`: the same judgements as TREC writes them, for ir_datasets and trec_eval.
+"""
