@@ -17,11 +17,22 @@ if TYPE_CHECKING:
     from .results.scores import load_scores
     from .runs.metrics import evaluate_run
     from .search.flat import search_exact
+    from .tools.evaluator import Evaluator
     from .tools.notebook import evaluate, grid
 
-__all__ = ["__version__", "evaluate", "evaluate_run", "grid", "load_scores", "open_encoder", "search_exact"]
+__all__ = [
+    "Evaluator",
+    "__version__",
+    "evaluate",
+    "evaluate_run",
+    "grid",
+    "load_scores",
+    "open_encoder",
+    "search_exact",
+]
 
 _MODULES = {
+    "Evaluator": "tools.evaluator",
     "evaluate": "tools.notebook",
     "grid": "tools.notebook",
     "evaluate_run": "runs.metrics",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config.metric_names import STANDARD
 from ..config.places import is_file
+from ..core import paths
 from ..core.errors import BeirgridError
 from ..results.scores import load_scores
+from .configfiles import merged
 from .run import describe_model, grid_name, keep_grid, snakemake
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ def grid(
 
 
 def evaluate(
-    model_or_run: str | Path,
+    model_or_run: Any,
     dataset: str,
     *,
     metrics: Sequence[str] = (),
@@ -65,8 +69,8 @@ def evaluate(
     """Evaluate a model, or a run of other software, on a registered dataset and return the scores.
 
     Args:
-        model_or_run: the folder of a checkpoint, a model's id on the hub, the name of a registered system or model, or
-            a file in TREC format.
+        model_or_run: the folder of a checkpoint, a model's id on the hub, the name of a registered system or model, a
+            file in TREC format, or an object that encodes texts, such as a SentenceTransformer (``Evaluator``).
         dataset: name of the dataset.
         metrics: metrics, name@k; the standard ones unless given.
         family: family of the model, if its files do not say it.
@@ -84,6 +88,11 @@ def evaluate(
     Example:
         >>> beirgrid.evaluate("./my-model", "scifact")  # doctest: +SKIP
     """
+    if not isinstance(model_or_run, str | os.PathLike):
+        from .evaluator import Evaluator
+
+        evaluator = Evaluator(dataset, metrics=metrics or STANDARD, directory=directory, profile=profile)
+        return evaluator.table(model_or_run)
     path = Path(model_or_run).expanduser()
     entries: dict[str, Any]
     if is_file(path):
@@ -92,6 +101,25 @@ def evaluate(
     else:
         system, entries = describe_model(str(model_or_run), family)
     return _run(entries, [system], [dataset], list(metrics), "", Path(directory), profile, options)
+
+
+def fetch(dataset: str, directory: Path, profile: str) -> Path:
+    """Fetch a dataset and its corpus, unless a folder has them, and return the folder.
+
+    Raises:
+        ConfigError: the dataset is not registered.
+        BeirgridError: the dataset is a mean of others, or cannot be fetched.
+    """
+    name = f"fetch-{dataset}"
+    path = keep_grid({"grid": {"name": name, "systems": ["bm25"], "datasets": [dataset]}}, directory)
+    parts = merged([path]).datasets[dataset].mean_of
+    if parts:
+        raise BeirgridError(f"{dataset!r} is the mean of {', '.join(parts)}: evaluate these")
+    wanted = [pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.QRELS, paths.DATASET_RECORD)]
+    command = snakemake([path], profile, directory, ["--quiet", "all", "--", *wanted])
+    if subprocess.run(command, check=False).returncode:
+        raise BeirgridError(f"{dataset!r} was not fetched: the messages above say why")
+    return directory
 
 
 def _run(

@@ -1,0 +1,93 @@
+"""Objects that encode texts, evaluated in this process, beside the evaluator of sentence-transformers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+import beirgrid
+from beirgrid.collections import collection
+from beirgrid.core.errors import BeirgridError
+
+METRICS = ("ndcg@10", "recall@100", "mrr@10", "p@10")
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory):
+    """An evaluator on the demo collection."""
+    return beirgrid.Evaluator("demo", metrics=METRICS, directory=tmp_path_factory.mktemp("evaluator"))
+
+
+@pytest.fixture(scope="module")
+def documents(evaluator) -> dict[str, str]:
+    return {found.id: found.joined for block in collection.read_documents(evaluator.corpus) for found in block}
+
+
+def test_a_model_in_training_has_the_scores_of_sentence_transformers(evaluator, documents, tiny_models, monkeypatch):
+    monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 100)
+    model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
+    found = evaluator(model, None, 1, 10)
+    assert list(found) == [f"demo_{metric}" for metric in METRICS]
+    assert evaluator.primary_metric in found
+    relevant = {query: {name for name, grade in of.items() if grade > 0} for query, of in evaluator.qrels.items()}
+    theirs = InformationRetrievalEvaluator(
+        {query: evaluator.queries[query] for query in relevant},
+        documents,
+        relevant,
+        mrr_at_k=[10],
+        precision_recall_at_k=[10, 100],
+        main_score_function=model.similarity_fn_name,
+        show_progress_bar=False,
+    )(model)
+    name = model.similarity_fn_name
+    # Their means are over queries with a relevant document, ours over all queries with qrels, as trec_eval's are.
+    share = sum(map(bool, relevant.values())) / len(relevant)
+    for metric, other in zip(METRICS[1:], ("recall@100", "mrr@10", "precision@10"), strict=True):
+        assert found[f"demo_{metric}"] == pytest.approx(share * theirs[f"{name}_{other}"], abs=1e-9), metric
+
+
+@pytest.mark.slow
+def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, monkeypatch):
+    """Of models with token vectors and with sparse vectors, and of objects that encode and no more."""
+    monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 100)
+    late = MultiVectorEncoder(str(tiny_models["late-interaction"]), device="cpu")
+    sparse = SparseEncoder(str(tiny_models["splade"]), device="cpu")
+    texts, ids = list(documents.values()), list(documents)
+    for model in (late, sparse):
+        query = next(iter(evaluator.queries))
+        all_scores = model.similarity(
+            model.encode_query([evaluator.queries[query]]), model.encode_document(texts)
+        ).float()
+        expected = {ids[row] for row in torch.topk(all_scores[0], 10).indices}
+        assert set(evaluator.rank(model)[query].ids[:10]) == expected
+
+    class Letters:
+        """Counts letters, and marks queries as PyLate's models do."""
+
+        def encode(self, texts: list[str], is_query: bool) -> np.ndarray:
+            self.asked = is_query
+            return np.array([[text.count(letter) for letter in "abcdef"] for text in texts])
+
+    table = beirgrid.evaluate(Letters(), "demo", metrics=["ndcg@10"], directory=evaluator.directory)
+    assert table[["system", "dataset", "metric", "queries"]].to_numpy().tolist() == [["Letters", "demo", "ndcg@10", 50]]
+    assert 0 < table["value"].item() < 0.5
+
+
+@pytest.mark.slow
+def test_what_cannot_be_evaluated_is_said(evaluator):
+    with pytest.raises(BeirgridError, match="dict has no method encode"):
+        evaluator({})
+    with pytest.raises(BeirgridError, match="'cqadupstack' is the mean of"):
+        beirgrid.Evaluator("cqadupstack", directory=evaluator.directory)
+    with pytest.raises(BeirgridError, match="did you mean 'demo'"):
+        beirgrid.Evaluator("demon", directory=evaluator.directory)
+
+    class Broken:
+        def encode(self, texts: list[str]) -> np.ndarray:
+            return np.full((len(texts), 2), np.nan)
+
+    with pytest.raises(BeirgridError, match="is NaN"):
+        evaluator(Broken())

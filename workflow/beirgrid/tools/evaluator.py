@@ -1,0 +1,131 @@
+"""Objects that encode texts, such as a model in training: evaluated in this process, without a checkpoint."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sentence_transformers.base.evaluation import BaseEvaluator
+
+from ..collections import collection, qrels
+from ..config.metric_names import parse_metric
+from ..core import paths, provenance
+from ..core.errors import BeirgridError
+from ..runs import metrics as measures
+from ..runs import runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Documents that are encoded, and scored for all queries, at a time.
+_DOCUMENTS = 2048
+
+
+class Evaluator(BaseEvaluator):  # type: ignore[misc]
+    """Evaluates models in training on a registered dataset. Trainers of sentence-transformers take it.
+
+    A model has ``encode_query`` and ``encode_document``, or ``encode`` alone (with ``is_query`` in PyLate). Its
+    ``similarity`` scores what they return; without it, scores are inner products. Every document is scored.
+
+    Example:
+        >>> Trainer(model, evaluator=beirgrid.Evaluator("scifact"))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        *,
+        metrics: Sequence[str] = ("ndcg@10",),
+        directory: str | Path = ".",
+        profile: str = "local",
+    ) -> None:
+        """Fetch the dataset, unless the directory has it.
+
+        Args:
+            dataset: name of a registered dataset.
+            metrics: metrics, name@k. The first is the one by which a trainer chooses checkpoints.
+            directory: folder with the results of grids, in which the dataset is fetched.
+            profile: Snakemake's profile.
+
+        Raises:
+            ConfigError: the dataset is not registered.
+            BeirgridError: a metric is unknown, the dataset cannot be fetched, or has no qrels.
+        """
+        from .notebook import fetch
+
+        super().__init__()
+        self.depth = max(parse_metric(metric).k for metric in metrics)
+        self.dataset, self.metrics, self.directory = dataset, tuple(metrics), Path(directory)
+        self.primary_metric = f"{dataset}_{metrics[0]}"
+        place = fetch(dataset, self.directory, profile)
+        queries, record = (place / pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.DATASET_RECORD))
+        corpus = provenance.read_record(record)["settings"]["corpus"]
+        self.corpus = provenance.artifact(place / paths.CORPUS.format(corpus=corpus))
+        self.queries, self.excluded = collection.read_queries(queries), collection.read_excluded(queries)
+        self.qrels = qrels.read(place / paths.QRELS.format(dataset=dataset))
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return the mean of each metric, as ``{dataset}_{metric}``, and store it in the model's card if it has one."""
+        values = measures.per_query(self.rank(model), self.qrels, self.metrics)
+        means = {f"{self.dataset}_{metric}": float(np.mean(of_queries)) for metric, of_queries in values.items()}
+        if hasattr(model, "model_card_data"):
+            self.store_metrics_in_model_card_data(model, means, epoch, steps)
+        return means
+
+    def table(self, model: Any) -> pd.DataFrame:
+        """Return the scores of a model with the columns of ``load_scores``; its class names the system."""
+        import pandas as pd
+
+        means = self(model)
+        columns = {"system": type(model).__name__, "dataset": self.dataset, "metric": self.metrics}
+        return pd.DataFrame({**columns, "value": list(means.values()), "queries": len(self.qrels)})
+
+    def rank(self, model: Any) -> runs.Run:
+        """Return the best documents of each query.
+
+        Raises:
+            BeirgridError: the model cannot encode texts.
+            DataError: a score is not a finite number.
+        """
+        texts = _encode(model, list(self.queries.values()), is_query=True)
+        depth = self.depth + max(map(len, self.excluded.values()), default=0)
+        scores = np.zeros((len(self.queries), 0), np.float32)
+        rows = np.zeros((len(self.queries), 0), np.int64)
+        ids: list[str] = []
+        for block in collection.read_blocks(self.corpus, 0, collection.count(self.corpus), _DOCUMENTS):
+            found = _similarity(model, texts, _encode(model, [document.joined for document in block], is_query=False))
+            new = np.broadcast_to(np.arange(len(ids), len(ids) + len(block)), found.shape)
+            ids += [document.id for document in block]
+            scores, rows = np.concatenate([scores, found], axis=1), np.concatenate([rows, new], axis=1)
+            if scores.shape[1] > depth:
+                best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
+                scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
+        return {
+            query: runs.canonical(
+                query, [ids[row] for row in rows[number]], scores[number], self.depth, self.excluded.get(query, ())
+            )
+            for number, query in enumerate(self.queries)
+        }
+
+
+def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
+    """Return what a model makes of texts."""
+    encode = getattr(model, "encode_query" if is_query else "encode_document", None)
+    if encode is not None:
+        return encode(texts)
+    if not callable(getattr(model, "encode", None)):
+        raise BeirgridError(f"{type(model).__name__} has no method encode")
+    tells = "is_query" in inspect.signature(model.encode).parameters
+    return model.encode(texts, **({"is_query": is_query} if tells else {}))
+
+
+def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
+    """Return scores, float32 [queries, documents]."""
+    if hasattr(model, "similarity"):
+        return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
+    return np.asarray(queries, np.float32) @ np.asarray(documents, np.float32).T
