@@ -10,12 +10,15 @@ import math
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import python, quick_first
+from snakemake.logging import ColorizingTextHandler
+from snakemake.settings.types import OutputSettings
 
 from beirgrid.__main__ import main
 from beirgrid.analysis import tables as statistics
@@ -471,32 +474,47 @@ def test_a_refresh_waits_for_another(grid):
     assert TABLES.exists()
 
 
-def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, monkeypatch, capfd):
+@pytest.fixture
+def run_log():
+    """What a Snakefile attaches to Snakemake's log, that log, and the stream to which Snakemake prints it."""
+    logger, printed = logging.Logger("snakemake"), io.StringIO()
+    logger.addHandler(handler := ColorizingTextHandler(stream=printed))
+    handler.name = "DefaultStreamHandler"
+    workflow = SimpleNamespace(output_settings=OutputSettings(), logger_manager=SimpleNamespace(logger=logger))
+    return console.RunLog(workflow), logger, printed
+
+
+def _job(number: int, rule: str) -> dict[str, object]:
+    return {"event": "job_info", "rule_name": rule, "jobid": number, "wildcards": {}, "log": [], "output": []}
+
+
+def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, run_log, monkeypatch, capfd):
     monkeypatch.setattr(refresh.sys, "executable", python())
-    logger = logging.Logger("snakemake")
-    refresher = refresh.Refresher("test", logger)
-    evaluation = {"event": "job_info", "rule_name": "evaluate", "jobid": 3}
+    heard, logger, _ = run_log
+    logger.handlers = [heard]
+    evaluation = _job(3, "beir_evaluate")
     logger.info("job", extra=evaluation)
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
-    assert refresher.process is None  # a dry run, which never starts
-    refresher.start()
+    assert heard.refresher is None  # a dry run, which never starts
+    heard.start("test", {})
+    logger.info("job", extra=evaluation)
+    logger.info("job", extra=_job(2, "index_dense"))
     logger.info("done", extra={"event": "job_finished", "job_id": 2})
-    assert refresher.process is None  # no evaluation
+    assert heard.refresher.process is None  # no evaluation
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
-    first = refresher.process
+    first = heard.refresher.process
     assert first.wait() == 0
     assert cell(read_answers(TABLES), "b", "x").value == pytest.approx(0.5)
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
-    assert refresher.process is first  # it has just begun one
+    assert heard.refresher.process is first  # it has just begun one
     assert capfd.readouterr().out == ""
     Path(grid.cells[0].per_query).write_bytes(b"")
-    refresher.end()
+    heard.finish(succeeded=False)
     assert "Failed: 1 of 6 cells." in capfd.readouterr().out
 
 
 def test_a_refresh_that_fails_does_not_disturb_the_run(grid, monkeypatch, capfd):
-    refresher = refresh.Refresher("test", logging.Logger("snakemake"))
-    refresher.start()
+    refresher = refresh.Refresher("test")
     monkeypatch.setattr(refresh.sys, "executable", "/gone/python")
     refresher.end()
     monkeypatch.undo()
@@ -560,27 +578,26 @@ def test_one_reason_more_is_told_and_not_counted(reasons, last):
     assert [line for line in lines if line.startswith("  ")][-1] == last
 
 
-def test_snakemakes_lists_are_cut_for_the_screen_alone():
-    whole, printed = [], []
-    logger = logging.Logger("snakemake")
-    logger.addFilter(lambda record: whole.append(list(record.output)) or True)
-    console.shorten(logger)
+def test_snakemakes_lists_are_cut_and_escaped_for_the_screen_alone(run_log):
+    _, logger, printed = run_log
+    whole = []
     logger.addHandler(handler := logging.Handler())
-    handler.emit = printed.append
+    handler.emit = whole.append
     many = [f"results/{i}" for i in range(300)]
     reason = f"Missing output files: {', '.join(many)}; Params have changed since last execution"
-    logger.info("job", extra={"event": "job_info", "input": many, "output": many, "reason": reason})
-    assert whole == [many]
-    assert printed[0].output == printed[0].input == ["results/0", "results/1", "results/2", "and 297 more"]
+    told = {"rule_msg": "", "benchmark": None, "resources": {}, "priority": 0, "threads": 1, "reason": reason}
+    told |= {"input": many, "local": False, "is_checkpoint": False, "wildcards": {"name": "\x1b[2J"}}
+    logger.info("job", extra={**_job(1, "aggregate"), **told, "output": many})
+    assert (whole[0].output, whole[0].input, whole[0].reason) == (many, many, reason)
+    lines = [line.strip() for line in printed.getvalue().splitlines()]
+    assert "input: results/0, results/1, results/2, and 297 more" in lines
+    assert "output: results/0, results/1, results/2, and 297 more" in lines
     cut = (
         "Missing output files: results/0, results/1, results/2, and 297 more; Params have changed since last execution"
     )
-    assert printed[0].reason == cut
-    logger.warning(
-        "Warning: the following output files of rule aggregate were not present:\n results/grids/a/b.csv",
-        extra={"output": []},
-    )
-    logger.warning(
-        "Warning: the following output files of rule fuse were not present:\n results/x", extra={"output": []}
-    )
-    assert len(printed) == 2
+    assert f"reason: {cut}" in lines
+    assert "wildcards: name=\\x1b[2J" in lines
+    for rule, file in (("aggregate", "results/grids/a/b.csv"), ("fuse", "results/x")):
+        logger.warning(f"Warning: the following output files of rule {rule} were not present:\n {file}")
+    assert "of rule fuse were not present:\n results/x\n" in printed.getvalue()
+    assert "results/grids" not in printed.getvalue()

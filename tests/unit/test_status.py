@@ -22,8 +22,9 @@ from beirgrid.tools import events, status
 @pytest.fixture
 def told(tmp_path):
     """A logger with a recorder, and its file."""
-    logger = logging.Logger("snakemake")
-    recorder = status.Recorder(logger, {"grid": {}})
+    logger, recorder = logging.Logger("snakemake"), events.Recorder()
+    logger.addHandler(handler := logging.Handler())
+    handler.emit = recorder.hear
     return logger, recorder, tmp_path / "results/status.jsonl"
 
 
@@ -40,7 +41,7 @@ def _info(number: int, rule: str = "encode") -> dict:
 
 def _begin(logger, recorder, path) -> None:
     logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"encode": 3, "all": 1, "total": 4}})
-    recorder.start(path)
+    recorder.start(path, {"grid": {}})
 
 
 def test_jobs_are_followed_from_start_to_end(told):
@@ -158,7 +159,7 @@ GARBAGE = {
     "run without a process": json.dumps({key: value for key, value in RUN.items() if key != "pid"}).encode(),
     "process of no machine": json.dumps({**RUN, "pid": 2**70}).encode(),
     "jobs in words": json.dumps({**RUN, "jobs": {"a": "b"}}).encode(),
-    "job without a log": json.dumps({**JOB, "log": []}).encode(),
+    "job with a log in words": json.dumps({**JOB, "log": "x"}).encode(),
     "job of numbers": json.dumps({**JOB, "wildcards": {"shard": 1}, "outputs": [2]}).encode(),
 }
 
@@ -178,6 +179,18 @@ def test_lines_that_are_no_events_are_left_out_and_counted(told, garbage):
     path.write_bytes(garbage + b"\n")
     with pytest.raises(BeirgridError, match="has no run"):
         events.read(path)
+
+
+def test_a_job_of_another_workflow_needs_no_log(told, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    for number in (1, 2):
+        logger.info("job", extra=_info(number, "my_train") | {"log": []})
+    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": []})
+    screen = "\n".join(status.lines(events.read(path), 80))
+    assert "my_train tiny 1, 0:00:00: begun" in screen
+    assert status.failure(events.read(path).jobs[2]) == "my_train tiny 2 has no log"
 
 
 def test_a_name_with_a_line_separator_is_read(told):
@@ -211,8 +224,8 @@ def test_a_corpus_folder_that_is_gone_takes_only_the_cells_away(tmp_path, shown)
         "metrics": ["ndcg@10"],
         "grid": {"systems": ["bm25"], "datasets": ["mine"]},
     }
-    recorder = status.Recorder(logging.Logger("snakemake"), raw)
-    recorder.start(tmp_path / "results/status.jsonl")
+    recorder = events.Recorder()
+    recorder.start(tmp_path / "results/status.jsonl", raw)
     recorder.end(succeeded=True)
     done, screen, errors = shown()
     assert (done, errors) == (0, "")
@@ -226,8 +239,8 @@ def test_a_corpus_folder_that_is_gone_takes_only_the_cells_away(tmp_path, shown)
 
 
 def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
-    recorder = status.Recorder(logging.Logger("snakemake"), {"grid": {}})
-    recorder.start(tmp_path / "results/status.jsonl")
+    recorder = events.Recorder()
+    recorder.start(tmp_path / "results/status.jsonl", {"grid": {}})
     job = {"id": 1, "rule": "encode", "wildcards": {"dataset": "\ud800"}, "log": ["x.log"], "outputs": []}
     with (tmp_path / "results/status.jsonl").open("a") as stream:
         stream.write(json.dumps({"event": "started", "time": 1, **job}) + "\n")
@@ -237,8 +250,8 @@ def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
 
 
 def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, shown):
-    recorder = status.Recorder(logging.Logger("snakemake"), {"grid": {}})
-    recorder.start(tmp_path / "results/status.jsonl")
+    recorder = events.Recorder()
+    recorder.start(tmp_path / "results/status.jsonl", {"grid": {}})
     with (tmp_path / "results/status.jsonl").open("a") as stream:
         stream.write(json.dumps({"event": "over", "time": 1, "succeeded": True}) + "\n")
     assert shown()[1].startswith("finished after 0:00:00 (")
@@ -267,7 +280,7 @@ def test_a_second_run_replaces_the_first(told):
     logger, recorder, path = told
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1))
-    status.Recorder(logging.Logger("other"), {}).start(path)
+    events.Recorder().start(path, {})
     assert not events.read(path).jobs
 
 

@@ -1,6 +1,4 @@
 # The configuration, checked, and the job graph that follows from it.
-sys.path.insert(0, str(ROOT / "workflow"))
-
 from functools import cache
 
 from beirgrid import config as configuration
@@ -18,7 +16,7 @@ from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
 from beirgrid.graph.cell_records import Records
 from beirgrid.graph.summaries import PUBLISHED, Summary, asked_of
-from beirgrid.tools import cluster, console, events, forks, processes, refresh, status
+from beirgrid.tools import cluster, forks, processes
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
@@ -90,9 +88,6 @@ if workflow.is_main_process:
     processes.run_alone()
     if notice := summary.notice():
         logger.warning(notice)
-    recorder = status.Recorder(logger, config)
-    refresher = refresh.Refresher(grid.config.grid.name, logger)
-    console.shorten(logger)
     reruns.watch_records(workflow, commands)
 
 
@@ -113,15 +108,12 @@ onstart:
     if commands.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
     commands.link_package()
-    recorder.start(events.EVENTS)
-    refresher.start()
+    run_log.start(grid.config.grid.name, config)
 
 
 onsuccess:
-    recorder.end(succeeded=True)
-    refresher.end()
+    run_log.finish(succeeded=True)
 
 
 onerror:
-    recorder.end(succeeded=False)
-    refresher.end()
+    run_log.finish(succeeded=False)

@@ -1,9 +1,19 @@
-"""What Snakemake prints of a grid: lists of hundreds of files are cut."""
+"""What Snakemake logs of a run: for the file of events, the tables of finished cells, and the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from logging import Logger, LogRecord
+from copy import copy
+from logging import LogRecord
+from typing import Any
+
+from snakemake.logging import DefaultFormatter
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from ..core.errors import printable
+from .events import EVENTS, Recorder
+from .refresh import Refresher
 
 # Names of a list that are printed.
 _SHOWN = 3
@@ -11,19 +21,20 @@ _SHOWN = 3
 _REMARK = "Warning: the following output files of rule"
 
 
-def shorten(logger: Logger) -> None:
-    """Let Snakemake's logger print a few files of each list. Filters that were added before get the whole lists."""
-    logger.addFilter(_shorten)
+class ShortFormatter(DefaultFormatter):  # type: ignore[misc]
+    """Format a record as Snakemake does, with a few files of each list, and without control characters."""
 
-
-def _shorten(record: LogRecord) -> bool:
-    told = vars(record)
-    if "reason" in told:
-        told["reason"] = _few_reasons(str(told["reason"]))
-    for files in ("input", "output"):
-        if isinstance(told.get(files), Iterable):
-            told[files] = few(list(map(str, told[files])))
-    return not (str(record.msg).startswith(_REMARK) and "results/grids/" in str(record.msg))
+    def format(self, record: LogRecord) -> str:
+        """Return the text of a record; it is empty for a remark that misleads."""
+        told = vars(short := copy(record))
+        if str(record.msg).startswith(_REMARK) and "results/grids/" in str(record.msg):
+            return ""
+        if "reason" in told:
+            told["reason"] = _few_reasons(str(told["reason"]))
+        for files in ("input", "output"):
+            if isinstance(told.get(files), Iterable):
+                told[files] = few(list(map(str, told[files])))
+        return "\n".join(printable(line.expandtabs()) for line in str(super().format(short)).split("\n"))
 
 
 def _few_reasons(text: str) -> str:
@@ -34,3 +45,52 @@ def _few_reasons(text: str) -> str:
 def few(names: list[str]) -> list[str]:
     """Return the first names of a list, and how many more there are."""
     return names if len(names) <= _SHOWN + 1 else [*names[:_SHOWN], f"and {len(names) - _SHOWN} more"]
+
+
+class RunLog(LogHandlerBase):
+    """Hand on what Snakemake logs of a run: to the file of events, and to the tables when a cell is done.
+
+    The class has the interface of Snakemake's logger plugins, but the Snakefile attaches it. A profile that names a
+    plugin would end each Snakemake that does not find it, before that reads the workflow.
+    """
+
+    writes_to_stream = writes_to_file = needs_rulegraph = False
+    has_filter = has_formatter = True
+
+    def __init__(self, workflow: Any) -> None:
+        """Listen to the log of a workflow, and shorten what it prints."""
+        super().__init__(workflow.output_settings, None)
+        self.recorder = Recorder()
+        self.refresher: Refresher | None = None
+        logger = workflow.logger_manager.logger
+        for handler in logger.handlers:
+            if handler.name == "DefaultStreamHandler":
+                handler.setFormatter(ShortFormatter(self.common_settings.quiet, self.common_settings.show_failed_logs))
+        logger.addHandler(self)
+
+    def start(self, grid: str, config: dict[str, Any]) -> None:
+        """Begin the file of events; from now on, refresh the tables of the grid when a cell is done."""
+        self.recorder.start(EVENTS, config)
+        self.refresher = Refresher(grid)
+
+    def finish(self, succeeded: bool) -> None:
+        """Say that the run is over, and print what it found."""
+        self.recorder.end(succeeded)
+        if self.refresher:
+            self.refresher.end()
+
+    def emit(self, record: LogRecord) -> None:
+        """Hand on a record. An error here ends no run."""
+        try:
+            self.recorder.hear(record)
+            if self.refresher and self._ends_a_cell(record):
+                self.refresher.refresh()
+        except Exception:
+            self.handleError(record)
+
+    def _ends_a_cell(self, record: LogRecord) -> bool:
+        event, run = getattr(record, "event", None), self.recorder.run
+        if event == LogEvent.JOB_FINISHED and run:
+            job = run.jobs.get(vars(record)["job_id"])
+            return job is not None and job.rule.endswith("evaluate")
+        return event == LogEvent.JOB_ERROR

@@ -1,14 +1,21 @@
-"""The events of a run, as ``status.Recorder`` writes them to a file, and the jobs that they tell of."""
+"""The events of a run: a line each in ``results/status.jsonl``, and the jobs that they tell of."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from logging import LogRecord
 from pathlib import Path
 from typing import Any
+
+from snakemake_interface_logger_plugins.common import LogEvent
 
 from ..core.errors import BeirgridError
 from .processes import began, hidden
@@ -72,6 +79,53 @@ class Execution:
         return abs(moment - float(self.facts["began"])) < 60
 
 
+class Recorder:
+    """Write the events of Snakemake's jobs to a file, in the process that a person started, and follow them."""
+
+    def __init__(self) -> None:
+        self.stats: dict[str, int] = {}
+        self.path: Path | None = None
+        self.run: Execution | None = None
+
+    def start(self, path: Path, config: dict[str, Any]) -> None:
+        """Begin the file of a run, and delete the file of the run before."""
+        self.path, self.run = path.absolute(), None
+        with contextlib.suppress(OSError):  # as below
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+        process = {"pid": os.getpid(), "began": began(os.getpid()), "host": socket.gethostname()}
+        self._write("run", jobs=self.stats, command=sys.argv[1:], config=config, **process)
+
+    def end(self, succeeded: bool) -> None:
+        """Say that the run is over."""
+        self._write("over", succeeded=succeeded)
+
+    def hear(self, record: LogRecord) -> None:
+        """Write the event of a record of Snakemake's log, if it has one."""
+        told, kind = vars(record), str(getattr(record, "event", ""))
+        if kind == LogEvent.RUN_INFO:
+            self.stats = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
+        elif kind == LogEvent.JOB_INFO and told["rule_name"] != "all":
+            job = {"rule": told["rule_name"], "wildcards": dict(told["wildcards"]), "log": list(map(str, told["log"]))}
+            self._write("started", id=told["jobid"], outputs=list(map(str, told["output"])), **job)
+        elif kind == LogEvent.JOB_FINISHED:
+            self._write("finished", id=told["job_id"])
+        elif kind == LogEvent.JOB_ERROR:
+            self._write("failed", id=told["jobid"], log=list(map(str, told["log"])))  # with the cluster's own log
+
+    def _write(self, kind: str, **facts: Any) -> None:
+        if self.path is None:
+            return
+        event = {"event": kind, "time": time.time(), **facts}
+        if kind == "run":
+            self.run = Execution(event, last=event["time"])
+        elif self.run:
+            _follow(self.run, event)
+        # A line that cannot be written (a full disk) must not end a grid that goes on without it.
+        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(event, ensure_ascii=False, default=str) + "\n")
+
+
 def read(path: Path) -> Execution:
     """Return the run of a file of events. Lines that are no events are counted; the last may be cut off."""
     if not path.is_file():
@@ -126,7 +180,7 @@ _JOB: dict[str, Callable[[Any], bool]] = {
     "id": _is_number,
     "rule": _is_text,
     "wildcards": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
-    "log": lambda value: _are_texts(value) and len(value) > 0,
+    "log": _are_texts,
     "outputs": _are_texts,
 }
 _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from logging import Logger, LogRecord
 from pathlib import Path
 from typing import Annotated
 
@@ -116,21 +115,15 @@ def _events() -> tuple[dict[str, str], bool]:
 class Refresher:
     """Refresh a grid while it is run: in a process of its own, which cannot disturb the run."""
 
-    def __init__(self, grid: str, logger: Logger) -> None:
-        """Take the name of the grid, and Snakemake's logger."""
-        self.grid = grid
-        self.on = False
-        self.evaluations: set[int] = set()
-        self.process: subprocess.Popen[bytes] | None = None
-        self.next = 0.0
-        logger.addFilter(self._listen)
-
-    def start(self) -> None:
-        """Refresh from now on.
+    def __init__(self, grid: str) -> None:
+        """Take the name of the grid.
 
         A Snakemake whose jobs have their libraries in conda environments refreshes nothing: its Python lacks them.
         """
+        self.grid = grid
         self.on = all(map(importlib.util.find_spec, LIBRARIES))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.next = 0.0
 
     def end(self) -> None:
         """Refresh once more, when the last job has ended, and print the summary."""
@@ -143,18 +136,10 @@ class Refresher:
         with contextlib.suppress(OSError):
             subprocess.run(self._command(), env=_environment(), stdin=subprocess.DEVNULL, check=False)
 
-    def _listen(self, record: LogRecord) -> bool:
-        told, event = vars(record), str(getattr(record, "event", ""))
-        if event == "job_info" and str(told["rule_name"]).endswith("evaluate"):
-            self.evaluations.add(told["jobid"])
-        if self.on and (event == "job_error" or (event == "job_finished" and told["job_id"] in self.evaluations)):
-            self._refresh()
-        return True
-
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Start a refresh, unless one is going on or has just begun."""
         now = time.monotonic()
-        if now < self.next or (self.process and self.process.poll() is None):
+        if not self.on or now < self.next or (self.process and self.process.poll() is None):
             return
         self.next = now + SECONDS
         with contextlib.suppress(OSError):

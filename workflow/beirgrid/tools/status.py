@@ -1,25 +1,17 @@
-"""What a grid is doing: the events of a run, and the screen that shows them.
-
-``Recorder`` listens to Snakemake's log in the process that a person started, under every profile. It writes an event
-per line to ``results/status.jsonl``. ``python -m beirgrid status`` reads this file, during the run and after it.
-"""
+"""What a grid is doing, as the events of its run say: during the run, and after it."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import datetime
-import json
 import os
 import shutil
-import socket
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from logging import Logger, LogRecord
 from pathlib import Path
-from typing import Any
 
 from ..config import load
 from ..core.errors import ConfigError, printable
@@ -30,7 +22,7 @@ from ..graph.inputs import Inputs
 from ..results import results_folder
 from . import cluster
 from .events import EVENTS, Execution, RunningJob, read
-from .processes import began, living
+from .processes import living
 
 # Of a cell, the strongest first.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
@@ -41,58 +33,13 @@ _LINES, _JOBS = 5, 12
 _LONGEST_WAIT = 86_400
 
 
-class Recorder:
-    """Writes the events of Snakemake's jobs to a file, from the start of the run."""
-
-    def __init__(self, logger: Logger, raw: dict[str, Any]) -> None:
-        self.raw = raw
-        self.stats: dict[str, int] = {}
-        self.path: Path | None = None
-        # A filter, as Snakemake clears the handlers of its logger when it starts.
-        logger.addFilter(self._listen)
-
-    def start(self, path: Path) -> None:
-        """Begin the file of a run, and delete the file of the run before."""
-        self.path = path.absolute()
-        with contextlib.suppress(OSError):  # as below
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-        process = {"pid": os.getpid(), "began": began(os.getpid()), "host": socket.gethostname()}
-        self._write("run", jobs=self.stats, command=sys.argv[1:], config=self.raw, **process)
-
-    def end(self, succeeded: bool) -> None:
-        """Say that the run is over."""
-        self._write("over", succeeded=succeeded)
-
-    def _listen(self, record: LogRecord) -> bool:
-        told, kind = vars(record), str(getattr(record, "event", ""))
-        if kind == "run_info":
-            self.stats = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
-        elif kind == "job_info" and told["rule_name"] != "all":
-            job = {"rule": told["rule_name"], "wildcards": dict(told["wildcards"]), "log": list(told["log"])}
-            self._write("started", id=told["jobid"], outputs=[str(path) for path in told["output"]], **job)
-        elif kind == "job_finished":
-            self._write("finished", id=told["job_id"])
-        elif kind == "job_error":
-            self._write("failed", id=told["jobid"], log=list(told["log"]))  # with the cluster's own log
-        return True
-
-    def _write(self, event: str, **facts: Any) -> None:
-        if self.path is None:
-            return
-        line = json.dumps({"event": event, "time": time.time(), **facts}, ensure_ascii=False, default=str)
-        # A line that cannot be written (a full disk) must not end a grid that goes on without it.
-        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
-
-
 def failure(job: RunningJob) -> str:
     """Return the log of a failed job and the last line in it, which is no error of a job that was killed."""
     for log in job.logs:
         for line in _tail(Path(log), 1):
             killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
             return printable(f"{log}: {killed}{line}")
-    return f"{job.logs[0]}: empty"
+    return f"{job.logs[0]}: empty" if job.logs else f"{job.name} has no log"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -269,14 +216,13 @@ def _cell(records: Records, states: dict[str, str], system: str, dataset: str) -
 
 def _describe(job: RunningJob) -> str:
     """Return what a running job last said; a cluster may not have begun with it."""
-    said = (_last_words(job) or "begun") if _begun(job) else "submitted, not begun"
+    said = (_last_words(job) or "begun") if _begun(job) or not job.logs else "submitted, not begun"
     return f"  {job.name}, {_clock(time.time() - job.since)}: {said}"
 
 
 def _begun(job: RunningJob) -> bool:
-    """Tell whether a job's log is that of this attempt."""
-    log = Path(job.logs[0])
-    return log.is_file() and log.stat().st_mtime >= job.since - 1
+    """Tell whether a job's log is that of this attempt. Rules of other workflows may have none."""
+    return any(Path(log).is_file() and Path(log).stat().st_mtime >= job.since - 1 for log in job.logs[:1])
 
 
 def _last_words(job: RunningJob) -> str:
