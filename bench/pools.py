@@ -1,9 +1,10 @@
 """How many judgements are enough: pools of several sizes against the full qrels of a collection.
 
 Usage: pools.py RESULTS DATASET QRELS. RESULTS is a folder with runs of several systems on the dataset. The qrels play
-the judge of each pool. Prints a Markdown table: for each way to choose pairs and each budget, Kendall's tau of the
-systems' ranking by nDCG@10, the largest error of a mean, and how many of the differences between two systems lie within
-the confidence interval that the pool's judgements give.
+the judge of each pool. Prints a Markdown table: for each budget, each number of queries and each way to choose pairs,
+Kendall's tau of the systems' ranking by nDCG@10, the largest error of a mean, how many of the differences between two
+systems lie within the confidence interval that the pool's judgements give, and how many intervals name the wrong
+system as the better one. A number of queries below all is drawn 20 times; the figures are means.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from beirgrid.judging import pools
 from beirgrid.runs import metrics, runs
 
 BUDGETS = (100, 300, 1000, 3000)
+QUERIES = (10, 25, 50, 100, 0)  # 0 for all
+REPETITIONS = 20
 METRIC = parse_metric("ndcg@10")
+DEPTH = 20
 Values = dict[str, np.ndarray]
+Grades = dict[str, dict[str, int]]
 
 
-def values(found: dict[str, runs.Run], grades: dict[str, dict[str, int]]) -> Values:
+def values(found: dict[str, runs.Run], grades: Grades) -> Values:
     """Return nDCG@10 of each system per query: float64 [queries]."""
     return {
         system: metrics.evaluate(
@@ -36,41 +41,54 @@ def values(found: dict[str, runs.Run], grades: dict[str, dict[str, int]]) -> Val
     }
 
 
-def covered(by_pool: Values, truth: Values) -> tuple[int, int]:
-    """Return how many true differences of two systems lie in the 95 % interval of the pool, and the number of pairs."""
+def compared(by_pool: Values, truth: Values) -> tuple[float, float]:
+    """Return the share of pairs of systems whose true difference is in the 95 % interval, and that of wrong winners."""
     pairs = list(itertools.combinations(truth, 2))
-    inside = 0
+    inside = wrong = 0
     for first, second in pairs:
         differences = by_pool[first] - by_pool[second]
-        half = stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
+        mean, half = float(np.mean(differences)), stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
         true = float(np.mean(truth[first]) - np.mean(truth[second]))
-        inside += abs(float(np.mean(differences)) - true) <= half
-    return inside, len(pairs)
+        inside += abs(mean - true) <= half
+        wrong += abs(mean) > half and mean * true < 0
+    return inside / len(pairs), wrong / len(pairs)
+
+
+def judged(rankings: pools.Rankings, full: Grades, method: pools.Method, budget: int) -> Grades:
+    """Return what the full qrels say of a pool; what they do not judge is not relevant."""
+    grades: Grades = {}
+    for query, document, _ in pools.pool(rankings, method, DEPTH, budget).pairs:
+        grades.setdefault(query, {})[document] = full[query].get(document, 0)
+    return grades
 
 
 def main() -> None:
     """Print the table."""
-    results, dataset, judged = sys.argv[1:]
-    full = qrels.read(judged)
+    results, dataset, path = sys.argv[1:]
+    full = qrels.read(path)
     found = {path.parent.name: runs.read(path) for path in sorted(Path(results).glob(f"runs/*/{dataset}.run.gz"))}
     truth = values(found, full)
-    rankings = {system: {query: ranking.ids for query, ranking in run.items()} for system, run in found.items()}
     print(f"{len(found)} systems, {len(full)} queries, {sum(map(len, full.values()))} judgements in the qrels\n")
-    print("| method | judgements | queries with a relevant one | tau | largest error | differences in the interval |")
-    print("|---|---:|---:|---:|---:|---:|")
-    for method, budget in itertools.product(get_args(pools.Method), BUDGETS):
-        pool = pools.pool(rankings, method, 20, budget)
-        grades: dict[str, dict[str, int]] = {}
-        for query, document, _ in pool.pairs:
-            if query in full:
-                grades.setdefault(query, {})[document] = full[query].get(document, 0)
-        by_pool = values(found, grades)
-        means = [(float(np.mean(by_pool[system])), float(np.mean(truth[system]))) for system in truth]
-        tau = stats.kendalltau(*zip(*means, strict=True)).statistic
-        error = max(abs(estimate - true) for estimate, true in means)
-        inside, number = covered(by_pool, truth)
-        useful = sum(max(of_query.values()) > 0 for of_query in grades.values())
-        print(f"| {method} | {len(pool.pairs)} | {useful} | {tau:.2f} | {error:.3f} | {inside} of {number} |")
+    print("| judgements | queries | method | tau | largest error | differences in the interval | wrong winners |")
+    print("|---:|---:|---|---:|---:|---:|---:|")
+    for budget, number, method in itertools.product(BUDGETS, QUERIES, get_args(pools.Method)):
+        rows, spent = [], []
+        for repetition in range(REPETITIONS if number else 1):
+            order = sorted(full, key=lambda query: pools.draw(str(repetition), query))
+            asked = order[: number or None]
+            rankings = {system: {q: run[q].ids for q in asked if q in run} for system, run in found.items()}
+            grades = judged(rankings, full, method, budget)
+            by_pool = values(found, grades)
+            means = [(float(np.mean(by_pool[system])), float(np.mean(truth[system]))) for system in truth]
+            tau = stats.kendalltau(*zip(*means, strict=True)).statistic
+            rows.append((tau, max(abs(estimate - true) for estimate, true in means), *compared(by_pool, truth)))
+            spent.append(sum(map(len, grades.values())))
+        tau, error, inside, wrong = np.mean(rows, 0)
+        asked_of = number or len(full)
+        print(
+            f"| {np.mean(spent):.0f} | {asked_of} | {method} | {tau:.2f} | {error:.3f} | {inside:.0%} | {wrong:.0%} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
