@@ -82,6 +82,8 @@ def test_models_run_where_the_machine_or_the_person_says(small_grid, tmp_path):
     here, cluster = _plan(configfile, tmp_path), _plan(configfile, tmp_path, "--device", "cuda")
     assert (here["device"], cluster["device"]) == ("cpu", "cuda")
     assert here["total"]["gpu_hours"] == 0 < cluster["total"]["gpu_hours"]
+    asked = [plan["rules"]["encode_dense"]["mem_mb"] for plan in (here, cluster)]
+    assert asked[0] < 3000 < 4000 + asked[0] < asked[1]  # the libraries of CUDA
     cores = min(8, len(os.sched_getaffinity(0)))
     assert here["rates"].startswith(f"assumed for {cores} cores")
 

@@ -183,16 +183,18 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
 
 
 def _job(needs: Needs, told: dict[str, Any]) -> PlannedJob:
+    rule, wildcards = told["rule_name"], dict(told["wildcards"])
     return PlannedJob(
-        rule=told["rule_name"],
-        wildcards=dict(told["wildcards"]),
-        need=needs.of(told["rule_name"], **told["wildcards"]),
+        rule=rule,
+        wildcards=wildcards,
+        need=needs.of(rule, **wildcards),
         outputs=tuple(str(path) for path in told["output"]),
         benchmark=str(told["benchmark"]),
         threads=told["threads"],
         on_gpu=needs.device == "cuda" and bool(told["resources"].get("gpu", 0)),
-        mem_mb=told["resources"].mem_mb,
-        runtime=told["resources"].runtime,
+        # Not those of the dry run: with ``device: auto``, rules ask for what a GPU's job needs on any machine.
+        mem_mb=needs.mem_mb(rule, wildcards, 1),
+        runtime=needs.runtime(rule, wildcards, 1),
     )
 
 
