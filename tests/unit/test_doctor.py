@@ -64,11 +64,30 @@ def test_a_java_that_does_not_start_is_a_problem(tmp_path, monkeypatch, capsys):
 
 def test_a_gpu_that_pytorch_does_not_see_is_a_problem(programs, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    doctor._seen.cache_clear()
     programs("nvidia-smi", "NVIDIA H200, 580.1, 143771 MiB")
     findings = [finding for finding in doctor.examine(Path(), offline=True) if finding.what == "GPU"]
     assert findings[0].found == "NVIDIA H200, 580.1, 143771 MiB"
     assert findings[1].state == "problem"
     assert "TORCH=cuda" in findings[1].advice or "driver" in findings[1].advice
+
+
+def test_vectors_that_are_far_from_the_cpus_are_a_problem(programs, tmp_path, monkeypatch):
+    measured = {"precision": "float16", "distance": 0.5, "tolerance": 0.02, "documents_per_second": 4000.0}
+    programs("python", json.dumps({**measured, "operations": 4e13, "peak": 1e14}), status=1)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "programs" / "python"))
+    wrong, ended = doctor._models("cuda")
+    assert (wrong.what, wrong.state) == ("model on cuda, float16", "problem")
+    assert "0.5 from the CPU's in float32 (tolerance 0.02); 4,000 documents/s, 40% of the 100 TFLOP/s" in wrong.found
+    assert "do not trust results of cuda" in wrong.advice
+    assert ended.state == "problem"
+
+
+@pytest.mark.slow
+def test_models_compute_the_same_in_each_number_format_of_this_machine():
+    checked = list(doctor._models("cpu"))
+    assert [finding.what for finding in checked] == ["model on cpu, float32", "model on cpu, bfloat16"]
+    assert [finding.state for finding in checked] == ["ok", "ok"]
 
 
 def test_a_network_that_is_out_of_reach_is_noted(monkeypatch, capsys):

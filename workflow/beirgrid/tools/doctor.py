@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -21,13 +22,14 @@ from typing import Literal, NamedTuple
 
 from ..core import files
 from ..core.checkout import CHECKOUT
-from ..core.errors import BeirgridError
+from ..core.errors import BeirgridError, printable
 from ..core.version import dated_version
 
 # MB of memory and of disk below which the demo does not fit, and with which SciFact's grid does.
 _LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
 # Seconds that an answer from the network, and from a program, may take.
 _PATIENCE, _LONGEST = 5, 60
+_LONGEST_CHECK = 900
 # Seconds by which the clock of a file server may differ: Snakemake compares times of files with each other.
 _CLOCK = 2.0
 # profiles/slurm asks squeue every three minutes at most.
@@ -48,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid doctor``."""
     parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
     parser.add_argument("--offline", action="store_true", help="do not try the network")
+    parser.add_argument(
+        "--models", action="store_true", help="encode the demo, and compare number formats, on a CPU too (minutes)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -55,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was found; return 1 if something must be mended before a grid can run."""
     found = []
-    for finding in examine(args.directory, args.offline):
+    for finding in examine(args.directory, args.offline, args.models):
         found.append(finding)
         if not args.json:
             print(f"{_MARKS[finding.state]} {finding.what}: {finding.found}", flush=True)
@@ -69,14 +74,22 @@ def run(args: argparse.Namespace) -> int:
 _MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
-def examine(directory: Path, offline: bool = False) -> Iterator[Finding]:
-    """Yield what was found of this machine and of the folder in which grids will run."""
+def examine(directory: Path, offline: bool = False, models: bool = False) -> Iterator[Finding]:
+    """Yield what was found of this machine and of the folder in which grids will run.
+
+    Args:
+        directory: the folder.
+        offline: do not try the network.
+        models: run a model on a machine without a GPU, too.
+    """
     yield Finding("beirgrid", "ok", f"{dated_version()}, {CHECKOUT}")
     yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield Finding("cores", "ok", f"{len(os.sched_getaffinity(0))} for this process, of {os.cpu_count()}")
     yield _memory()
     yield from _folder(directory)
     yield from _pytorch()
+    if models or _has_gpu():
+        yield from _models("cuda" if _has_gpu() else "cpu")
     yield _java()
     if not offline:
         yield from _network()
@@ -152,13 +165,10 @@ def _pytorch() -> Iterator[Finding]:
     if importlib.util.find_spec("torch") is None:
         yield Finding("PyTorch", "note", "not installed here", "models need it: pip install torch, or make setup")
         return
-    build = importlib.metadata.version("torch")
-    script = "import json, torch; print(json.dumps([torch.version.cuda, torch.cuda.device_count()]))"
-    seen = _said(sys.executable, "-P", "-c", script)
-    if seen is None:
+    build, (cuda, count) = importlib.metadata.version("torch"), _seen()
+    if count < 0:
         yield Finding("PyTorch", "problem", f"{build} cannot be imported", "install it again: make setup")
         return
-    cuda, count = json.loads(seen.splitlines()[-1])
     yield Finding("PyTorch", "ok", f"{build}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
     for line in (gpus or "").splitlines():
         yield Finding("GPU", "ok", line.strip())
@@ -173,6 +183,46 @@ def _pytorch() -> Iterator[Finding]:
         yield Finding("GPU", "ok", f"PyTorch sees {count}")
     else:
         yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
+
+
+@functools.cache
+def _seen() -> tuple[str | None, int]:
+    """Return PyTorch's version of CUDA and the number of GPUs that it sees; -1 if PyTorch cannot be imported."""
+    script = "import json, torch; print(json.dumps([torch.version.cuda, torch.cuda.device_count()]))"
+    seen = _said(sys.executable, "-P", "-c", script)
+    cuda, count = json.loads(seen.splitlines()[-1]) if seen else (None, -1)
+    return cuda, count
+
+
+def _has_gpu() -> bool:
+    return importlib.util.find_spec("torch") is not None and _seen()[1] > 0
+
+
+def _models(device: str) -> Iterator[Finding]:
+    """Yield how far vectors of each number format are from those of the CPU, and how fast a model is.
+
+    The model runs in a process of its own: a broken driver ends the process.
+    """
+    command = [sys.executable, "-P", "-m", "beirgrid.tools.model_check", device]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_CHECK, check=False)
+        said = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
+        printed, failed = done.stdout, said if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        printed, failed = "", f"no end after {_LONGEST_CHECK} s"
+    for line in printed.splitlines():
+        found = json.loads(line)
+        tolerance, right = found["tolerance"], found["distance"] <= found["tolerance"]
+        text = (
+            f"vectors are {found['distance']:.1g} from the CPU's in float32 (tolerance {tolerance:g}); "
+            f"{found['documents_per_second']:,.0f} documents/s, {found['operations'] / found['peak']:.0%} of the "
+            f"{found['peak'] / 1e12:.3g} TFLOP/s of a large matrix product"
+        )
+        advice = "" if right else f"do not trust results of {device} in this format: update driver and PyTorch"
+        yield Finding(f"model on {device}, {found['precision']}", "ok" if right else "problem", text, advice)
+    if failed:
+        advice = "update driver and PyTorch, or use device: cpu"
+        yield Finding(f"model on {device}", "problem", printable(failed), advice)
 
 
 def _java() -> Finding:
