@@ -235,7 +235,7 @@ def test_limits_per_minute_are_kept(
         asked.embed(["a"])
         times.append(time.time())
     most = 3 if "requests_per_minute" in limit else 200 // (asked.usage.tokens // 7)
-    assert times[-1] - times[0] > 1.0
+    assert times[-1] - times[0] > 0.9  # a turn begins when a request is sent, a time when it was answered
     assert all(sum(start <= moment < start + 0.9 for moment in times) <= most for start in times)
 
 

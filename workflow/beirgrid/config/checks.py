@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ..core import files, paths
-from ..core.errors import BeirgridError, DataError, nearest
+from ..core.errors import BeirgridError, DataError
 from ..core.families import RETRIEVERS, named
 from . import entries, lock
-from .endpoints import Endpoint, Price
 from .entries import Config
 from .metric_names import parse_metric
+from .model_checks import model_problems, trained_on_problems, unknown, use_problems
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
 from .systems import weight_problems
 from .values import unread_by_bm25
@@ -27,17 +26,17 @@ def registry_problems(config: Config) -> Iterator[str]:
     for name, dataset in config.datasets.items():
         yield from _dataset_problems(f"datasets.{name}", dataset, config)
     for name, model in config.models.items():
-        yield from _model_problems(name, model, config)
+        yield from model_problems(name, model, config)
     for name, system in config.systems.items():
         yield from _system_problems(f"systems.{name}", system, config)
     for name in config.grid.systems:
-        yield from _unknown("grid.systems", "system", name, config.systems)
+        yield from unknown("grid.systems", "system", name, config.systems)
     for name in config.grid.datasets:
-        yield from _unknown("grid.datasets", "dataset", name, config.datasets)
+        yield from unknown("grid.datasets", "dataset", name, config.datasets)
         if name in config.datasets:
             yield from _supply_problems(name, config)
     if config.grid.baseline is not None:
-        yield from _unknown("grid.baseline", "system of the grid", config.grid.baseline, config.grid.systems)
+        yield from unknown("grid.baseline", "system of the grid", config.grid.baseline, config.grid.systems)
     for metric in config.metrics:
         try:
             parse_metric(metric)
@@ -55,16 +54,11 @@ def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:
             yield f"{kind}: {other!r} and {name!r} differ by case only, so their files may be the same ones"
 
 
-def _unknown(where: str, kind: str, name: str | None, known: Iterable[str]) -> Iterator[str]:
-    if name not in (known := list(known)):
-        yield f"{where}: no {kind} is named {name!r}{nearest(str(name), known)}"
-
-
 def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> Iterator[str]:
     given = dataset.model_fields_set
     if dataset.mean_of:
         for part in dataset.mean_of:
-            yield from _unknown(f"{where}.mean_of", "dataset", part, config.datasets)
+            yield from unknown(f"{where}.mean_of", "dataset", part, config.datasets)
             if part in config.datasets and config.datasets[part].mean_of:
                 yield f"{where}.mean_of: {part!r} is itself a mean"
         for key in sorted({"corpus", "id", "revision", "split", "queries"} & given):
@@ -73,7 +67,7 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
     if dataset.corpus is None:
         yield f"{where}: needs the key 'corpus' (or 'mean_of')"
         return
-    yield from _unknown(f"{where}.corpus", "corpus", dataset.corpus, config.corpora)
+    yield from unknown(f"{where}.corpus", "corpus", dataset.corpus, config.corpora)
     corpus = config.corpora.get(dataset.corpus)
     if isinstance(corpus, entries.IrDatasetsCorpus):
         if dataset.id is None:
@@ -129,186 +123,24 @@ def place_problems(where: str, path: Path) -> Iterator[str]:
         yield f"{where}: {own} lies in results/, whose files the workflow replaces; move it out of there"
 
 
-def _trained_on_problems(where: str, stated: entries.TrainedOn | None, config: Config) -> Iterator[str]:
-    for name in stated.names if stated else ():
-        yield from _unknown(f"{where}.trained_on", "dataset or corpus", name, [*config.datasets, *config.corpora])
-
-
-def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
-    where = f"models.{name}"
-    if name == "bm25":
-        yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
-    if model.training:
-        for key in ("path", "package", "checkpoint", "endpoint", "revision", "files"):
-            if key in model.model_fields_set:
-                yield f"{where}: a model is either trained or has {key}, not both"
-        yield from _training_problems(name, model, model.training, config)
-    elif model.endpoint:
-        yield from _endpoint_problems(where, model, model.endpoint)
-    elif not model.origin:
-        yield f"{where}: needs a checkpoint with its revision, or a path, package, endpoint or train"
-    elif model.origin == "checkpoint" and model.revision is None:
-        yield (
-            f"{where}: needs a revision (40 hex digits), so that the numbers stay the same when the hub changes; "
-            f"'{lock.RESOLVE}' asks the hub for it once"
-        )
-    if isinstance(model, entries.ListwiseReranker) and not model.endpoint:
-        yield f"{where}: needs an endpoint; a chat model is not run here"
-    if model.package and not model.files:
-        yield f"{where}: weights from a package need their SHA-256 under 'files'"
-    yield from _trained_on_problems(where, model.trained_on, config)
-    if (model.size.embeddings or 0) > (model.size.parameters or math.inf):
-        yield f"{where}.size: embeddings are more than parameters, of which they are a part"
-    if isinstance(model, entries.QueryGenerator) and {"query", "datasets"} & model.prompts.model_fields_set:
-        yield f"{where}.prompts: a query generator reads documents only"
-    if (
-        isinstance(model, entries.DenseModel)
-        and model.brackets
-        and None in (model.brackets.query, model.brackets.document)
-    ):
-        yield f"{where}.brackets: queries and documents need two tokens each"
-    yield from _query_side_problems(where, model, config)
-
-
-# Families of which a server can run models, and the keys of an entry that go with an endpoint, beside those of every
-# entry that describe the model.
-_SERVED = ("dense", "cross-encoder", "listwise-reranker")
-_OF_WEIGHTS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code", "max_length")
-_NOT_SERVED = (*_OF_WEIGHTS, "precision", "pooling", "brackets")
-
-
-def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint) -> Iterator[str]:
-    """Yield what is wrong with a model that a server runs."""
-    if model.family not in _SERVED:
-        yield f"{where}.endpoint: a server can run {', '.join(_SERVED)} models here, and this is a {model.family} model"
-    for key in _NOT_SERVED:
-        if key in model.model_fields_set:
-            yield f"{where}: the key {key!r} does not go with endpoint: the server has the weights"
-    if model.prefixes.own:
-        yield f"{where}.prompts.own: a server does not tell the prompts of a model: name them"
-    if endpoint.url is None:
-        yield f"{where}.endpoint: needs the key 'url'"
-    if endpoint.budget and endpoint.price == Price():
-        yield f"{where}.endpoint: a budget needs a price"
-    if isinstance(model, entries.ListwiseReranker) and model.step > model.window:
-        yield f"{where}.step: {model.step} is more than the window of {model.window}, so documents would be left out"
-
-
-def _query_side_problems(where: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
-    """Yield what is wrong with how a model encodes queries: its prompts per dataset, its second tower."""
-    for dataset in model.prefixes.datasets:
-        yield from _unknown(f"{where}.prompts.datasets", "dataset", dataset, config.datasets)
-    if isinstance(model, entries.LateInteractionModel):
-        for dataset in model.query_lengths:
-            yield from _unknown(f"{where}.query_lengths", "dataset", dataset, config.datasets)
-    if model.query_tower:
-        at = f"{where}.query_model"
-        yield from _use_problems(at, model.query_tower, [model.family], config)
-        tower = config.models.get(model.query_tower)
-        if isinstance(tower, entries.DenseModel) and tower.similarity != getattr(model, "similarity", None):
-            yield f"{at}: {model.query_tower!r} has another similarity ({tower.similarity})"
-        if tower and tower.query_tower:
-            yield f"{at}: {model.query_tower!r} itself has a query_model"
-
-
-def _use_problems(
-    where: str, name: str, families: Iterable[str], config: Config, also: Iterable[str] = ()
-) -> Iterator[str]:
-    """Yield what is wrong with the use of a model where models of some families are needed."""
-    yield from _unknown(where, "model", name, [*config.models, *also])
-    families = list(families)
-    if name in config.models and (family := config.models[name].family) not in families:
-        yield f"{where}: {name!r} is a {family} model; a {' or '.join(families)} model is needed here"
-
-
-def _training_problems(name: str, model: entries.ModelEntry, train: entries.Training, config: Config) -> Iterator[str]:
-    where = f"models.{name}.train"
-    miners = train.dense_miners if isinstance(train, entries.Gpl) else ()
-    for other in dict.fromkeys([*train.models.values(), *miners]):
-        if other in config.models and config.models[other].endpoint:
-            yield f"{where}: a server runs {other!r}, and training needs weights"
-    if train.corpus is not None:
-        yield from _unknown(f"{where}.corpus", "corpus", train.corpus, config.corpora)
-    if isinstance(train, entries.CrossEncoderTraining):
-        yield from _reranker_problems(where, train, config)
-    elif isinstance(train, entries.Adaptive):
-        yield from _adaptation_problems(name, model, train, config)
-
-
-def _reranker_problems(where: str, train: entries.CrossEncoderTraining, config: Config) -> Iterator[str]:
-    if train.teacher:
-        yield from _use_problems(f"{where}.teacher", train.teacher, ["dense"], config)
-    yield from _unknown(f"{where}.base", "model", train.base, config.models)
-    for key, other in train.models.items():
-        if other in config.models and config.models[other].training:
-            yield f"{where}.{key}: {other!r} is itself trained"
-    if train.dataset is None:
-        if not train.derive:
-            yield f"{where}: needs training pairs: a dataset, or derive: [titles, sentences]"
-        return
-    yield from _unknown(f"{where}.dataset", "dataset", train.dataset, config.datasets)
-    dataset = config.datasets.get(train.dataset)
-    if dataset and dataset.mean_of:
-        yield f"{where}.dataset: {train.dataset!r} is a mean of datasets"
-    elif dataset and dataset.corpus != train.corpus:
-        yield f"{where}.dataset: {train.dataset!r} is over corpus {dataset.corpus!r}, not {train.corpus!r}"
-
-
-def _adaptation_problems(
-    name: str, model: entries.ModelEntry, train: entries.Adaptive, config: Config
-) -> Iterator[str]:
-    """Yield what is wrong with a dense model that is adapted to a corpus."""
-    where = f"models.{name}.train"
-    yield from _use_problems(f"{where}.base", train.base, ["dense"], config)
-    base = config.models.get(train.base)
-    if base and base.training:
-        if base.training.name not in entries.PRETRAINING or train.name in entries.PRETRAINING:
-            allowed = f"only genq and gpl can start from a {' or '.join(entries.PRETRAINING)} model"
-            yield f"{where}.base: {train.base!r} is itself trained ({allowed})"
-        if base.training.corpus not in (None, train.corpus):
-            yield f"{where}.base: {train.base!r} is trained on corpus {base.training.corpus!r} alone"
-    retrievers = getattr(train, "retrievers", None) or ()
-    for other in (train.base, *retrievers):
-        if other in config.models and config.models[other].query_tower:
-            yield f"{where}: {other!r} has two towers; only models of one can be trained or mine negatives"
-    if any(isinstance(one, entries.DenseModel) and one.brackets for one in (base, model)):
-        yield f"{where}: training puts no brackets around texts: neither model nor base can have 'brackets'"
-    if isinstance(base, entries.DenseModel) and base.similarity != getattr(model, "similarity", None):
-        yield f"models.{name}.similarity: its base {train.base!r} has {base.similarity}, which training keeps"
-    if isinstance(train, entries.WithQueries):
-        if (train.generator is not None) == bool(train.derive):
-            yield f"{where}: needs queries from a generator or from derive: [titles, sentences], one of them"
-        if train.generator:
-            yield from _use_problems(f"{where}.generator", train.generator, ["query-generator"], config)
-    if isinstance(train, entries.Gpl):
-        yield from _use_problems(f"{where}.teacher", train.teacher, ["cross-encoder"], config)
-    for other in retrievers:
-        yield from _use_problems(f"{where}.retrievers", other, ["dense"], config, also=["bm25"])
-        if other != train.base and other in config.models and config.models[other].training:
-            yield f"{where}.retrievers: {other!r} is itself trained"
-    for other in config.models if train.corpus is None else ():
-        if other.startswith(f"{name}@"):
-            yield f"models.{other}: names of this form are those of models.{name} for each corpus"
-
-
 def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
     if isinstance(system, entries.Bm25):
         if isinstance(system.expansion, str):
-            yield from _use_problems(f"{where}.expansion", system.expansion, named("expander"), config)
+            yield from use_problems(f"{where}.expansion", system.expansion, named("expander"), config)
     elif isinstance(system, entries.Retriever):
-        yield from _use_problems(f"{where}.retriever", system.retriever, RETRIEVERS, config, also=["bm25"])
+        yield from use_problems(f"{where}.retriever", system.retriever, RETRIEVERS, config, also=["bm25"])
         late = isinstance(system, entries.LateInteractionRetriever) and system.exhaustive
         if late and "candidates" in system.model_fields_set:
             yield f"{where}: an exhaustive search has no candidates"
     elif isinstance(system, entries.Reranked):
         yield from _window_problems(where, system, config)
-        yield from _unknown(f"{where}.first_stage", "system", system.first_stage, config.systems)
-        yield from _unknown(f"{where}.reranker", "model", system.reranker, config.models)
+        yield from unknown(f"{where}.first_stage", "system", system.first_stage, config.systems)
+        yield from unknown(f"{where}.reranker", "model", system.reranker, config.models)
         family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
         if family not in named("reranker"):
             yield f"{where}.reranker: {system.reranker!r} is a {family} model; a cross-encoder model is needed here"
     elif isinstance(system, entries.External):
-        yield from _trained_on_problems(where, system.trained_on, config)
+        yield from trained_on_problems(where, system.trained_on, config)
     elif isinstance(system, entries.Fused):
         yield from _fusion_problems(where, system, config)
 
@@ -329,7 +161,7 @@ def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Itera
     if len(set(system.of)) < 2:
         yield f"{where}.of: a fusion needs at least two different systems, not {len(set(system.of))}"
     for part in system.of:
-        yield from _unknown(f"{where}.of", "system", part, config.systems)
+        yield from unknown(f"{where}.of", "system", part, config.systems)
     if isinstance(system, entries.WeightedSum) and system.weights is not None:
         yield from (f"{where}.weights{problem}" for problem in weight_problems(system.weights, len(system.of)))
 
