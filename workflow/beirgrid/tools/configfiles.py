@@ -14,6 +14,18 @@ from ..core.errors import ConfigError
 _BASE = ("datasets", "systems", "config")
 
 
+def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration over the registry and the settings that come with beirgrid."""
+    from snakemake.common.configfile import load_configfile
+    from snakemake.utils import update_config
+
+    raw: dict[str, Any] = {}
+    for name in _BASE:
+        update_config(raw, load_configfile(configuration.CHECKOUT / "config" / f"{name}.yaml"))
+    update_config(raw, config)
+    return raw
+
+
 def merged(
     configfiles: list[Path], settings: Iterable[str] = (), more: dict[str, Any] | None = None
 ) -> configuration.Config:
@@ -24,9 +36,8 @@ def merged(
     from snakemake_interface_common.exceptions import WorkflowError
 
     configuration.refuse_unsafe(configfiles)
-    raw: dict[str, Any] = {}
-    base = [configuration.CHECKOUT / "config" / f"{name}.yaml" for name in _BASE]
-    for path in (*base, *configfiles):
+    raw = with_defaults({})
+    for path in configfiles:
         try:
             update_config(raw, load_configfile(path))
         except (WorkflowError, UnicodeDecodeError) as error:
