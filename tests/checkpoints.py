@@ -82,8 +82,11 @@ def save_dpr(folder: Path, tower: str, seed: int = 2) -> Path:
     return folder
 
 
-def save_decoder(folder: Path, seed: int = 3) -> Path:
-    """Save a random Qwen3 with groups of heads as an embedder: last token, ended by <|endoftext|>, padded left."""
+def save_decoder(folder: Path, seed: int = 3, *, ended: bool = True) -> Path:
+    """Save a random Qwen3 with groups of heads as an embedder: last token, padded left.
+
+    Its tokenizer ends texts with <|endoftext|> or, as that of e5-mistral, only begins them with a token.
+    """
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -92,10 +95,12 @@ def save_decoder(folder: Path, seed: int = 3) -> Path:
 
     torch.manual_seed(seed)
     end = "<|endoftext|>"
-    tokenizer = _byte_tokenizer("Qwen2Tokenizer", eos_token=end, pad_token=end, unk_token=end, padding_side="left")
-    number = tokenizer.convert_tokens_to_ids(end)
+    special = {"eos_token": end, "pad_token": end, "unk_token": end, "bos_token": "<s>"}
+    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **special)
+    tokens = [(token, tokenizer.convert_tokens_to_ids(token)) for token in (end, "<s>")]
+    texts = (f"$A {end}", f"$A $B {end}") if ended else ("<s> $A", "<s> $A $B")
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, number)]
+        single=texts[0], pair=texts[1], special_tokens=tokens
     )
     size = {**_SIZE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
     plain = folder.parent / f"{folder.name}-qwen3"
@@ -308,14 +313,14 @@ def save_static(folder: Path, seed: int = 7, *, model2vec: bool = False) -> Path
     return folder
 
 
-def save_cross_encoder(folder: Path, kind: str = "Bert", seed: int = 1) -> Path:
-    """Save a random ``Bert`` or ``Electra`` for sequence classification with one label."""
+def save_cross_encoder(folder: Path, kind: str = "Bert", seed: int = 1, labels: int = 1) -> Path:
+    """Save a random ``Bert`` or ``Electra`` for sequence classification."""
     import torch
     import transformers
 
     torch.manual_seed(seed)
     config = getattr(transformers, f"{kind}Config")(
-        vocab_size=len(_tokenizer()), initializer_range=0.5, num_labels=1, **_SIZE
+        vocab_size=len(_tokenizer()), initializer_range=0.5, num_labels=labels, **_SIZE
     )
     getattr(transformers, f"{kind}ForSequenceClassification")(config).save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
@@ -385,6 +390,21 @@ def save_query_generator(folder: Path, seed: int = 2) -> Path:
         initializer_factor=0.3,
     )
     T5ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def save_score_modules(folder: Path, seed: int = 3) -> Path:
+    """Save a random ModernBERT as ettin's rerankers are: its first token, two dense layers, a layer norm between."""
+    import torch
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Pooling, Transformer
+
+    width = _SIZE["hidden_size"]
+    transformer = Transformer(str(save_modernbert(folder.parent / f"{folder.name}-modernbert", seed)))
+    hidden = Dense(width, width, activation_function=torch.nn.GELU())
+    score = Dense(width, 1, activation_function=torch.nn.Identity(), module_output_name="scores")
+    modules = [transformer, Pooling(width, "cls"), hidden, LayerNorm(width), score]
+    CrossEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
     return folder
 
 

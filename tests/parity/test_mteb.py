@@ -19,6 +19,7 @@ from checkpoints import (
     save_modernbert,
     save_plain,
     save_pylate,
+    save_score_modules,
     save_splade,
     save_static,
 )
@@ -179,6 +180,21 @@ def test_instructions(tmp_path, passages, given):
     assert_equal_vectors(wrapper, folder, prompts)
 
 
+@pytest.mark.parametrize(("first", "tokens"), [(None, "end"), (True, "both")])
+def test_end_tokens(tmp_path, first, tokens):
+    """mteb lets a tokenizer end each text with a token that its files leave out."""
+    from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
+
+    folder = save_decoder(tmp_path / "model", ended=False)
+    arguments = {"add_eos_token": True, "tokenizer_kwargs": {"add_bos_token": first} if first else {}}
+    wrapper = InstructSentenceTransformerModel(str(folder), "main", device="cpu", max_seq_length=12, **arguments)
+    entry = {"family": "dense", "similarity": "cosine", "max_length": 12, "prompts": entries(type(wrapper))["NQ"]}
+    encoder = opened(DenseEncoder, folder, entry | {"special_tokens": tokens})
+    expected = normalised(encoded(wrapper, "NQ", "query"))
+    np.testing.assert_allclose(encoder.encode_queries(TEXTS), expected, atol=1e-5)
+    assert np.abs(opened(DenseEncoder, folder, entry).encode_queries(TEXTS) - expected).max() > 1e-3
+
+
 def test_the_instructions_of_qwen(tmp_path):
     """Its loader is a function, which names the template itself."""
     from mteb.models.model_implementations.qwen3_models import q3e_instruct_loader
@@ -213,14 +229,15 @@ def test_late_interaction(tmp_path):
         np.testing.assert_allclose(vectors, np.concatenate([one.numpy() for one in expected]), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["Bert", "Electra"])
+@pytest.mark.parametrize("kind", ["Bert", "Electra", "modules"])
 def test_cross_encoders(tmp_path, kind):
     """mteb applies a sigmoid to the scores of one label, which keeps their order."""
     import mteb
     import torch
     from mteb.models.sentence_transformer_wrapper import CrossEncoderWrapper
 
-    folder = save_cross_encoder(tmp_path / "model", kind)
+    folder = tmp_path / "model"
+    save_score_modules(folder) if kind == "modules" else save_cross_encoder(folder, kind)
     wrapper = CrossEncoderWrapper(str(folder), device="cpu", activation_fn=torch.nn.Identity())
     queries, documents = TEXTS, TEXTS[::-1]
     expected = wrapper.predict(
@@ -232,6 +249,25 @@ def test_cross_encoders(tmp_path, kind):
     )
     scorer = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"})
     np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)
+
+
+def test_cross_encoders_of_two_labels(tmp_path):
+    """The score is the log-odds of the second label, which orders pairs as its probability does (monoBERT)."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = save_cross_encoder(tmp_path / "model", labels=2)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.inference_mode():
+        logits = model(**tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")).logits
+    expected = torch.logit(logits.double().softmax(dim=1)[:, 1])
+    scorer = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"})
+    np.testing.assert_allclose(scorer.score(TEXTS, TEXTS[::-1]), expected, atol=1e-4)
+    low = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"}, "bfloat16").score(TEXTS, TEXTS[::-1])
+    assert len(set(low.tolist())) == len(TEXTS)
+    np.testing.assert_allclose(low, expected, atol=0.2 * float(expected.abs().max()))
+    with pytest.raises(DataError, match="has 3 labels"):
+        opened(CrossEncoderScorer, save_cross_encoder(tmp_path / "three", labels=3), {"family": "cross-encoder"})
 
 
 @cache

@@ -72,8 +72,8 @@ def test_every_model_of_our_engine_has_a_valid_entry():
         ("jinaai/jina-embeddings-v2-base-en", "refused", "trust_remote_code"),
         ("facebook/dinov2-base", "refused", "reads no text, only image"),
         ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "mteb", "a loader of its own"),
-        ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "mteb", "add_eos_token"),
-        ("cross-encoder/ettin-reranker-150m-v1", "mteb", "not a sequence classifier"),
+        ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "sentence-transformers"),
+        ("mixedbread-ai/mxbai-rerank-base-v2", "mteb", "not a sequence classifier"),
         ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "mteb", "type router"),
     ],
 )

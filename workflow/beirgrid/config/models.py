@@ -161,6 +161,11 @@ class DenseModel(ModelEntry):
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
     brackets: Brackets | None = Field(None, description="Two tokens around each query and each document (SGPT).")
+    special_tokens: Literal["end", "both"] | None = Field(
+        None,
+        description="Tokens that the tokenizer puts around a text in place of those that its files name: its end "
+        "token, or its first and its end token (both).",
+    )
     train: Adaptation | None = Field(None, description="How the workflow adapts the model to a corpus.")
 
 

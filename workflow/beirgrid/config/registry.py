@@ -49,13 +49,13 @@ _FAMILIES = {
 _TAKEN = {
     *("model_prompts", "prompts_dict", "prompt_priority", "instruction_template", "apply_instruction_to_passages"),
     *("max_seq_length", "max_length", "processor_kwargs", "trust_remote_code", "activation_fn", "fp_options"),
-    *("device", "model_kwargs", "index_kwargs", "padding_side", "config_kwargs", "tokenizer_kwargs"),
+    *("device", "model_kwargs", "index_kwargs", "padding_side", "config_kwargs", "tokenizer_kwargs", "add_eos_token"),
 }
 # Of those that hold others, the ones of which this is true.
 _HARMLESS = {
     "model_kwargs": {"dtype", "torch_dtype", "attn_implementation", "device_map", "trust_remote_code"},
     "config_kwargs": {"use_cache"},
-    "tokenizer_kwargs": {"pad_token", "padding_side"},
+    "tokenizer_kwargs": {"pad_token", "padding_side", "add_bos_token"},
     "processor_kwargs": {"model_max_length"},
 }
 # FlagEmbedding's rerankers read this many word pieces of a pair unless they are told otherwise.
@@ -237,6 +237,9 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     if listed.family == "dense":
         # A checkpoint that says otherwise is refused when it is opened.
         entry |= {"similarity": _similarity(meta), "pooling": "own"}
+        if meta.loader_kwargs.get("add_eos_token"):
+            first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
+            entry["special_tokens"] = "both" if first else "end"
     if listed.family in ("dense", "sparse"):
         entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         found |= by_task

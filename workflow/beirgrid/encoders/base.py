@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 EntryT = TypeVar("EntryT", bound=ModelEntry)
 VectorsT = TypeVar("VectorsT")
+# A cross-encoder has one logit, or one for each of two classes, the second of which is relevant.
+MOST_LABELS = 2
 
 
 def check_finite(vectors: Any, names: list[str], precision: str) -> None:
@@ -211,7 +213,7 @@ class LoadedModel(Generic[EntryT]):
         layers = [
             layer.to(getattr(torch, self.precision))
             for layer in transformer.modules()
-            if isinstance(layer, torch.nn.Linear) and layer.out_features > 1 and layer is not head
+            if isinstance(layer, torch.nn.Linear) and layer.out_features > MOST_LABELS and layer is not head
         ]
         if not self.trainable:
             kernels.fuse_layers(self.runtime, transformer, layers, self.autocast)

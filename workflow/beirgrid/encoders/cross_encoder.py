@@ -10,7 +10,7 @@ from ..config.models import CrossEncoder
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
-from .base import PairScorer, load_checkpoint
+from .base import MOST_LABELS, PairScorer, load_checkpoint
 from .cutting import Beginning
 from .engine import Tokens, parts
 
@@ -22,14 +22,18 @@ PAIRS_TOKENIZED = 32
 
 
 def _last_layers(model: Any) -> list[str]:
-    """Return the names of the linear layers that give a cross-encoder's one logit."""
+    """Return the names of the linear layers that give a cross-encoder's logits."""
     from torch import nn
 
-    return [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
+    linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    return [name for name, layer in linear if layer.out_features <= MOST_LABELS]
 
 
 class CrossEncoderScorer(PairScorer[CrossEncoder]):
-    """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates."""
+    """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates.
+
+    Of two labels, the second is ``relevant``: the score is its logit less that of the first, the log-odds.
+    """
 
     def __init__(self, folder: Path, entry: CrossEncoder, runtime: Runtime) -> None:
         import sentence_transformers
@@ -43,8 +47,10 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
             trust_remote_code=entry.trust_remote_code,
         )
         self.model.eval()
-        if self.model.num_labels != 1:
-            raise DataError(f"{folder} has {self.model.num_labels} labels; a reranker gives one score per pair")
+        if self.model.num_labels > MOST_LABELS:
+            raise DataError(
+                f"{folder} has {self.model.num_labels} labels; a reranker has one, or not relevant and relevant"
+            )
         # bfloat16 has some 60 values between two powers of two: logits in it would tie.
         self.model.set_keep_in_fp32_modules(_last_layers(self.model))
         self.set_precision("scores")
@@ -64,5 +70,6 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         return tokens
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Return the logit of each pair: float32 [pairs]."""
-        return (self.model(inputs)["scores"].float().squeeze(-1),)
+        """Return the logit of each pair, or the difference of both logits: float32 [pairs]."""
+        scores = self.model(inputs)["scores"].float()
+        return (scores[:, -1] - scores[:, 0] if scores.shape[1] == MOST_LABELS else scores[:, 0],)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **options: Any) -> Any:
+def pooled_transformer(
+    folder: str, pooling: str, trust_remote_code: bool, processor_kwargs: dict[str, Any], **options: Any
+) -> Any:
     """Build a SentenceTransformer from a plain transformers checkpoint, which does not say how it is pooled."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -27,6 +29,7 @@ def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **opt
 
     hub = {"local_files_only": options.pop("local_files_only"), "trust_remote_code": trust_remote_code}
     loading: dict[str, Any] = {f"{part}_kwargs": dict(hub) for part in ("model", "config", "processor")}
+    loading["processor_kwargs"] |= processor_kwargs
     if AutoConfig.from_pretrained(folder, **hub).model_type == "dpr":
         # transformers opens either tower of DPR as the question's, whose weights have another prefix.
         loading["model_kwargs"]["key_mapping"] = {"^ctx_encoder": "question_encoder"}
@@ -98,7 +101,10 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
             "device": self.runtime.device,
             "prompts": saved.prompts(folder, self.entry.prompts),
             "trust_remote_code": self.entry.trust_remote_code,
+            "processor_kwargs": {},
         }
+        if tokens := self.entry.special_tokens:
+            options["processor_kwargs"] = {"add_bos_token": tokens == "both", "add_eos_token": True}
         if not stated:
             if not pooling:
                 raise DataError(
