@@ -9,6 +9,8 @@ PUBLISHED = {
     "retriever": "bm25",
     "expansion": {"source": "huggingface", "id": "a/queries", "revision": "0" * 40, "files": ["{corpus}.jsonl"]},
 }
+# A program, which tests register, too.
+PROGRAM = {"index_command": "index {corpus} {index}", "command": "search {index} {queries} {run}", "mem_mb": 9000}
 # A value of each wildcard, and of those that another value suits in the jobs of a rule.
 _VALUES = {
     "corpus": "scifact",
@@ -28,6 +30,8 @@ _OTHERS = {
     "expand": {"model": "doct5query"},
     "index_sparse": {"model": "sparta"},
     "index_late_interaction": {"model": "colbert"},
+    "index_program": {"system": "program"},
+    "retrieve_program": {"system": "program"},
     "retrieve_dense": {"system": "tas-b"},
     "retrieve_sparse": {"system": "sparta"},
     "retrieve_late_interaction": {"system": "colbertv2"},

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from helpers import rules, tracked_configuration
-from jobs import JOBS, PUBLISHED
+from jobs import JOBS, PROGRAM, PUBLISHED
 
 from beirgrid import config
 from beirgrid.core.stages import MODEL_RULES
@@ -90,7 +90,7 @@ def test_every_unit_of_the_table_is_counted_and_every_counted_unit_is_in_the_tab
     raw = tracked_configuration("grids/paper")
     raw["systems"]["exhaustive"] = {"retriever": "colbert", "exhaustive": True}
     raw["systems"]["reranked"] = {"first_stage": "bm25", "reranker": "ms-marco-minilm"}
-    raw["systems"]["published"] = PUBLISHED
+    raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM}
     raw["grid"]["systems"].append("reranked")
     raw["device"] = "cpu"
     units = Needs(Grid(config.load(raw))).units

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers import rules, tracked_configuration
-from jobs import CORPUS_JOBS, JOBS, PUBLISHED
+from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
@@ -28,7 +28,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that gives the needs of a grid, with some corpora's documents and settings changed."""
     monkeypatch.chdir(tmp_path)  # where nothing was calibrated or fetched
     merged = tracked_configuration("grids/paper")
-    merged["systems"]["published"] = PUBLISHED
+    merged["systems"] |= {"published": PUBLISHED, "program": PROGRAM}
 
     def needs(documents: dict[str, int | None] | None = None, **settings: Any) -> Needs:
         raw = copy.deepcopy(merged) | settings
@@ -55,7 +55,8 @@ def tracked() -> Needs:
 
 def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name(tracked):
     for rule, job in JOBS.items():
-        if rule in ("score", "fetch_expansion"):  # no system of that grid reranks, or has a published expansion
+        # No system of that grid reranks, has a published expansion, or is a program.
+        if rule in ("score", "fetch_expansion", "index_program", "retrieve_program"):
             continue
         asked = rules()[rule].expand_resources(Wildcards(fromdict=job), [], 2)
         assert asked.mem_mb == tracked.mem_mb(rule, job, 2), rule

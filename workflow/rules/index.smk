@@ -29,6 +29,37 @@ rule index_lexical:
         " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
+rule index_program:
+    message:
+        "Indexing {wildcards.corpus} by the program of {wildcards.system}"
+    input:
+        inputs.index_command_files,
+        corpus=paths.CORPUS,
+    output:
+        index=directory(paths.PROGRAM_INDEX),
+        record=paths.PROGRAM_INDEX_RECORD,
+    params:
+        **commands(
+            "index_program",
+            params.program("index_command"),
+            files=reruns.state_of(inputs.index_command_files),
+        ),
+    log:
+        "logs/index/{system}/{corpus}/program.log",
+    benchmark:
+        "results/benchmarks/index/{system}/{corpus}/program.tsv"
+    wildcard_constraints:
+        system=grid.systems_of("program"),
+    conda:
+        EVALUATE
+    threads: params.program_threads
+    resources:
+        **needs("index_program"),
+    shell:
+        "{params.beirgrid} index program @- --threads {threads} --corpus {input.corpus:q}"
+        " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+
+
 # One rule for each kind of vectors.
 rule index_dense:
     message:

@@ -29,6 +29,43 @@ rule retrieve_lexical:
         " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
+rule retrieve_program:
+    message:
+        "Retrieving {wildcards.dataset} with the program of {wildcards.system}"
+    input:
+        inputs.command_files,
+        corpus=inputs.corpus,
+        queries=paths.QUERIES,
+        index=inputs.program_index,
+    output:
+        run=paths.RUN,
+        record=paths.RUN_RECORD,
+    params:
+        **commands(
+            "retrieve_program",
+            params.program("command"),
+            depth=DEPTH,
+            allow=params.accepted_flaws,
+            files=reruns.state_of(inputs.command_files),
+        ),
+        index=given("index"),
+    log:
+        "logs/retrieve/{system}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/retrieve/{system}/{dataset}.tsv"
+    wildcard_constraints:
+        system=grid.systems_of("program"),
+    conda:
+        EVALUATE
+    threads: params.program_threads
+    resources:
+        **needs("retrieve_program"),
+    shell:
+        "{params.beirgrid} retrieve program --system {wildcards.system:q} @- --threads {threads}"
+        " {params.index:q} --queries {input.queries:q} --corpus {input.corpus:q}"
+        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+
+
 # One rule for each kind of vectors.
 rule retrieve_dense:
     message:

@@ -49,7 +49,7 @@ COSTS = {
     "latency_ms": "latency of a query, milliseconds",
 }
 # Stages that make the index of a corpus, in which models read its documents or not.
-_INDEXING = ("expand", "encode", "index")
+_INDEXING = ("expand", "encode", "index", "index_program")
 
 
 def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
@@ -89,7 +89,7 @@ def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
         "documents_per_second": min(facts("documents_per_second"), default=np.nan),
         "query_ms": _query_ms(records),
         "pairs_per_second": min(facts("pairs_per_second"), default=np.nan),
-        "peak_memory_mb": max(peaks("retrieve", "score"), default=np.nan),
+        "peak_memory_mb": max(peaks("retrieve", "retrieve_program", "score"), default=np.nan),
         "device": ", ".join(sorted({record["facts"]["device"] for record in records if "device" in record["facts"]})),
     }
 
@@ -106,7 +106,8 @@ def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
         for name in ("--exact", "--indexes")
     )
     unused = compared - searched
-    indexes = [step for step in steps if step.record["stage"] == "index" and _stem(step.path) not in unused]
+    made = [step for step in steps if step.record["stage"] in ("index", "index_program")]
+    indexes = [step for step in made if _stem(step.path) not in unused]
     return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
 
 
@@ -122,7 +123,7 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
     seconds = np.nan if any(record["stage"] == "fetch_run" for record in records) else 0.0
     pairs = speed = 0.0
     for stage, facts, settings in ((record["stage"], record["facts"], record["settings"]) for record in records):
-        if stage == "retrieve":
+        if stage in ("retrieve", "retrieve_program"):
             seconds += facts.get("search_seconds", np.nan) / facts.get("queries", np.nan)
         elif stage == "score":
             pairs, speed = facts["pairs"], facts["pairs_per_second"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -99,6 +100,15 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
                 columns = [part[name].to_pylist() for name in CORPUS_SCHEMA.names]
                 yield [Document(*row) for row in zip(*columns, strict=True)]
             first += rows
+
+
+def write_jsonl(blocks: Iterable[list[Document]], output: Path) -> None:
+    """Write documents as BEIR has them: a JSON object per line, with ``_id``, ``title`` and ``text``."""
+    with output.open("w", encoding="utf-8") as stream:
+        for documents in blocks:
+            for document in documents:
+                row = {"_id": document.id, "title": document.title, "text": document.text}
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[list[Document]]:

@@ -14,7 +14,7 @@ from .entries import Config
 from .metric_names import parse_metric
 from .model_checks import model_problems, trained_on_problems, unknown, use_problems
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
-from .systems import weight_problems
+from .systems import places_of, weight_problems
 from .values import unread_by_bm25
 
 
@@ -139,10 +139,22 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
         if family not in named("reranker"):
             yield f"{where}.reranker: {system.reranker!r} is a {family} model; a cross-encoder model is needed here"
-    elif isinstance(system, entries.External):
+    elif isinstance(system, entries.Foreign):
         yield from trained_on_problems(where, system.trained_on, config)
+        yield from _program_problems(where, system) if isinstance(system, entries.Program) else ()
     elif isinstance(system, entries.Fused):
         yield from _fusion_problems(where, system, config)
+
+
+def _program_problems(where: str, system: entries.Program) -> Iterator[str]:
+    """Yield what the commands of a program leave out, or name although they have no such file."""
+    needed = {"command": {"queries", "run"}, "index_command": {"corpus", "index"} if system.index_command else set()}
+    absent = {"command": set() if system.index_command else {"index"}, "index_command": {"queries", "run", "depth"}}
+    for key, names in needed.items():
+        found = places_of(getattr(system, key))
+        yield from (f"{where}.{key}: needs {{{name}}}" for name in sorted(names - found))
+        why = "without an index_command there is none" if key == "command" else "an index is made before any query"
+        yield from (f"{where}.{key}: cannot have {{{name}}}: {why}" for name in sorted(absent[key] & found))
 
 
 def _window_problems(where: str, system: entries.Reranked, config: Config) -> Iterator[str]:

@@ -123,8 +123,10 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
         return entries.Reranked
     if "run" in entry:
         return entries.External
+    if "command" in entry or "index_command" in entry:
+        return entries.Program
     if "retriever" not in entry:
-        raise ConfigError(": needs one of the keys retriever, reranker, fusion, run")
+        raise ConfigError(": needs one of the keys retriever, reranker, fusion, run, command")
     if entry["retriever"] == "bm25":
         return entries.Bm25
     model = models.get(entry["retriever"]) if isinstance(entry["retriever"], str) else None

@@ -97,6 +97,7 @@ def _heading(kind: type[Entry]) -> str:
         entries.Retriever: "`retriever` of a sparse model",
         entries.LateInteractionRetriever: "`retriever` of a late-interaction model",
         entries.External: "`run`",
+        entries.Program: "`command`",
         entries.Reranked: "`first_stage` and `reranker`",
     }
     return named.get(kind, "")

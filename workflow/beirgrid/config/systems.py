@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .indexes import AnyIndex, Flat
 from .models import TrainedOn
 from .published_expansions import Expansion
-from .values import LIST, Entry, Norm, PathName, Seeds, Size
+from .values import LIST, Count, Entry, Norm, PathName, Positive, Seeds, Size
+
+# What a command may name in braces, in the order in which documentation lists it.
+PLACES = ("corpus", "queries", "index", "run", "depth", "threads")
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+
+
+def command_words(command: str, places: Mapping[str, object]) -> list[str]:
+    """Return a command as words, with values in place of the names in braces; a name without a value stays."""
+    return [_PLACE.sub(lambda found: str(places.get(found[1], found[0])), word) for word in shlex.split(command)]
+
+
+def places_of(command: str | None) -> set[str]:
+    """Return the names in braces of a command."""
+    return set(_PLACE.findall(command or ""))
+
+
+def _runnable(command: str) -> str:
+    """Refuse a command that has no words, or that names something unknown in braces."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"{command!r} is no command: {str(error).lower()}") from None
+    if not words:
+        raise ValueError("a command needs words")
+    if unknown := sorted(places_of(command) - {*PLACES}):
+        raise ValueError(f"{{{unknown[0]}}} stands for nothing; known are {', '.join(f'{{{p}}}' for p in PLACES)}")
+    return command
+
+
+Command = Annotated[str, AfterValidator(_runnable)]
 
 
 class SystemEntry(Entry):
@@ -109,7 +141,18 @@ class Reranked(SystemEntry):
         return (self.first_stage,)
 
 
-class External(SystemEntry):
+class Foreign(SystemEntry):
+    """Keys of every system of other software."""
+
+    allow: Annotated[tuple[Literal["missing-queries"], ...], LIST] = Field(
+        (), description="Flaws to accept: judged queries that the run lacks. They count 0."
+    )
+    trained_on: TrainedOn | None = Field(
+        None, description="Collections whose judgements the software was trained on, as for a model."
+    )
+
+
+class External(Foreign):
     """Runs that other software made."""
 
     kind: ClassVar[str] = "external"
@@ -117,12 +160,25 @@ class External(SystemEntry):
         description="Run of each dataset in TREC format, plain or gzipped (.gz). {dataset} stands for the dataset's "
         "name. A relative path starts at the working directory."
     )
-    allow: Annotated[tuple[Literal["missing-queries"], ...], LIST] = Field(
-        (), description="Flaws to accept: judged queries that the run lacks. They count 0."
+
+
+class Program(Foreign):
+    """A program that searches: beirgrid gives it the documents and the queries, and checks the run that it writes."""
+
+    kind: ClassVar[str] = "program"
+    command: Command = Field(
+        description="Command that answers the queries of a dataset. It reads the file {queries}, writes a run in TREC "
+        "format to {run}, and may name {corpus}, {index}, {depth} and {threads}."
     )
-    trained_on: TrainedOn | None = Field(
-        None, description="Collections whose judgements the software was trained on, as for a model."
+    index_command: Command | None = Field(
+        None,
+        description="Command that indexes a corpus first. It reads the file {corpus} and fills the folder {index}.",
     )
+    version: str = Field("", description="Version of the program, for the records. A change runs the commands again.")
+    threads: Size = Field(1, description="Cores of a job.")
+    mem_mb: Count = Field(4000, description="Memory in MB that a job is expected to take.")
+    minutes: Positive = Field(10.0, description="Minutes that a job is expected to take.")
+    gpu: bool = Field(False, description="Whether jobs need a GPU, unless device is cpu.")
 
 
 class Fused(SystemEntry):
@@ -179,5 +235,6 @@ def retriever_of(family: str) -> type[Retriever]:
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
-System = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | External | Reranked | Rrf | WeightedSum
+_Foreign = External | Program
+System = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | _Foreign | Reranked | Rrf | WeightedSum
 _SYSTEMS = get_args(System)

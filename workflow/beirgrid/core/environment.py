@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import shutil
 import signal
@@ -86,6 +87,16 @@ def check_temporary_folder() -> None:
     except OSError as error:
         where = f"TMPDIR: nothing can be written to {folder or 'any folder for temporary files'} ({error.strerror})"
         raise BeirgridError(f"{where}; free space there, or set TMPDIR to another folder") from None
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process, a program that a stage started, when the stage is killed.
+
+    An orphan would write on beside a rerun.
+    """
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1  # linux/prctl.h
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def heed_hangup() -> None:

@@ -36,6 +36,7 @@ _SHARED: dict[str, tuple[str, ...]] = {
     "expansions": _VECTORS,
     "indexes": (*_VECTORS, "index", "dimensions"),
     "lucene": ("corpus", "fields", "language", "expanded"),
+    "program": ("corpus",),
     "run": _RUN,
     "runs": _RUN,
     "first_stage": _RUN,

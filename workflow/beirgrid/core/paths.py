@@ -25,6 +25,8 @@ PUBLISHED = "results/published/{system}/{corpus}.parquet"
 PUBLISHED_RECORD = "results/published/{system}/{corpus}.json"
 LUCENE = "results/indexes/{index}/{corpus}/lucene"
 LUCENE_RECORD = "results/indexes/{index}/{corpus}/lucene.json"
+PROGRAM_INDEX = "results/indexes/{system}/{corpus}/program"
+PROGRAM_INDEX_RECORD = "results/indexes/{system}/{corpus}/program.json"
 INDEXES = "results/indexes/{model}/{corpus}/{shard}"
 SHARD_RECORD = "results/indexes/{model}/{corpus}/{shard}.json"
 # An index that is built from the exact one of a shard, under a name with its parameters.

@@ -141,6 +141,13 @@ _ROWS = (
         model=True,
     ),
     Stage("index lexical", "stages.index:index_lexical", "index a corpus for BM25", 1, _INDEX),
+    Stage(
+        "index program",
+        "stages.program:index_program",
+        "have a program index a corpus",
+        1,
+        record="index_program",
+    ),
     *map(_index, RETRIEVERS.values()),
     Stage(
         "index approximate",
@@ -156,6 +163,14 @@ _ROWS = (
         _RETRIEVE,
         _SEARCH,
         group="cell",
+    ),
+    Stage(
+        "retrieve program",
+        "stages.program:retrieve_program",
+        "have a program search a corpus",
+        1,
+        ("pyarrow",),
+        record="retrieve_program",
     ),
     *map(_retrieve, RETRIEVERS.values()),
     Stage(
@@ -197,6 +212,8 @@ STAGES = {stage.rule: stage for stage in reversed(_ROWS)}
 VERSIONS = {stage.record: stage.version for stage in _ROWS}
 PACKAGES = {stage.record: stage.packages for stage in _ROWS}
 
-# Rules whose jobs run a model (those of generate and mine, if the recipe has one), and rules whose jobs download.
+# Rules whose jobs run a model (those of generate and mine, if the recipe has one), those that run a program of others,
+# and those that download.
 MODEL_RULES = {stage.rule for stage in _ROWS if stage.model}
+PROGRAM_RULES = {stage.rule for stage in _ROWS if stage.record in ("index_program", "retrieve_program")}
 DOWNLOADS = {stage.rule for stage in _ROWS if stage.downloads}

@@ -111,7 +111,7 @@ def header_lines(metadata: dict[str, Any]) -> Iterator[str]:
 
 def describe(cell: ExportedCell) -> dict[str, Any]:
     """Return the metadata of a run: what the records of its steps say, by the components of PRIMAD."""
-    if not (made := cell.steps_of("retrieve", "fetch_run", "rerank", "fuse")):
+    if not (made := cell.steps_of("retrieve", "retrieve_program", "fetch_run", "rerank", "fuse")):
         raise DataError(f"no record of {cell.result.system} on {cell.result.dataset} says how its run was made")
     return {
         "schema-version": SCHEMA_VERSION,
@@ -127,7 +127,11 @@ def describe(cell: ExportedCell) -> dict[str, Any]:
             "automatic": True,
             "score ties": "reverse alphabetical order",
             "indexing": _plain(
-                {key: value for step in cell.steps_of("encode", "index") for key, value in _settings(step).items()}
+                {
+                    key: value
+                    for step in cell.steps_of("encode", "index", "index_program")
+                    for key, value in _settings(step).items()
+                }
             ),
             "retrieval": [_component(cell, step) for step in made],
         },

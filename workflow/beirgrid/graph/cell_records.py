@@ -9,6 +9,7 @@ from ..config.entries import (
     GenQ,
     Gpl,
     LateInteractionRetriever,
+    Program,
     PublishedExpansion,
     Reranked,
     Retriever,
@@ -63,6 +64,8 @@ class Records:
                 found.append(fill(paths.MODEL_RECORD, model=self.grid.weights_of(system.expansion)))
                 found.append(fill(paths.EXPANSIONS_RECORD, model=system.expansion))
             found.append(fill(paths.LUCENE_RECORD, index=self.inputs.lucene_name(name)))
+        elif isinstance(system, Program) and system.index_command:
+            found.append(fill(paths.PROGRAM_INDEX_RECORD, system=self.grid.program_index(name)))
         elif isinstance(system, Retriever):
             found += self._retriever(name, system)
         elif isinstance(system, Reranked):

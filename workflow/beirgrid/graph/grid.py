@@ -21,6 +21,7 @@ from ..config.entries import (
     HubExpansion,
     LocalExpansion,
     ModelEntry,
+    Program,
     PublishedExpansion,
     Repeated,
     Reranked,
@@ -161,6 +162,20 @@ class Grid:
         same = self.system(system)
         assert isinstance(same, Bm25)
         return next(name for name, entry in self._with_published() if entry.expansion == same.expansion)
+
+    def program(self, system: str) -> Program:
+        """Return the entry of a system that is a program."""
+        entry = self.system(system)
+        assert isinstance(entry, Program)
+        return entry
+
+    def program_index(self, system: str) -> str:
+        """Return the first system with the same command of indexing: its name is the index's."""
+        same, programs = self.program(system), self.config.systems.items()
+        alike = (same.index_command, same.version)
+        return next(
+            name for name, one in programs if isinstance(one, Program) and (one.index_command, one.version) == alike
+        )
 
     def _with_published(self) -> list[tuple[str, Bm25]]:
         """Return the registered systems whose expansion others published."""

@@ -21,6 +21,8 @@ from ..config.entries import (
     Reranked,
     WithQueries,
 )
+from ..config.places import is_file
+from ..config.systems import command_words
 from ..core import paths
 from ..core.families import FAMILIES
 from ..models import checkpoints
@@ -76,6 +78,23 @@ class Inputs:
         entry = self.grid.system(wildcards.system)
         assert isinstance(entry, External)
         return str(run_file(entry.run, wildcards.dataset))
+
+    # Programs: files that a command names are inputs, too.
+
+    def command_files(self, wildcards: Any) -> list[str]:
+        """Return the files that the command of a search names; a program by its absolute path is left out."""
+        return _named_files(self.grid.program(wildcards.system).command)
+
+    def index_command_files(self, wildcards: Any) -> list[str]:
+        """Return the files that the command of an index names."""
+        return _named_files(self.grid.program(wildcards.system).index_command or "")
+
+    def program_index(self, wildcards: Any) -> list[str]:
+        """Return the index that a program searches; a program without a command for indexing has none."""
+        if not self.grid.program(wildcards.system).index_command:
+            return []
+        index = self.grid.program_index(wildcards.system)
+        return [paths.PROGRAM_INDEX.format(system=index, corpus=self.grid.corpus(wildcards.dataset))]
 
     # Encode, index and retrieve
 
@@ -231,6 +250,12 @@ class Inputs:
         if isinstance(train, WithQueries):
             pattern = paths.MARGINS if isinstance(train, Gpl) else paths.TRAINING_QUERIES
         return pattern.format(model=wildcards.model, corpus=self.grid.adapted_to(wildcards.model))
+
+
+def _named_files(command: str) -> list[str]:
+    words = [Path(word) for word in command_words(command, {})]
+    named = [word for number, word in enumerate(words) if is_file(word) and (number or not word.is_absolute())]
+    return _without_wildcards(dict.fromkeys(named))
 
 
 def _without_wildcards(files: Iterable[Path]) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..config.entries import Gpl
-from ..core.stages import MODEL_RULES, STAGES
+from ..config.entries import Gpl, Program
+from ..core.stages import MODEL_RULES, PROGRAM_RULES, STAGES
 from .grid import Grid
 
 Wildcards = Mapping[str, str]
@@ -23,6 +23,9 @@ class JobGroups:
 
     def may_use_gpu(self, rule: str) -> bool:
         """Tell whether some jobs of a rule ask for a GPU."""
+        if rule in PROGRAM_RULES:
+            programs = (entry for entry in self.grid.config.systems.values() if isinstance(entry, Program))
+            return self.grid.config.device != "cpu" and any(entry.gpu for entry in programs)
         return rule in MODEL_RULES and self.grid.config.device != "cpu"
 
     def runs_model(self, rule: str, wildcards: Wildcards) -> bool:
@@ -34,6 +37,8 @@ class JobGroups:
 
     def kind(self, rule: str, wildcards: Wildcards) -> str:
         """Return the kind of node that a job runs on."""
+        if rule in PROGRAM_RULES and self.may_use_gpu(rule):
+            return "gpu" if self.grid.program(wildcards["system"]).gpu else "cpu"
         if not self.may_use_gpu(rule) or not self.runs_model(rule, wildcards):
             return "cpu"
         if rule == "mine":  # BM25 alone runs no model
@@ -73,7 +78,7 @@ class JobGroups:
             return None
         if entry.kind == "lexical":
             return "retrieve-bm25"
-        on_cpu = entry.kind != "external" and self.grid.config.device == "cpu"
+        on_cpu = entry.kind not in ("external", "program") and self.grid.config.device == "cpu"
         return "retrieve-model" if on_cpu else "evaluate"
 
     def _rounds(self, model: str) -> int:

@@ -15,7 +15,7 @@ from ..config.entries import (
     Bm25,
     CrossEncoderTraining,
     DenseRetriever,
-    External,
+    Foreign,
     Gpl,
     LateInteractionModel,
     LateInteractionRetriever,
@@ -108,9 +108,9 @@ class Params:
         return as_words({"prompts": sides, "source": entry.source or None, "connection": connection})
 
     def accepted_flaws(self, wildcards: Any) -> tuple[str, ...]:
-        """Return the flaws of an external run that its entry accepts."""
+        """Return the flaws of a run of other software that its entry accepts."""
         entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, External)
+        assert isinstance(entry, Foreign)
         return tuple(entry.allow)
 
     # Train
@@ -211,6 +211,19 @@ class Params:
         if isinstance(entry, LateInteractionRetriever) and not entry.exhaustive:
             return options | {"candidates": entry.candidates}
         return options
+
+    def program(self, key: str) -> Callable[[Any], Entry]:
+        """Return the function of the wildcards that gives a command of a program, and the program's version."""
+
+        def options(wildcards: Any) -> Entry:
+            entry = self.grid.program(wildcards.system)
+            return {"command": getattr(entry, key), "version": entry.version or None}
+
+        return options
+
+    def program_threads(self, wildcards: Any) -> int:
+        """Return the cores of a program's job."""
+        return self.grid.program(wildcards.system).threads
 
     # Rerank and fuse
 

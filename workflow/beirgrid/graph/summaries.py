@@ -10,7 +10,7 @@ from ..config import CHECKOUT, models_behind, resolve_path, with_parts
 from ..config.entries import (
     Bm25,
     CrossEncoderTraining,
-    External,
+    Foreign,
     LocalCorpus,
     PublishedExpansion,
     Reranked,
@@ -139,7 +139,7 @@ class Summary:
                 yield model.trained_on
         for name in with_parts(config.systems, [system]):
             part = config.systems[name]
-            if isinstance(part, External):
+            if isinstance(part, Foreign):
                 yield part.trained_on
             elif isinstance(part, Bm25) and isinstance(part.expansion, PublishedExpansion):
                 yield None

