@@ -48,8 +48,16 @@ def test_what_cannot_be_measured_is_said(grid, capsys, options, message):
 
 def test_measurements_join_those_of_other_hardware(tmp_path):
     def measured(hardware: str, p50: float, **others: object) -> pd.DataFrame:
-        row = {"system": "s", "dataset": "d", "step": "retrieve", "depth": 9, "hardware": hardware, "cpus": 2}
-        numbers = dict.fromkeys(("documents", "queries", "p95_ms", "p99_ms", "mean_ms"), 1.0)
+        row = {
+            "system": "s",
+            "dataset": "d",
+            "step": "retrieve",
+            "depth": 9,
+            "hardware": hardware,
+            "cpus": 2,
+            "concurrency": 1,
+        }
+        numbers = dict.fromkeys(("documents", "queries", "queries_per_second", "p95_ms", "p99_ms", "mean_ms"), 1.0)
         texts = {"device": "cpu", "precision": "", "as_run": True}
         return pd.DataFrame([{**row, **numbers, **texts, "p50_ms": p50, **others}]).reindex(columns=LATENCY_COLUMNS)
 

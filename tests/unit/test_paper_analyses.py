@@ -420,7 +420,7 @@ def latency_table() -> pd.DataFrame:
         ("bm25", "x", "retrieve", 1000, True, 9.0, "cpu"),
     ]
     names = ["system", "dataset", "step", "depth", "as_run", "p50_ms", "hardware"]
-    return pd.DataFrame(rows, columns=names).reindex(columns=efficiency.LATENCY_COLUMNS)
+    return pd.DataFrame(rows, columns=names).assign(concurrency=1).reindex(columns=efficiency.LATENCY_COLUMNS)
 
 
 def test_the_latency_of_a_trade_off_is_that_of_the_system_as_it_runs():
@@ -436,6 +436,8 @@ def test_a_table_of_latency_is_read_as_it_was_written(tmp_path):
     table = latency_table().assign(precision="float32", device="cpu").fillna(0)
     table.to_csv(tmp_path / "latency.csv", index=False)
     pd.testing.assert_frame_equal(efficiency.read_latency(tmp_path / "latency.csv"), table, check_dtype=False)
+    table.drop(columns=["concurrency", "queries_per_second"]).to_csv(tmp_path / "first.csv", index=False)
+    assert list(efficiency.read_latency(tmp_path / "first.csv")["concurrency"]) == [1] * len(table)
     table.drop(columns="as_run").to_csv(tmp_path / "old.csv", index=False)
     with pytest.raises(DataError, match=r"old\.csv is damaged \(its columns should be system,dataset"):
         efficiency.read_latency(tmp_path / "old.csv")

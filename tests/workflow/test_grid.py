@@ -361,10 +361,10 @@ def test_a_system_that_is_opened_again_finds_what_its_run_has(finished, monkeypa
     with ExitStack() as stack:
         for system in systems:
             ranked = runs.read(paths.RUN.format(system=system, dataset="small"))
-            rank = open_system(system, "small", "cpu", stack)
+            opened = open_system(system, "small", "cpu", stack)
             for query, text in texts.items():
                 if query not in excluded:  # for a query that is a document, the grid does not rank this document
-                    assert rank(text).ids == ranked.get(query, runs.EMPTY).ids, (system, query)
+                    assert opened.rank(text).ids == ranked.get(query, runs.EMPTY).ids, (system, query)
     assert {"bm25-flat", "tiny", "sparse", "tiny-late", "bm25+ce", "fused"} <= set(systems)
 
 
@@ -394,6 +394,14 @@ def test_latency_is_measured_once_for_each_step(finished, tmp_path):
     for row in rows:
         assert 0 < float(row["p50_ms"]) <= float(row["p95_ms"]) <= float(row["p99_ms"])
         assert (row["queries"], row["hardware"]) == ("3", cpu_name())
+    at_once = ["--systems", "fused", "bm25+ce", "--concurrency", "4"]
+    done = beirgrid("latency", *options, *at_once, cwd=finished)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr  # Java's
+    with table.open() as stream:
+        measured = [row for row in csv.DictReader(stream) if row["concurrency"] == "4"]
+    assert [(row["system"], row["step"]) for row in measured] == [("fused", "whole"), ("bm25+ce", "whole")]
+    assert all(float(row["queries_per_second"]) > 0 and row["as_run"] == "True" for row in measured)
     run_as = {row["system"]: (row["step"], row["depth"]) for row in rows if row["as_run"] == "True"}
     assert run_as["bm25+ce"] == (latency.BOTH, "10")
     assert run_as["tiny"] == (latency.RETRIEVE, "1000")

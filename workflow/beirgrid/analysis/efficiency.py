@@ -41,6 +41,8 @@ LATENCY_COLUMNS = [
     "hardware",
     "cpus",
     "precision",
+    "concurrency",
+    "queries_per_second",
 ]
 # Costs that a mean is held against, and what they are.
 COSTS = {
@@ -180,6 +182,8 @@ def read_latency(path: Path) -> pd.DataFrame:
     texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
     with files.reading(path):
         table = pd.read_csv(path, dtype=texts, keep_default_na=False)
+        if list(table.columns) == LATENCY_COLUMNS[:-2]:  # as 0.1.0 wrote it
+            table = table.assign(concurrency=1, queries_per_second=1000 / table["mean_ms"])
         if list(table.columns) != LATENCY_COLUMNS:
             raise ValueError(f"its columns should be {','.join(LATENCY_COLUMNS)}")
     return table
@@ -187,7 +191,7 @@ def read_latency(path: Path) -> pd.DataFrame:
 
 def _fastest(latency: pd.DataFrame) -> pd.Series:
     """Return the median latency of each system as it runs in the grid, on the fastest hardware that was measured."""
-    fastest = latency[latency["as_run"]].groupby(["system", "dataset"])["p50_ms"].min()
+    fastest = latency[latency["as_run"] & (latency["concurrency"] == 1)].groupby(["system", "dataset"])["p50_ms"].min()
     return fastest.groupby("system").mean()
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -23,12 +24,23 @@ from ..encoders import open_scorer
 from ..models.arguments import SizeOption
 from ..results import summary
 from ..results.summary import Cell, GridSummary
-from .open_systems import Search, Step, cpu_name, hardware, open_search, read_step, start
+from .open_systems import (
+    Ranker,
+    Search,
+    Step,
+    cpu_name,
+    hardware,
+    held_back,
+    open_search,
+    open_system,
+    read_step,
+    start,
+)
 
 # Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
 DEPTHS = (10, 50, 100, 200)
-RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
-_KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
+RETRIEVE, RERANK, BOTH, WHOLE = "retrieve", "rerank", "retrieve and rerank", "whole"
+_KEY = ["system", "dataset", "step", "depth", "hardware", "cpus", "concurrency"]
 
 
 def latency(
@@ -39,6 +51,7 @@ def latency(
     queries: Annotated[SizeOption, "queries to measure"] = 100,
     warm_up: Annotated[int, "queries to run first, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
+    concurrency: Annotated[SizeOption, "users who ask at the same time, each one query after the other"] = 1,
     output: Annotated[Path, "table to write, latency.csv; values of other hardware, datasets and systems stay"],
 ) -> None:
     """Measure how long systems take for one query at a time, on the hardware at hand.
@@ -54,6 +67,8 @@ def latency(
         queries: queries to measure, the first of the dataset.
         warm_up: queries to run first, which are not counted.
         device: where models run.
+        concurrency: users who ask at the same time. With several, systems are measured as a whole, with the reading of
+            ids and texts, and fused systems and approximate indexes are measured too.
         output: table to write. It has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top
             10, 50, 100 and 200. ``documents`` is the mean number of documents that a query found, or had reranked;
             ``as_run`` marks what the system does as a whole, in the grid.
@@ -67,7 +82,8 @@ def latency(
         raise BeirgridError(f"the grid has no system {unknown[0]!r} on {dataset!r} (it has: {', '.join(cells)})")
     if not cells:
         raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(grid.datasets)})")
-    tables = [_measure(cells[name], queries, warm_up, device) for name in systems or cells]
+    measure = functools.partial(_measure_at_once, concurrency) if concurrency > 1 else _measure
+    tables = [measure(cells[name], queries, warm_up, device) for name in systems or cells]
     if not (measured := [table for table in tables if len(table)]):
         raise BeirgridError("none of these systems can be measured")
     write(pd.concat(measured, ignore_index=True), output)
@@ -81,25 +97,46 @@ def write(table: pd.DataFrame, path: Path) -> None:
     files.write_text(path, table.to_csv(index=False, lineterminator="\n", columns=LATENCY_COLUMNS))
 
 
+def _measure_at_once(concurrency: int, cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
+    """Return the row of one system that several users ask at the same time."""
+    texts = _texts(cell, queries)
+    with held_back(), ExitStack() as stack, ThreadPoolExecutor(concurrency) as pool:
+        opened = open_system(cell.system, cell.dataset, device, stack)
+        list(pool.map(opened.rank, texts[:warm_up]))
+        seconds, timed = _timed(lambda queries: list(pool.map(functools.partial(_timed, opened.rank), queries)), texts)
+    about = {**_about(cell, texts), "concurrency": concurrency, "queries_per_second": len(texts) / seconds}
+    found = [ranking.ids for _, ranking in timed]
+    whole = _Timing(WHOLE, max(map(len, found)), np.array([of_query for of_query, _ in timed]), found, as_run=True)
+    return _rows(about, opened, [whole])
+
+
+def _texts(cell: Cell, queries: int) -> list[str]:
+    return list(collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).values())[:queries]
+
+
+def _about(cell: Cell, texts: Sequence[str]) -> dict[str, Any]:
+    return {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": _cpus(), "concurrency": 1}
+
+
 def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
     """Return the rows of one system."""
     steps = [read_step(path) for path in cell.records]
     own = steps[-1]
-    texts = list(collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).values())[:queries]
-    about = {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": _cpus()}
+    texts = _texts(cell, queries)
+    about = _about(cell, texts)
     if any(step.kind == "dense" and step.values["index"] for step in steps):
         # Such an index is read whole for each search, which says nothing of a service that keeps it in memory.
         print(f"warning: {cell.system} is left out: only exact indexes are measured", file=sys.stderr)
         return pd.DataFrame(columns=LATENCY_COLUMNS)
-    with ExitStack() as stack:
-        if own.stage == "retrieve":
+    first, scoring = _reranked(steps)
+    if own.stage != "retrieve" and (own.stage != "rerank" or first is None or scoring is None):
+        print(f"warning: {cell.system} is left out: only retrieval and reranking are measured", file=sys.stderr)
+        return pd.DataFrame(columns=LATENCY_COLUMNS)
+    with held_back(), ExitStack() as stack:
+        if first is None or scoring is None:
             search = open_search(own, device, stack)
             seconds, found = _time_searches(search, texts, warm_up)
             return _rows(about, search, [_Timing(RETRIEVE, own.values["depth"], seconds, found, as_run=True)])
-        first, scoring = _reranked(steps)
-        if own.stage != "rerank" or first is None or scoring is None:
-            print(f"warning: {cell.system} is left out: only retrieval and reranking are measured", file=sys.stderr)
-            return pd.DataFrame(columns=LATENCY_COLUMNS)
         search = open_search(first, device, stack)
         seconds, found = _time_searches(search, texts, warm_up)
         reranked = _time_reranking(
@@ -182,7 +219,7 @@ def _timed(function: Callable[[Any], Any], argument: Any) -> tuple[float, Any]:
     return time.perf_counter() - started, found
 
 
-def _rows(about: Mapping[str, Any], search: Search, timings: Sequence[_Timing]) -> pd.DataFrame:
+def _rows(about: Mapping[str, Any], search: Search | Ranker, timings: Sequence[_Timing]) -> pd.DataFrame:
     device = "cpu" if search.hardware == cpu_name() else "cuda"
     measured = {"device": device, "hardware": search.hardware, "precision": search.precision}
     rows = [
@@ -194,6 +231,7 @@ def _rows(about: Mapping[str, Any], search: Search, timings: Sequence[_Timing]) 
             "documents": np.mean([min(len(ids), depth) for ids in found]),
             "as_run": as_run,
             **_statistics(seconds),
+            "queries_per_second": about.get("queries_per_second", 1 / seconds.mean()),
         }
         for step, depth, seconds, found, as_run in timings
     ]

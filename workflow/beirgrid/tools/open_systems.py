@@ -30,8 +30,14 @@ from ..search import approximate, engine, lucene, maxsim
 
 # The stages whose steps can be opened.
 _STAGES = ("retrieve", "score", "rerank", "fuse")
-# Returns the ranking of a query.
-Ranker = Callable[[str], runs.Ranking]
+
+
+class Ranker(NamedTuple):
+    """A system that is open: ``rank`` returns the ranking of a query. Threads may call it at the same time."""
+
+    rank: Callable[[str], runs.Ranking]
+    hardware: str
+    precision: str = ""
 
 
 class Step(NamedTuple):
@@ -50,10 +56,6 @@ class Search(NamedTuple):
     hardware: str
     precision: str = ""
 
-    def rank(self, text: str) -> runs.Ranking:
-        """Return the ranking of a query."""
-        return self.ranking(self.find(text))
-
 
 def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ranker:
     """Open a system as its records in the working directory say, with all systems that it is made of.
@@ -71,7 +73,8 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ran
     path = paths.RUN_RECORD.format(system=system, dataset=dataset)
     step = read_step(path)
     if step.stage == "retrieve":
-        return open_search(step, device, stack).rank
+        search = open_search(step, device, stack)
+        return Ranker(lambda text: search.ranking(search.find(text)), search.hardware, search.precision)
     if step.stage == "rerank":
         return _open_reranked(step, device, stack)
     if step.stage == "fuse":
@@ -107,16 +110,18 @@ def _open_source(run: Path, device: str, stack: ExitStack) -> Ranker:
 def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:
     first = _open_source(step.values["first_stage"], device, stack)
     values, depth = read_step(step.values["scores"]).values, step.values["depth"]
-    scorer = open_scorer(values["checkpoint"], values["model"], start(values, device, stack))
+    runtime, computing = start(values, device, stack), threading.Lock()
+    scorer = open_scorer(values["checkpoint"], values["model"], runtime)
 
     def rank(text: str) -> runs.Ranking:
-        ranking = first(text)
+        ranking = first.rank(text)
         top = {d.id: d.joined for d in collection.pick_documents(values["corpus"], set(ranking.ids[:depth]))}
-        scores = scorer.score([text] * len(top), list(top.values())).tolist() if top else []
+        with computing:
+            scores = scorer.score([text] * len(top), list(top.values())).tolist() if top else []
         found = {("", document): of_pair for document, of_pair in zip(top, scores, strict=True)}
         return runs.reordered("", ranking, found, depth)
 
-    return rank
+    return Ranker(rank, hardware(runtime), scorer.precision)
 
 
 def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
@@ -125,9 +130,10 @@ def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
     options = {name: step.values[name] for name in ("k", "norm", "weights")}
 
     def rank(text: str) -> runs.Ranking:
-        return fusion.fuse([{"": part(text)} for part in parts], method, depth, **options)[""]
+        return fusion.fuse([{"": part.rank(text)} for part in parts], method, depth, **options)[""]
 
-    return rank
+    neural = next((part for part in parts if part.precision), parts[0])
+    return neural._replace(rank=rank)
 
 
 def read_step(path: str | Path) -> Step:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
 
     text = " ".join(args.query)
     with held_back(), ExitStack() as stack:
-        ranking = open_system(args.system, args.dataset, args.device, stack)(text)
+        ranking = open_system(args.system, args.dataset, args.device, stack).rank(text)
     found = hits(text, ranking, args.dataset, args.depth)
     if args.json:
         print(json.dumps([hit._asdict() for hit in found], ensure_ascii=False, indent=1))

@@ -107,7 +107,7 @@ class Served:
         with self.searching:
             if (system, dataset) not in self.opened:
                 self.opened[system, dataset] = open_system(system, dataset, self.device, self.stack)
-            found = hits(query, self.opened[system, dataset](query), dataset, _DEPTH)
+            found = hits(query, self.opened[system, dataset].rank(query), dataset, _DEPTH)
         rows = [{**hit._asdict(), "excerpt": excerpt(hit.text, hit.matched)} for hit in found]
         return self.page("Search", hits=rows, **asked)
 
