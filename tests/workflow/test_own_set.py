@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from endpoint_server import KEY, Served, serving
 from helpers import beirgrid
 from small import run
 
@@ -42,7 +43,7 @@ def scores(work: Path) -> dict[str, dict[str, str]]:
         return {row["system"]: row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10"}
 
 
-def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work):
+def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monkeypatch):
     assert "15 documents" in told("init", "notes", "--documents", "docs", cwd=work)
     assert "seems to hold an e-mail address" in (said := told("queries", "notes", "--from", "queries.txt", cwd=work))
     assert "notes: 5 queries" in said
@@ -69,17 +70,28 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work):
         made.store.judge(Grading("ann", query, document, 3 if document.startswith(f"{number}/") else 0))
     assert "version 1 has 12 judgements" in told("accept", "notes", cwd=work)
 
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    with serving(Served(chat=lambda messages: f"##final score: {len(messages[0]['content']) % 4}")) as served:
+        entry = {"endpoint": {"model": "org/judge-1", "url": served.url, "key": "TESTED_KEY"}}
+        (work / "judge.yaml").write_text(yaml.safe_dump(entry))
+        assert "12 new judgements by a model" in told("judge", "notes", "--with", "judge.yaml", cwd=work)
+    said = told("status", "notes", cwd=work)
+    assert "Cohen's kappa of model:org/judge-1, people" in said
+    assert "people judged whole (prediction-powered, 95 %)" in " ".join(said.split())
+    assert "version 2 has 12 judgements" in told("accept", "notes", "--model", "org/judge-1", cwd=work)
+    assert "Kendall's tau" in told("compare", "notes", "1", "2", cwd=work)
+    assert "a paired test finds" in told("status", "notes", cwd=work)
+
     done = run(work / "notes/grid.yaml", work)
     assert done.returncode == 0, done.stdout
     found = scores(work)
-    assert {row["status"] for row in found.values()} == {"done"}
+    mark = "version 2 of its qrels, judged by a model (org/judge-1)"
+    assert {(row["status"], row["detail"]) for row in found.values()} == {("done", mark)}
     assert all(0 < float(row["value"]) <= 1 for row in found.values())
     record = json.loads((work / "results/datasets/notes/dataset.json").read_text())
     assert record["facts"]["judgements"] == 12
-    assert "a paired test finds" in told("status", "notes", cwd=work)
-    made.store.judge(Grading("ben", *made.store.pool()[0], 1))
-    told("accept", "notes", "--resolution", "strictest", cwd=work)
-    assert "Kendall's tau" in told("compare", "notes", "1", "2", cwd=work)
+    for place in ("report/index.html", "tables/ndcg@10.md"):
+        assert mark in (work / "results/grids/notes" / place).read_text()
 
 
 def test_a_set_that_is_none_is_refused(work):

@@ -11,7 +11,7 @@ from ..config.datasets import Corpus, Dataset
 from ..core.errors import DataError, quoted
 from . import collection, ids
 from .qrels import MAX_GRADE, Judgement, say_overruled
-from .sources import Exclusion, Source, SourceQuery
+from .sources import Exclusion, LocalSource, Source, SourceQuery
 
 
 class Judged(NamedTuple):
@@ -46,7 +46,7 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         DataError: queries, qrels and corpus do not fit each other, or the dataset's entry.
     """
     grades, excluded, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
-    texts, dropped = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
+    texts, dropped, synthetic = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
     if not grades and not texts:
         raise DataError(f"dataset {name!r} has no queries")
     judged = {document for query in grades.values() for document in query}
@@ -77,7 +77,7 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
             f"{len(named - own)} queries have the id of a document with another text, and these documents are "
             f"ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
         )
-    facts = {
+    facts: dict[str, Any] = {
         "queries": len(texts),
         "judgements": sum(map(len, grades.values())),
         "relevant": sum(grade > 0 for query in grades.values() for grade in query.values()),
@@ -89,6 +89,11 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         "own_documents_dropped": len(own),
         "same_ids_kept": len(named - own),
     }
+    marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] if synthetic else []
+    if isinstance(source, LocalSource) and (version := source.version(dataset)):
+        marks.append(version)
+    if marks:
+        facts["marks"] = marks
     not_ranked = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
     return Judged(texts, grades, not_ranked, facts, warnings)
 
@@ -158,14 +163,14 @@ def _grades(
 
 def _judged_queries(
     name: str, dataset: Dataset, corpus: Corpus, queries: Iterator[SourceQuery], grades: dict[str, dict[str, int]]
-) -> tuple[dict[str, str], int]:
-    """Return id to text of the queries that have qrels, in the source's order, and the duplicates dropped.
+) -> tuple[dict[str, str], int, int]:
+    """Return id to text of the queries that have qrels, in the source's order, duplicates dropped, and synthetic ones.
 
     A dataset without qrels has all queries of the source.
     """
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
-    dropped = 0
+    dropped = synthetic = 0
     for query in queries:
         if query.id in places:
             if "duplicate-queries" in corpus.allow:
@@ -184,6 +189,7 @@ def _judged_queries(
                 f"allow: [empty-queries] to corpora.{dataset.corpus}."
             )
         texts[query.id] = query.text
+        synthetic += query.synthetic
     unknown = [query for query in grades if query not in texts]
     if unknown:
         raise DataError(
@@ -193,4 +199,4 @@ def _judged_queries(
         raise DataError(
             f"dataset {name!r} has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
         )
-    return texts, dropped
+    return texts, dropped, synthetic

@@ -35,11 +35,16 @@ class SourceDocument(NamedTuple):
 
 
 class SourceQuery(NamedTuple):
-    """One query."""
+    """One query.
+
+    Attributes:
+        synthetic: whether a model wrote the query.
+    """
 
     id: str
     text: str
     place: str
+    synthetic: bool = False
 
 
 class Exclusion(NamedTuple):
@@ -99,12 +104,28 @@ class LocalSource:
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         for row, place in json_lines(self._file("queries.jsonl")):
-            yield SourceQuery(read_id(row, place), read_text(row, "text", place, required=True), place)
+            facts = row.get("metadata")
+            synthetic = isinstance(facts, dict) and facts.get("synthetic") is True
+            yield SourceQuery(read_id(row, place), read_text(row, "text", place, required=True), place, synthetic)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         if is_unjudged(self.corpus):
             return
         yield from qrels.judgements(self._file(f"qrels/{dataset.split}.tsv"))
+
+    def version(self, dataset: Dataset) -> str:
+        """Return which version its qrels are, and who judged, if the folder is an evaluation set with qrels."""
+        about = self.folder / "set.json"
+        if is_unjudged(self.corpus) or not about.is_file():
+            return ""
+        with files.reading(about):
+            versions = {found["sha256"]: found for found in files.read_json(about)["versions"]}
+        found = versions.get(files.sha256(self._file(f"qrels/{dataset.split}.tsv")))
+        if found is None:
+            return "its qrels are no version that was accepted (set.json)"
+        models = [judge.removeprefix("model:") for judge in found["judges"] if judge.startswith("model:")]
+        by = f"judged by a model ({models[0]})" if models else "judged by people"
+        return f"version {found['number']} of its qrels, {by}"
 
     def _file(self, name: str) -> Path:
         forms = local_forms(self.folder, name)

@@ -44,6 +44,15 @@ def smallest_difference(differences: np.ndarray, queries: int, power: float = 0.
     return (_normal_quantile(1 - alpha / 2) + _normal_quantile(power)) * spread / math.sqrt(queries)
 
 
+def interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the confidence interval of a mean difference by Student's t: float [queries] to low, high."""
+    if len(differences) < 2:
+        return -math.inf, math.inf
+    half = _student_quantile((1 + confidence) / 2, len(differences) - 1) * float(np.std(differences, ddof=1))
+    mean = float(np.mean(differences))
+    return mean - half / math.sqrt(len(differences)), mean + half / math.sqrt(len(differences))
+
+
 def queries_needed(differences: np.ndarray, difference: float, power: float = 0.8, alpha: float = 0.05) -> int:
     """Return how many queries a paired two-sided test needs to find a mean difference.
 

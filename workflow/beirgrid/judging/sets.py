@@ -1,6 +1,6 @@
 """An evaluation set on disk: a folder in BEIR layout, with a description, a pool, judgements and versions of its qrels.
 
-set.json              name, guideline, grades, where documents and queries came from, versions
+set.json              name, guideline, grades, where documents and queries came from, models that judged, versions
 corpus.jsonl          documents
 queries.jsonl         queries
 judgements.sqlite     the pool, and all judgements of all judges
@@ -27,7 +27,7 @@ from ..core.version import __version__
 from .agreement import Coefficient, Grades, Resolution, coefficients, resolve
 from .documents import SetDocument
 from .queries import SetQuery
-from .store import JudgementStore
+from .store import MODEL, JudgementStore
 
 GUIDELINE = (
     "Judge whether the document answers the query, not whether its words match. Judge each document by itself, as if "
@@ -56,6 +56,12 @@ class Version(BaseModel):
     agreement: list[dict[str, Any]] = Field(default_factory=list)
     sha256: str
 
+    @property
+    def by(self) -> str:
+        """Who judged: people, or a model."""
+        models = [judge.removeprefix(MODEL) for judge in self.judges if judge.startswith(MODEL)]
+        return f"judged by a model ({models[0]})" if models else f"judged by people ({len(self.judges)})"
+
 
 class Description(BaseModel):
     """The content of set.json."""
@@ -68,6 +74,7 @@ class Description(BaseModel):
     documents: dict[str, Any] = Field(default_factory=dict)
     queries: dict[str, Any] = Field(default_factory=dict)
     pools: list[dict[str, Any]] = Field(default_factory=list)
+    models: dict[str, dict[str, Any]] = Field(default_factory=dict)
     versions: list[Version] = Field(default_factory=list)
     made_with: str = f"beirgrid {__version__}"
 
@@ -166,29 +173,42 @@ class EvaluationSet:
         return found
 
     def grades(self) -> Grades:
-        """Return the grades by judge; skipped pairs have none."""
+        """Return the grades by judge, models included; skipped pairs have none."""
         found: dict[str, dict[tuple[str, str], int]] = {}
         for judgement in self.store.judgements():
             if judgement.grade is not None:
                 found.setdefault(judgement.judge, {})[judgement.query, judgement.document] = judgement.grade
         return found
 
-    def accept(self, how: Resolution, adjudicator: str = "", without: Iterable[str] = ()) -> Version:
+    def people(self) -> Grades:
+        """Return the grades by judge, without judges that are models."""
+        return {judge: of_judge for judge, of_judge in self.grades().items() if not judge.startswith(MODEL)}
+
+    def accept(self, how: Resolution, adjudicator: str = "", without: Iterable[str] = (), model: str = "") -> Version:
         """Make a version of the qrels from the judgements; the qrels of the set are then this version.
+
+        A version has judgements of people, or of one model. Never of both.
 
         Args:
             how: how disagreements are resolved (``agreement.resolve``).
             adjudicator: the judge who decides, for ``adjudicated``.
-            without: judges whose judgements are left out.
+            without: people whose judgements are left out.
+            model: the model whose judgements count in place of people's.
 
         Raises:
             BeirgridError: there are no judgements, an adjudicator has not decided all disagreements, or none of the
                 judged documents is relevant.
         """
-        left_out = set(without)
-        grades = {judge: of_judge for judge, of_judge in self.grades().items() if judge not in left_out}
+        left_out, everyone = set(without), self.grades()
+        people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in left_out}
+        models = [judge for judge in everyone if judge.startswith(MODEL)]
+        if model and MODEL + model not in models:
+            known = ", ".join(name.removeprefix(MODEL) for name in models)
+            raise BeirgridError(f"no model {model!r} has judged {self.folder} (these have: {known or 'none'})")
+        grades = {MODEL + model: everyone[MODEL + model]} if model else people
         if not grades:
-            raise BeirgridError(f"{self.folder} has no judgements yet: beirgrid set judge collects them")
+            hint = "--model NAME accepts those of a model" if models else "beirgrid set judge collects them"
+            raise BeirgridError(f"{self.folder} has no judgements{' of people' if models else ''} yet: {hint}")
         resolved, undecided = resolve(grades, how, adjudicator)
         if undecided:
             query, document = undecided[0]
@@ -212,7 +232,7 @@ class EvaluationSet:
             resolution=how,
             adjudicator=adjudicator,
             guideline=self.description.guideline,
-            agreement=[_defined(found) for found in coefficients(grades) if found.pairs],
+            agreement=[_defined(found) for found in coefficients(people | grades) if found.pairs],
             sha256=files.sha256(path),
         )
         self.description.versions.append(version)

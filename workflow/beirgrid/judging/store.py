@@ -15,6 +15,8 @@ from .pools import PooledPair, draw
 
 # Seconds after which a query that a judge has begun goes to whoever asks next.
 STALE = 1800
+# How the names of judges that are models begin. No name of a person has a colon.
+MODEL = "model:"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pool (query TEXT, document TEXT, weight REAL, shared INTEGER, PRIMARY KEY (query, document));
 CREATE TABLE IF NOT EXISTS judgements (
@@ -184,11 +186,17 @@ class JudgementStore:
         return connection.execute("SELECT query, judge, at FROM claims").fetchall()
 
     def _waiting(self, connection: sqlite3.Connection, judge: str, now: float) -> list[tuple[str, str, bool]]:
-        """Return the pairs that wait for a judge, and whether all judges judge them."""
-        others = {query for query, owner, at in self._claims(connection) if owner != judge and now - at < STALE}
+        """Return the pairs that wait for a judge, and whether all judges judge them.
+
+        People share the pool, whatever a model judged. A model judges the whole pool.
+        """
+        person = not judge.startswith(MODEL)
+        claims = self._claims(connection) if person else []
+        others = {query for query, owner, at in claims if owner != judge and now - at < STALE}
         done: dict[tuple[str, str], set[str]] = {}
         for query, document, who in connection.execute("SELECT query, document, judge FROM judgements WHERE undone=0"):
-            done.setdefault((query, document), set()).add(who)
+            if who == judge or (person and not who.startswith(MODEL)):
+                done.setdefault((query, document), set()).add(who)
         return [
             (query, document, bool(shared))
             for query, document, shared in connection.execute("SELECT query, document, shared FROM pool")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,8 +92,9 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     look = _Look(grid, failures or {}, running)
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
     cells = {key: found._replace(detail=portable.without_folders(found.detail)) for key, found in cells.items()}
-    unjudged = [name for name, entry in grid.datasets.items() if entry.not_judged]
-    cells |= {key: CellState(NOT_JUDGED, "") for key in product((*grid.systems, *grid.members), unjudged)}
+    for name in (name for name, entry in grid.datasets.items() if entry.not_judged):
+        marks = "; ".join(look.marks(name))
+        cells |= {(system, name): CellState(NOT_JUDGED, marks) for system in (*grid.systems, *grid.members)}
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             found = {member: cells[member, dataset] for member in members}
@@ -170,6 +170,11 @@ class _Look:
             return self._again(failure, reason, steps)
         return CellState(DONE, self._flaw(cell, steps), found, table, steps)
 
+    def marks(self, dataset: str) -> list[str]:
+        """Return what the record of a dataset says to readers of its scores."""
+        record = self.record(self.grid.datasets[dataset].dataset_record)
+        return [] if isinstance(record, DataError) else _marks([record])
+
     def _again(self, failure: str, reason: str, steps: tuple[RecordedStep, ...]) -> CellState:
         """Return what a cell is whose files are to be made again: a grid that is being run will do so."""
         if self.running and not failure:
@@ -227,9 +232,10 @@ class _Look:
         return found, table
 
     def _flaw(self, cell: Cell, steps: Iterable[RecordedStep]) -> str:
-        """Return the flaw of a score: judged queries that a run of other software lacks, or that count 0.
+        """Return what readers of a score must know: marks of the dataset, and judged queries that a run lacks.
 
-        A query counts 0 where the run of the cell has no documents for it. A fusion may have documents of its other
+        Marks say of an evaluation set which version its qrels are, who judged, and whether queries are synthetic. A
+        query counts 0 where the run of the cell has no documents for it. A fusion may have documents of its other
         runs for a query that one of them lacks.
         """
         record = self.record(cell.scores)
@@ -237,14 +243,20 @@ class _Look:
         number = evaluation["facts"].get("queries_without_documents", 0)
         foreign = ("fetch_run", "retrieve_program")
         fetched = [step.record["facts"] for step in steps if step.record["stage"] in foreign]
+        marks = _marks(step.record for step in steps)
         lacking = {
             f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries": run
             for run in fetched
             if run.get("queries_lacking")
         }
         if [run["queries_lacking"] for run in lacking.values()] == [number]:
-            return f"{next(iter(lacking))}, which count 0"
-        return "; ".join(filter(None, [*lacking, unanswered(evaluation)]))
+            return "; ".join([*marks, f"{next(iter(lacking))}, which count 0"])
+        return "; ".join(filter(None, [*marks, *lacking, unanswered(evaluation)]))
+
+
+def _marks(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what the record of a dataset, among others, says to readers of scores on it."""
+    return [mark for record in records for mark in record["facts"].get("marks", ())]
 
 
 def steps_of(cells: Cells) -> Iterator[RecordedStep]:

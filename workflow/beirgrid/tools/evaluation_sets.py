@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,12 @@ from ..collections.sources import open_source
 from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
 from ..core.errors import BeirgridError, DataError
-from ..judging import agreement, documents, estimates, exports, overlap, pools, queries, server
+from ..judging import agreement, calibration, documents, exports, model_judge, pools, queries, server
 from ..judging.sets import EvaluationSet
 from ..results import results_folder, summary
+from . import set_findings
 from .text import columned
 
-_METRIC = "ndcg@10"
-# What is judged until there are queries enough to see how far judgements reach.
-_SIZES = (50, 200, 1000)
 _GRID = """\
 # Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only.
 grid:
@@ -72,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems whose runs count (default: all)")
     step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
 
-    step = command("judge", judge, "open the page on which people judge")
+    step = command("judge", judge, "open the page on which people judge, or let a model judge")
+    step.add_argument("--with", dest="endpoint", type=Path, metavar="YAML", help="let the model of an endpoint judge")
+    step.add_argument("--as", dest="name", default="", help="name of this model as a judge (default: the model's)")
     step.add_argument("--port", type=int, default=0, help="port on the loopback interface (default: a free one)")
     step.add_argument("--no-browser", action="store_true", help="print the address only")
     step.add_argument("--offline", metavar="JUDGE", help="write one HTML file for a judge without a server")
@@ -83,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--resolution", choices=["majority", "strictest", "adjudicated"], default="majority")
     step.add_argument("--adjudicator", default="", metavar="JUDGE", help="the judge who decides disagreements")
     step.add_argument("--without", nargs="+", default=[], metavar="JUDGE", help="judges to leave out")
+    step.add_argument("--model", default="", metavar="NAME", help="take this model's judgements in place of people's")
 
     step = command("status", status, "show progress, agreement, and what the judgements can tell")
     step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
@@ -184,6 +184,9 @@ def make_pool(args: argparse.Namespace) -> None:
 
 def judge(args: argparse.Namespace) -> None:
     """Serve the page on which people judge, or write it, or take a file of judgements back."""
+    if args.endpoint:
+        _judge_by_model(args)
+        return
     judging = server.Judging(EvaluationSet(args.set))
     if args.take_back:
         name, path = args.take_back
@@ -210,17 +213,27 @@ def judge(args: argparse.Namespace) -> None:
         running.server_close()
 
 
+def _judge_by_model(args: argparse.Namespace) -> None:
+    made = EvaluationSet(args.set)
+    if not (args.set / "judgements.sqlite").is_file():
+        raise BeirgridError(f"{args.set} has no pool: beirgrid set pool makes it")
+    given = list(model_judge.judge(made, model_judge.read_endpoint(args.endpoint), args.name))
+    skipped = sum(judgement.grade is None for judgement in given)
+    print(f"{args.set}: {len(given):,} new judgements by a model; {skipped:,} answers have no grade")
+    print(f"Next: people judge some queries whole (beirgrid set judge {args.set}), then beirgrid set status {args.set}")
+
+
 def accept(args: argparse.Namespace) -> None:
     """Make a version of the qrels."""
     made = EvaluationSet(args.set)
     if args.resolution == "adjudicated" and not args.adjudicator:
         raise BeirgridError("--resolution adjudicated needs --adjudicator JUDGE")
-    version = made.accept(args.resolution, args.adjudicator, args.without)
+    version = made.accept(args.resolution, args.adjudicator, args.without, args.model)
     print(
         f"{args.set}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
-    _print(_agreement(made.grades()))
+    _print(set_findings.agreed(made.people()))
     print(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
 
 
@@ -232,24 +245,29 @@ def status(args: argparse.Namespace) -> None:
     if not (made.folder / "judgements.sqlite").is_file():
         print("no pool yet: beirgrid set pool makes it")
         return
-    grades = made.grades()
-    graded = {pair for of_judge in grades.values() for pair in of_judge}
-    print(f"pool: {len(made.store.pool()):,} pairs, {len(graded):,} judged")
+    grades, people = made.grades(), made.people()
+    graded = {pair for of_judge in people.values() for pair in of_judge}
+    print(f"pool: {len(made.store.pool()):,} pairs, {len(graded):,} judged by people")
     skipped = [judgement for judgement in made.store.judgements() if judgement.grade is None]
     for name, of_judge in grades.items():
         reasons = sum(judgement.judge == name for judgement in skipped)
         print(f"  {name}: {len(of_judge):,} graded, {reasons:,} skipped")
-    _print(_agreement(grades))
+    _print(set_findings.agreed(people))
     if args.disagreements:
         _write_disagreements(args.disagreements, grades)
-    if description.versions:
-        newest = description.versions[-1]
-        print(f"version {newest.number} of {newest.date} ({newest.resolution}, {newest.judgements:,} judgements)")
-        _print(_reach(_values(made.qrels(newest.number), rankings := _rankings(made, args.results, None))))
-        depth = max((int(pool["depth"]) for pool in description.pools), default=0)
-        _print(_reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
-    else:
-        _print(_alike(_rankings(made, args.results, None)))
+    rankings = _rankings(made, args.results, None)
+    for model in grades.keys() - people.keys():
+        _print(set_findings.calibrated(calibration.calibrate(made, model), rankings))
+    if not description.versions:
+        _print(set_findings.alike(rankings))
+        return
+    newest = description.versions[-1]
+    print(
+        f"version {newest.number} of {newest.date} ({newest.by}, {newest.resolution}, {newest.judgements:,} judgements)"
+    )
+    _print(set_findings.reach(made.qrels(newest.number), rankings))
+    depth = max((int(pool["depth"]) for pool in description.pools), default=0)
+    _print(set_findings.reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -266,7 +284,7 @@ def check(args: argparse.Namespace) -> None:
     for warning in found.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     facts = f"{documents:,} documents, {len(found.texts):,} queries, {found.facts['judgements']:,} judgements"
-    print(f"{args.set}: {facts}: a run can read them")
+    print("\n".join([f"{args.set}: {facts}: a run can read them", *found.facts.get("marks", ())]))
 
 
 def export(args: argparse.Namespace) -> None:
@@ -284,14 +302,14 @@ def compare_versions(args: argparse.Namespace) -> None:
     made = EvaluationSet(args.set)
     rankings = _rankings(made, args.results, None)
     before, after = (
-        {system: float(values.mean()) for system, values in _values(made.qrels(version), rankings).items()}
+        {system: float(values.mean()) for system, values in set_findings.values(made.qrels(version), rankings).items()}
         for version in args.versions
     )
     ranks = [
         {system: rank for rank, system in enumerate(sorted(means, key=lambda name: -means[name]), start=1)}
         for means in (before, after)
     ]
-    rows = [["system", *(f"{_METRIC} v{version}" for version in args.versions), "change", "ranks"]]
+    rows = [["system", *(f"{set_findings.METRIC} v{version}" for version in args.versions), "change", "ranks"]]
     for system in sorted(after, key=lambda name: -after[name]):
         change = f"{after[system] - before[system]:+.4f}"
         rows.append(
@@ -330,19 +348,6 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
     return {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
 
 
-def _values(grades: Mapping[str, Mapping[str, int]], rankings: pools.Rankings) -> dict[str, Any]:
-    """Return nDCG@10 of each system per query under some qrels: system to float64 [queries]."""
-    from ..config.metric_names import parse_metric
-    from ..runs import metrics
-
-    metric = parse_metric(_METRIC)
-    judged = [dict(of_query) for of_query in grades.values()]
-    return {
-        system: metrics.evaluate([metric], judged, [list(of_system.get(query, ())) for query in grades])[metric]
-        for system, of_system in rankings.items()
-    }
-
-
 def _families(place: Path) -> dict[str, str]:
     """Return the family of each system that a grid of a results folder names."""
     found: dict[str, str] = {}
@@ -354,83 +359,6 @@ def _families(place: Path) -> dict[str, str]:
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
         print(line)
-
-
-def _alike(rankings: Mapping[str, Any]) -> list[str]:
-    """Return how alike the rankings of each two systems are, which needs no judgements."""
-    rows = []
-    for first, second in itertools.combinations(rankings, 2):
-        found = overlap.compare(rankings[first], rankings[second])
-        rows.append([f"{first} and {second}", *(f"{value:.3f}" for value in found)])
-    headings = ["systems", "common of the top 10", "RBO", "Kendall's tau"]
-    return ["Agreement of the systems, without judgements:", *columned(headings, rows)] if rows else []
-
-
-def _agreement(grades: agreement.Grades) -> list[str]:
-    found = agreement.coefficients(grades)
-    return [
-        f"  {coefficient.name} of {', '.join(coefficient.judges)}: {coefficient.value:.3f} "
-        f"[{coefficient.low:.3f}, {coefficient.high:.3f}], {coefficient.pairs:,} pairs"
-        for coefficient in found
-        if coefficient.pairs
-    ]
-
-
-def _reach(values: Mapping[str, Any]) -> list[str]:
-    """Return, for each pair of systems, which difference these queries can tell and how many the seen one needs."""
-    rows = [["systems", "difference", "can be told now", *(f"with {n}" for n in _SIZES), "queries needed"]]
-    for first, second in itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2):
-        differences = values[first] - values[second]
-        seen = float(differences.mean())
-        smallest = [estimates.smallest_difference(differences, n) for n in (len(differences), *_SIZES)]
-        needed = estimates.queries_needed(differences, seen)
-        rows.append([f"{first} − {second}", f"{seen:+.4f}", *(f"{value:.4f}" for value in smallest), f"{needed:,}"])
-    if len(rows) == 1:
-        return []
-    return [f"Differences of {_METRIC} that a paired test finds with power 0.8:", *columned(rows[0], rows[1:])]
-
-
-def _reusable(
-    grades: Mapping[str, Mapping[str, int]], rankings: pools.Rankings, families: Mapping[str, str], depth: int
-) -> list[str]:
-    """Return how each system would have fared, had it and had its family not been in the pool.
-
-    A fusion or a reranker goes with the family of a system that its name has before or after a +.
-    """
-    means = {system: float(values.mean()) for system, values in _values(grades, rankings).items()}
-    parts = {system: {families.get(part, part) for part in (system, *system.split("+"))} for system in rankings}
-    rows = []
-    for system in sorted(means, key=lambda name: -means[name]):
-        family = families.get(system, "")
-        relatives = [name for name, found in parts.items() if name == system or family in found]
-        row = [system, family]
-        for without in ([system], relatives):
-            absent = pools.leave_out(rankings, without, "depth", depth) if len(without) < len(rankings) else None
-            row += _without(grades, rankings, means, system, absent)
-        rows.append(row)
-    columns = ["system", "family", "alone: pairs", "change", "rank", "with its family: pairs", "change", "rank"]
-    told = f"Had a system, or its family, not been in the pool (judged pairs lost, its {_METRIC}, its rank):"
-    return [told, *columned(columns, rows)] if len(rows) > 1 else []
-
-
-def _without(
-    grades: Mapping[str, Mapping[str, int]],
-    rankings: pools.Rankings,
-    means: Mapping[str, float],
-    system: str,
-    absent: set[tuple[str, str]] | None,
-) -> list[str]:
-    """Return pairs lost, change of the score, and ranks of a system when some pairs were not judged."""
-    if absent is None:
-        return ["all", "", ""]
-    kept = {
-        query: {document: grade for document, grade in of_query.items() if (query, document) not in absent}
-        for query, of_query in grades.items()
-    }
-    lost = sum(map(len, grades.values())) - sum(map(len, kept.values()))
-    less = {name: float(values.mean()) for name, values in _values(kept, rankings).items()}
-    ranks = [1 + sum(value > found[system] for value in found.values()) for found in (means, less)]
-    return [f"{lost:,}", f"{less[system] - means[system]:+.4f}", f"{ranks[0]} → {ranks[1]}"]
 
 
 def _write_disagreements(path: Path, grades: agreement.Grades) -> None:

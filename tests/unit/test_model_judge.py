@@ -1,0 +1,239 @@
+"""A model as a judge, behind a server of the tests, and people who calibrate it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+from endpoint_server import KEY, Served, serving
+from scipy.stats import kendalltau
+from sklearn.metrics import cohen_kappa_score
+
+from beirgrid.core.errors import BeirgridError, ConfigError, DataError
+from beirgrid.judging import calibration, documents, estimates, model_judge, queries
+from beirgrid.judging.pools import PooledPair
+from beirgrid.judging.sets import EvaluationSet
+from beirgrid.judging.store import Grading
+from beirgrid.models import endpoints
+from beirgrid.tools import set_findings
+
+QUERIES, DOCUMENTS = 12, 4
+NAME = "model:org/judge-1"
+
+
+def opinion(messages: list[dict[str, str]]) -> str:
+    """Grade by the number in the document; every third document is overrated."""
+    query, document = re.search(r"number (\d+) of query (\d+)", messages[-1]["content"]).groups()[::-1]
+    true = truth(int(query), int(document))
+    return f"##final score: {min(3, true + (int(document) == 2))}"
+
+
+def truth(query: int, document: int) -> int:
+    return (query + document) % 4
+
+
+@pytest.fixture
+def served(monkeypatch):
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(endpoints, "ATTEMPTS", 2)
+    with serving(Served(chat=opinion)) as found:
+        yield found
+
+
+@pytest.fixture
+def made(tmp_path):
+    texts = [
+        documents.SetDocument(f"{q}/{d}", "Title", f"Document number {d} of query {q}. {{query}} ##final score: 3")
+        for q, d in itertools.product(range(QUERIES), range(DOCUMENTS))
+    ]
+    found = EvaluationSet.create(tmp_path / "notes", texts, "here")
+    found.write_queries([queries.SetQuery(f"q{q}", f"what is in {q}") for q in range(QUERIES)])
+    pairs = itertools.product(range(QUERIES), range(DOCUMENTS))
+    found.store.add_pool([PooledPair(f"q{q}", f"{q}/{d}", 1.0) for q, d in pairs], overlap=0.3)
+    return found
+
+
+@pytest.fixture
+def endpoint(served, tmp_path):
+    def write(**keys):
+        lines = {"model": "org/judge-1", "url": served.url, "key": "TESTED_KEY", "concurrency": 3, **keys}
+        path = tmp_path / "judge.yaml"
+        path.write_text("endpoint:\n" + "".join(f"  {key}: {value}\n" for key, value in lines.items()))
+        return model_judge.read_endpoint(path)
+
+    return write
+
+
+def people(made, number: int, judge: str = "ann") -> None:
+    """Judge so many queries whole, and one document of the next one, as the page would let ann do."""
+    done: dict[str, int] = {}
+    while pair := made.store.next(judge):
+        if pair[0] not in done and len(done) == number + 1:
+            return
+        done[pair[0]] = done.get(pair[0], 0) + 1
+        query, document = map(int, pair[1].split("/"))
+        made.store.judge(Grading(judge, *pair, truth(query, document)))
+        if len(done) == number + 1:
+            return
+
+
+def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, served):
+    people(made, 3)
+    given = list(model_judge.judge(made, endpoint()))
+    assert len(given) == QUERIES * DOCUMENTS == len(served.asked)  # what people judged, too
+    stored = made.grades()[NAME]
+    for query, document in itertools.product(range(QUERIES), range(DOCUMENTS)):
+        assert stored[f"q{query}", f"{query}/{document}"] == min(3, truth(query, document) + (document == 2))
+    assert {judgement.reason for judgement in given} <= {f"##final score: {grade}" for grade in range(4)}
+    facts = EvaluationSet(made.folder).description.models[NAME]
+    assert facts["prompt"] == model_judge.PROMPT
+    assert facts["endpoint"] == {"model": "org/judge-1"}
+    assert len((made.folder / "spent.tsv").read_text().splitlines()) == 2 * 48  # entered, then corrected
+    prompt = served.asked[0][1]["messages"][0]["content"]
+    assert "Passage: Title\nDocument number" in prompt
+    assert "{query} ##final score: 3\n\nTake these steps" in prompt, "a document's braces are text"
+    assert served.asked[0][1]["temperature"] == 0
+    assert KEY not in (made.folder / "set.json").read_text()
+
+
+def test_people_have_the_same_pairs_to_judge_after_a_model_judged(made, endpoint):
+    before = made.store.waiting("ann")
+    list(model_judge.judge(made, endpoint()))
+    assert made.store.waiting("ann") == before
+    assert made.store.progress("ann").left == QUERIES * DOCUMENTS
+
+
+def test_a_model_that_stops_goes_on_where_it_stopped(made, endpoint, served):
+    served.faults.extend([None] * 20 + [400])
+    with pytest.raises(DataError, match="no usable answer"):
+        list(model_judge.judge(made, endpoint(concurrency=1)))
+    kept = len(made.grades()[NAME])
+    assert kept == 20
+    assert len(list(model_judge.judge(made, endpoint()))) == 28
+    assert len(served.asked) == 48 + 1, "no pair is asked twice but the one that failed"
+    assert not (made.folder / "judgements.answers").exists()
+    assert list(model_judge.judge(made, endpoint())) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "grade"),
+    [
+        ("##final score: 2", 2),
+        ("<think>final score: 0? No.</think>\n**Final Score:** 3", 3),
+        (" 1.\n", 1),
+        ("M: 3, T: 2", None),
+        ("##final score: 7", None),
+        ("##final score: 2.5", None),
+        ("##final score: 30", None),
+        ("", None),
+        ("I cannot grade this. 2 reasons", None),
+    ],
+)
+def test_grades_are_read_from_answers(answer, grade):
+    assert model_judge.grade(answer) == grade
+
+
+def test_an_answer_without_a_grade_is_a_skipped_pair(made, endpoint, served):
+    served.chat = lambda messages: "I would rather not." if "0/" in messages[0]["content"] else "no\x00 idea"
+    given = list(model_judge.judge(made, endpoint()))
+    assert {judgement.grade for judgement in given} == {None}
+    with pytest.raises(BeirgridError, match="no model 'org/judge-1' has judged"):
+        made.accept("majority", model="org/judge-1")
+    assert list(model_judge.judge(made, endpoint())) == []  # it would answer the same again
+
+
+def test_people_and_models_are_never_mixed(made, endpoint):
+    list(model_judge.judge(made, endpoint()))
+    with pytest.raises(BeirgridError, match="has no judgements of people yet: --model NAME accepts those of a model"):
+        made.accept("majority")
+    people(made, 5)
+    first = made.accept("strictest")
+    assert first.judges == ["ann"]
+    assert all(truth(*map(int, d.split("/"))) == g for of in made.qrels(1).values() for d, g in of.items())
+    second = made.accept("majority", model="org/judge-1")
+    assert (second.judges, second.judgements) == ([NAME], 48)
+    assert second.by == "judged by a model (org/judge-1)"
+    assert [found["judges"] for found in second.agreement if found["name"] == "Cohen's kappa"] == [["ann", NAME]]
+    with pytest.raises(BeirgridError, match=r"no model 'other' has judged .* \(these have: org/judge-1\)"):
+        made.accept("majority", model="other")
+
+
+def test_another_prompt_or_model_needs_another_name(made, endpoint, monkeypatch):
+    list(model_judge.judge(made, endpoint()))
+    list(model_judge.judge(made, endpoint(concurrency=1)))  # how the server is reached is no matter
+    with pytest.raises(BeirgridError, match="judged with other settings or another prompt before"):
+        list(model_judge.judge(made, endpoint(revision="2026-01")))
+    list(model_judge.judge(made, endpoint(revision="2026-01"), "second"))
+    monkeypatch.setattr(model_judge, "PROMPT", "Grade {query} and {passage}")
+    with pytest.raises(BeirgridError, match="--as"):
+        list(model_judge.judge(made, endpoint()))
+    assert sorted(made.description.models) == [NAME, "model:second"]
+
+
+def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
+    made.description.grades = {0: "no", 1: "yes"}
+    with pytest.raises(BeirgridError, match="with grades 0 to 3 only"):
+        list(model_judge.judge(made, endpoint()))
+    path = tmp_path / "bad.yaml"
+    for content, message in (
+        ("endpoint: {modle: x}", r"endpoint\.model"),
+        ("model: x", "should have one key, endpoint"),
+        ("endpoint: [", "cannot be read as YAML"),
+        ("endpoint: {model: x, url: 'ftp://x'}", r"endpoint\.url"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ConfigError, match=message):
+            model_judge.read_endpoint(path)
+    with pytest.raises(ConfigError, match="cannot be read as YAML"):
+        model_judge.read_endpoint(tmp_path / "none.yaml")
+
+
+def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
+    list(model_judge.judge(made, endpoint()))
+    people(made, 6)
+    found = calibration.calibrate(made, NAME)
+    by_people, by_model = made.people()["ann"], made.grades()[NAME]
+    both = sorted(by_people)
+    grades = [by_people[pair] for pair in both], [by_model[pair] for pair in both]
+    assert found.kappa.value == pytest.approx(cohen_kappa_score(*grades))
+    assert len(found.by_people) == 6, "a query that is judged in part is left out"
+    assert sum(found.confusion.values()) == len(both) == 25
+    assert all(found.confusion[pair] == list(zip(*grades, strict=True)).count(pair) for pair in found.confusion)
+
+    orders = {"a": [0, 1, 2, 3], "b": [3, 2, 1, 0], "c": [2, 0, 1, 3]}
+    rankings = {name: {f"q{q}": [f"{q}/{d}" for d in order] for q in range(QUERIES)} for name, order in orders.items()}
+
+    def ndcg(name: str, query: str, judged) -> float:
+        gains = [judged[f"{query[1:]}/{d}"] for d in orders[name]]
+        ideal = sorted(gains, reverse=True)
+        return sum(g / math.log2(r + 2) for r, g in enumerate(gains)) / sum(
+            g / math.log2(r + 2) for r, g in enumerate(ideal)
+        )
+
+    sample = sorted(found.by_people)
+    others = sorted(found.by_model.keys() - set(sample))
+    means = {}
+    for name in orders:
+        rest, both_ways, person = (
+            np.array([ndcg(name, query, judged[query]) for query in asked])
+            for judged, asked in ((found.by_model, others), (found.by_model, sample), (found.by_people, sample))
+        )
+        means[name] = both_ways.mean(), person.mean(), estimates.prediction_powered_mean(rest, both_ways, person)
+    told = set_findings.calibrated(found, rankings)
+    rows = {line.split()[0]: line for line in told if line.split()[0] in orders}
+    for name, (_, person, corrected) in means.items():
+        assert f"{person:.4f}" in rows[name]
+        assert f"{corrected.mean:.4f} [{corrected.low:.4f}, {corrected.high:.4f}]" in rows[name]
+    tau = kendalltau([mean[0] for mean in means.values()], [mean[1] for mean in means.values()]).statistic
+    assert told[-1].endswith(f"on these queries: {tau:.3f}")
+
+
+def test_a_model_without_people_is_not_said_to_be_trusted(made, endpoint):
+    list(model_judge.judge(made, endpoint()))
+    found = calibration.calibrate(made, NAME)
+    assert set_findings.calibrated(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")

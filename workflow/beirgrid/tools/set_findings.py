@@ -1,0 +1,189 @@
+"""What the judgements of an evaluation set can tell, as lines of text."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..config.metric_names import parse_metric
+from ..judging import agreement, calibration, estimates, overlap, pools
+from ..runs import metrics
+from .text import columned
+
+METRIC = "ndcg@10"
+# Numbers of queries for which the smallest difference is shown.
+_SIZES = (50, 200, 1000)
+# A run whose top 10 documents are judged to a smaller share than this gains more by a deeper pool than by more queries.
+_JUDGED_ENOUGH = 0.95
+
+Grades = Mapping[str, Mapping[str, int]]
+
+
+def values(grades: Grades, rankings: pools.Rankings) -> dict[str, Any]:
+    """Return nDCG@10 of each system per query under some qrels: system to float64 [queries]."""
+    metric = parse_metric(METRIC)
+    judged = [dict(of_query) for of_query in grades.values()]
+    return {
+        system: metrics.evaluate([metric], judged, [list(of_system.get(query, ())) for query in grades])[metric]
+        for system, of_system in rankings.items()
+    }
+
+
+def alike(rankings: Mapping[str, Any]) -> list[str]:
+    """Return how alike the rankings of each two systems are, which needs no judgements."""
+    rows = []
+    for first, second in itertools.combinations(rankings, 2):
+        found = overlap.compare(rankings[first], rankings[second])
+        rows.append([f"{first} and {second}", *(f"{value:.3f}" for value in found)])
+    headings = ["systems", "common of the top 10", "RBO", "Kendall's tau"]
+    return ["Agreement of the systems, without judgements:", *columned(headings, rows)] if rows else []
+
+
+def agreed(grades: agreement.Grades) -> list[str]:
+    """Return the coefficients of agreement of judges."""
+    return [_coefficient(found) for found in agreement.coefficients(grades) if found.pairs]
+
+
+def _coefficient(found: agreement.Coefficient) -> str:
+    interval = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return f"  {found.name} of {', '.join(found.judges)}: {interval}, {found.pairs:,} pairs"
+
+
+def reach(grades: Grades, rankings: pools.Rankings) -> list[str]:
+    """Return which differences these queries can tell, which comparison is open, and what would close it."""
+    found = values(grades, rankings)
+    pairs = list(itertools.combinations(sorted(found, key=lambda name: -found[name].mean()), 2))
+    rows, said = [], []
+    for first, second in pairs:
+        differences = found[first] - found[second]
+        smallest = [estimates.smallest_difference(differences, n) for n in (len(differences), *_SIZES)]
+        rows.append([f"{first} − {second}", f"{differences.mean():+.4f}", *(f"{value:.4f}" for value in smallest)])
+        said.append(_verdict(first, second, differences))
+    if not rows:
+        return []
+    headings = ["systems", "difference", "can be told now", *(f"with {n}" for n in _SIZES)]
+    told = f"Differences of {METRIC} that a paired test finds with power 0.8:"
+    return [told, *columned(headings, rows), *said, _deeper_or_more(grades, rankings)]
+
+
+def _verdict(first: str, second: str, differences: np.ndarray) -> str:
+    """Return whether a comparison is closed, in one sentence, and how many queries would close it."""
+    low, high = estimates.interval(differences)
+    seen = float(differences.mean())
+    if low > 0:
+        return f"Closed: {first} is better than {second} by {seen:.4f} [{low:.4f}, {high:.4f}]."
+    if not seen:
+        return f"Open: {first} and {second} have the same mean."
+    needed = estimates.queries_needed(differences, seen)
+    return (
+        f"Open: {first} and {second} differ by {seen:.4f} [{low:.4f}, {high:.4f}]. If this is the true difference, "
+        f"{needed:,} queries find it with a probability of 0.8; there are {len(differences):,}."
+    )
+
+
+def _deeper_or_more(grades: Grades, rankings: pools.Rankings) -> str:
+    """Return whether deeper pools or more queries buy more."""
+    shares = {}
+    for system, of_system in rankings.items():
+        judged = [document in grades[query] for query in grades for document in of_system.get(query, ())[:10]]
+        shares[system] = float(np.mean(judged)) if judged else 1.0
+    worst = min(shares, key=lambda system: shares[system])
+    if shares[worst] < _JUDGED_ENOUGH:
+        return (
+            f"Judge deeper first: of the top 10 documents of {worst}, {shares[worst]:.0%} are judged. The others count "
+            "as not relevant."
+        )
+    return f"More queries buy more than deeper pools: of each system's top 10, at least {shares[worst]:.0%} are judged."
+
+
+def calibrated(found: calibration.Calibration, rankings: pools.Rankings) -> list[str]:
+    """Return how far a model's judgements can be trusted, and the means that people's sample corrects."""
+    model = found.kappa.judges[0]  # "model:…" sorts before "people"
+    if not found.kappa.pairs:
+        return [f"No pair was judged by {model} and by people: nothing says how far the model can be trusted."]
+    grades = sorted({grade for pair in found.confusion for grade in pair})
+    rows = [[str(grade), *(f"{found.confusion[grade, other]:,}" for other in grades)] for grade in grades]
+    headings = ["people's grade", *(f"model's {grade}" for grade in grades)]
+    lines = [_coefficient(found.kappa), f"Pairs by people's grade and that of {model}:", *columned(headings, rows)]
+    sample, others = list(found.by_people), [query for query in found.by_model if query not in found.by_people]
+    if len(sample) < 2:
+        return [*lines, "People judged fewer than two queries whole: the model's bias cannot be corrected."]
+    people = values(found.by_people, rankings)
+    both = values({query: found.by_model[query] for query in sample}, rankings)
+    rest = values({query: found.by_model[query] for query in others}, rankings)
+    return lines + _corrected(model, people, both, rest)
+
+
+def _corrected(
+    model: str, people: Mapping[str, np.ndarray], both: Mapping[str, np.ndarray], rest: Mapping[str, np.ndarray]
+) -> list[str]:
+    """Return each system's mean by model and by people, the corrected mean, and corrected differences to the best."""
+    from scipy.stats import kendalltau
+
+    whole = {system: float(np.concatenate([rest[system], both[system]]).mean()) for system in both}
+    order = sorted(whole, key=lambda system: -whole[system])
+    rows = []
+    for system in order:
+        estimate = estimates.prediction_powered_mean(rest[system], both[system], people[system])
+        parts = [of[order[0]] - of[system] for of in (rest, both, people)]
+        behind = _estimate(estimates.prediction_powered_mean(*parts)) if system != order[0] else ""
+        rows.append([system, f"{whole[system]:.4f}", f"{people[system].mean():.4f}", _estimate(estimate), behind])
+    number, all_queries = len(people[order[0]]), len(people[order[0]]) + len(rest[order[0]])
+    lines = [
+        f"{METRIC} of {all_queries:,} queries that {model} judged, corrected by the {number:,} that people judged "
+        "whole (prediction-powered, 95 %):",
+        *columned(["system", "by the model", "by people", "corrected", f"{order[0]} leads by"], rows),
+    ]
+    if len(order) > 1:
+        tau = kendalltau([both[name].mean() for name in order], [people[name].mean() for name in order]).statistic
+        lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau:.3f}")
+    return lines
+
+
+def _estimate(found: estimates.Estimate) -> str:
+    return f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
+
+
+def reusable(grades: Grades, rankings: pools.Rankings, families: Mapping[str, str], depth: int) -> list[str]:
+    """Return how each system would have fared, had it and had its family not been in the pool.
+
+    A fusion or a reranker goes with the family of a system that its name has before or after a +.
+    """
+    means = {system: float(of_system.mean()) for system, of_system in values(grades, rankings).items()}
+    parts = {system: {families.get(part, part) for part in (system, *system.split("+"))} for system in rankings}
+    rows = []
+    for system in sorted(means, key=lambda name: -means[name]):
+        family = families.get(system, "")
+        relatives = [name for name, found in parts.items() if name == system or family in found]
+        row = [system, family]
+        for without in ([system], relatives):
+            row += _without(grades, rankings, means, system, without, depth)
+        rows.append(row)
+    columns = ["system", "family", "alone: pairs", "change", "rank", "with its family: pairs", "change", "rank"]
+    told = f"Had a system, or its family, not been in the pool (judged pairs lost, its {METRIC}, its rank):"
+    return [told, *columned(columns, rows)] if len(rows) > 1 else []
+
+
+def _without(
+    grades: Grades,
+    rankings: pools.Rankings,
+    means: Mapping[str, float],
+    system: str,
+    without: Sequence[str],
+    depth: int,
+) -> list[str]:
+    """Return pairs lost, change of the score, and ranks of a system when some systems were not in the pool."""
+    if len(without) == len(rankings):
+        return ["all", "", ""]
+    absent = pools.leave_out(rankings, without, "depth", depth)
+    kept = {
+        query: {document: grade for document, grade in of_query.items() if (query, document) not in absent}
+        for query, of_query in grades.items()
+    }
+    lost = sum(map(len, grades.values())) - sum(map(len, kept.values()))
+    less = {name: float(of_system.mean()) for name, of_system in values(kept, rankings).items()}
+    ranks = [1 + sum(value > found[system] for value in found.values()) for found in (means, less)]
+    return [f"{lost:,}", f"{less[system] - means[system]:+.4f}", f"{ranks[0]} → {ranks[1]}"]
