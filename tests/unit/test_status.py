@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
@@ -106,6 +107,27 @@ def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monke
     assert "\\x1b[2J\\x1b]0;owned\\x07\\x9b5A\\x08\\u202eevil 1" in shown
     assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
     assert status.failure(events.read(path).jobs[2]).isprintable()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["why", f"{CONTROLS}.txt"],
+        ["why", "x", f"--{CONTROLS}"],
+        [f"{CONTROLS}"],
+        ["evaluate", "--run", "run.txt", "--qrels", f"{CONTROLS}.tsv", "--metrics", "ndcg@10"],
+        ["evaluate", "--run", "run.txt", "--qrels", "qrels.tsv", "--metrics", "ndcg@10"],
+    ],
+)
+def test_no_control_sequence_that_a_message_quotes_reaches_the_terminal(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.txt").write_text(f"1 Q0 d1 1 {CONTROLS} x\n")
+    (tmp_path / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n1\td{CONTROLS}\t{CONTROLS}\n")
+    with contextlib.suppress(SystemExit):
+        assert main(words)
+    said = "".join(capsys.readouterr())
+    assert "\\x1b[2J" in said
+    assert not [letter for letter in said if not letter.isprintable() and letter != "\n"]
 
 
 def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):

@@ -51,6 +51,12 @@ def test_a_file_without_a_record_is_named(site, capsys):
     assert "no record names results/own.txt" in capsys.readouterr().err
 
 
+def test_a_damaged_record_is_named(site, capsys):
+    Path(SCORES).write_text("{")
+    assert main(["why", SCORES.replace(".json", ".per-query.parquet")]) == 1
+    assert f"{SCORES} " in capsys.readouterr().err
+
+
 def _newer(path: str) -> None:
     time = Path(SCORES).stat().st_mtime_ns + 10**9
     os.utime(path, ns=(time, time))
@@ -71,9 +77,16 @@ def _raise_version(path: str) -> None:
     Path(path).write_text(json.dumps(record | {"stage_version": 1}))
 
 
-def _ask_for_others(path: str) -> None:
+def _ask_for_others(path: str, **keys: object) -> None:
     Path("results/grids/demo").mkdir(parents=True)
-    Path("results/grids/demo/grid.json").write_text(json.dumps({"settings": {path: "0" * 16}}))
+    Path("results/grids/demo/grid.json").write_text(json.dumps({"settings": {path: "0" * 16}, **keys}))
+
+
+def _ask_for_other_metrics(path: str) -> None:
+    record = json.loads(Path(path).read_text())
+    Path(path).write_text(json.dumps(record | {"asked": {"metrics": ["ndcg@10"]}}))
+    params = {"version": record["stage_version"], "settings": json.dumps({"metrics": ["map@10"]})}
+    _ask_for_others(path, asked={"0" * 16: params})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +96,8 @@ def _ask_for_others(path: str) -> None:
         (_cut, SCORES.replace(".json", ".per-query.parquet"), "per-query.parquet is damaged"),
         (_searched_again, RUN, f"run {RUN} has another content ("),
         (_raise_version, SCORES, "version of the stage 1 → "),
-        (_ask_for_others, SCORES, "the grid demo asks for other settings"),
+        (_ask_for_others, SCORES, "the grid demo asks for another result: other settings"),
+        (_ask_for_other_metrics, SCORES, 'the grid demo asks for another result: metrics ["ndcg@10"] → ["map@10"]'),
     ],
 )
 def test_each_reason_is_named(site, capsys, change, path, reason):

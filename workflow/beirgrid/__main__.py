@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from .core import environment, provenance, stages
 from .core.cli import ASKED, CALL, WORD, add_options, read_files
-from .core.errors import BeirgridError
+from .core.errors import BeirgridError, printable, say
 from .core.version import dated_version
 
 # Commands that are no stages: the words of a command, the function that it runs, and what it does.
@@ -98,7 +98,7 @@ class _Parser(argparse.ArgumentParser):
         unknown = re.match(r"argument (?:command|kind): invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if unknown and (near := difflib.get_close_matches(unknown[1], re.findall(r"[\w-]+", unknown[2]), n=1)):
             message = f"there is no command {unknown[1]!r}; did you mean {near[0]!r}?"
-        super().error(message)
+        super().error(printable(message))
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
         if self.function:
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
     first_words = {words.partition(" ")[0] for words in COMMANDS}
     command = next((word for word in arguments if word in first_words), "")
-    print(f"{f'beirgrid {command}'.strip()}: error: {message}", file=sys.stderr)
+    say(f"{f'beirgrid {command}'.strip()}: error: {message}")
     return status
 
 

@@ -43,8 +43,13 @@ def asked():
 
 
 @cache
+def settings():
+    return {path: digest(params) for path, params in asked().items()}
+
+
+@cache
 def summary_json():
-    return summary.as_json({path: digest(params) for path, params in asked().items()})
+    return summary.as_json(settings())
 
 
 def summary_digest(wildcards):
@@ -102,7 +107,8 @@ onstart:
         environment.check_temporary_folder()
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
         # What aggregate, report and analyses read.
-        files.replace_text(GRID_SUMMARY, f"{summary_json()}\n")
+        in_words = {settings()[path]: params for path, params in asked().items()}
+        files.replace_text(GRID_SUMMARY, f"{summary.as_json(settings(), in_words)}\n")
     except (BeirgridError, OSError) as error:
         raise WorkflowError(str(error)) from None
     if commands.own_python and workflow.executor_plugin.name == "local":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..config.datasets import Corpus, LocalCorpus
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quoted, warn
 from ..core.progress import Progress
 from . import collection, ids
 from .sources import Source, SourceDocument
@@ -48,7 +47,7 @@ def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int
     dropped = 0
     if repeated:
         dropped = sum(len(places) - 1 for places in repeated.values())
-        _warn(f"{dropped} duplicate documents are dropped (the first of each id is kept)")
+        warn(f"{dropped} duplicate documents are dropped (the first of each id is kept)")
         hashes, empty = _write_documents(name, entry, _first_of_each(source, set(repeated)), path)
     if entry.documents is not None and len(hashes) != entry.documents:
         raise DataError(
@@ -57,7 +56,7 @@ def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int
             f"corpora.{name}.documents is wrong."
         )
     if empty:
-        _warn(f"{empty} documents have neither title nor text")
+        warn(f"{empty} documents have neither title nor text")
     return {"documents": len(hashes), "duplicates_dropped": dropped, "empty_documents": empty}
 
 
@@ -108,7 +107,3 @@ def _first_of_each(source: Source, repeated: set[str]) -> Iterator[SourceDocumen
         if document.id in repeated:
             seen.add(document.id)
         yield document
-
-
-def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr)

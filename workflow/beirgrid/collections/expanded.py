@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 
 
 def write_part(path: Path, rows: pa.Table) -> None:
@@ -29,7 +28,7 @@ def is_whole(path: Path, schema: pa.Schema, documents: int) -> bool:
             if table.schema != schema or len(table) != documents:
                 raise ValueError("it has other columns or other documents")
     except DataError as error:
-        print(f"warning: {error}: its documents are expanded again", file=sys.stderr)
+        warn(f"{error}: its documents are expanded again")
         path.unlink()
         return False
     return True

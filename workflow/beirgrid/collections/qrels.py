@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ..core import files
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quoted, warn
 from . import ids, lines
 
 # Relevance grades are at most this far from 0.
@@ -85,7 +84,7 @@ def read(path: str | Path) -> dict[str, dict[str, int]]:
     if not found:
         raise DataError(f"{path} has no judgements. {files.REMEDY}")
     if overruled:
-        print(f"warning: {path}: {say_overruled(overruled)}", file=sys.stderr)
+        warn(f"{path}: {say_overruled(overruled)}")
     return found
 
 

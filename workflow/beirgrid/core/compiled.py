@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import files
+from .errors import warn
 
 FoundT = TypeVar("FoundT")
 
@@ -87,5 +87,5 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _drop(path: str, error: Exception) -> None:
-    print(f"warning: {path} is damaged ({type(error).__name__}): compiling again", file=sys.stderr)
+    warn(f"{path} is damaged ({type(error).__name__}): compiling again")
     Path(path).unlink(missing_ok=True)

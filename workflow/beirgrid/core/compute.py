@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from .errors import BeirgridError, DataError
+from .errors import BeirgridError, DataError, say
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -205,7 +204,7 @@ def take_gpu(names: list[str]) -> Gpu:
         return Gpu(number, lock)
     shared = os.getpid() % len(names)
     message = f"other stages have all {len(names)} GPUs: sharing GPU {names[shared]} with one"
-    print(message, file=sys.stderr, flush=True)
+    say(message)
     return Gpu(shared)
 
 

@@ -1,9 +1,10 @@
-"""Errors that a user can act on: the message says what is wrong, where, and what to change."""
+"""Errors that a user can act on: the message says what is wrong, where, and what to change. And how text is printed."""
 
 from __future__ import annotations
 
 import difflib
 import reprlib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,6 +35,22 @@ def quoted(value: Any) -> str:
 def printable(text: str) -> str:
     """Return a line with escapes in place of characters that a terminal acts on or does not show."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def show(*lines: str) -> None:
+    """Print lines on standard output, as ``printable`` returns them."""
+    if lines:
+        print(*map(printable, lines), sep="\n", flush=True)
+
+
+def say(message: str) -> None:
+    """Print a message of one or several lines on standard error, as ``printable`` returns them."""
+    print(*map(printable, message.split("\n")), sep="\n", file=sys.stderr, flush=True)
+
+
+def warn(message: str) -> None:
+    """Print a warning on standard error."""
+    say(f"warning: {message}")
 
 
 def lone_surrogate(text: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from ..core import files, provenance
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from ..core.version import full_version
 from ..results import results_folder, scores
 from ..results.cells import precisions
@@ -111,7 +110,7 @@ def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Ex
     if not cells:
         raise DataError(f"{found.summary or found.folder} has no finished cell")
     if waiting := len(found.cells) - len(cells):
-        print(f"warning: export leaves out {waiting:,} unfinished cells", file=sys.stderr)
+        warn(f"export leaves out {waiting:,} unfinished cells")
     for cell in cells:
         scores.evaluated_run(cell.result.run, cell.result.scores)
         if not cell.scores.means:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ import yaml
 
 from ..config.tasks import tasks
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from ..results.scores import unanswered
 from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
 from .mteb import MAIN, main_score, task_of
@@ -48,9 +47,8 @@ def export_huggingface(
         raise DataError(f"--hub-datasets: no finished cell is on the dataset {absent[0]!r}")
     unknown = sorted({cell.result.dataset for cell in cells} - set(known))
     if unknown:
-        print(
-            f"warning: export leaves out datasets whose name on the hub is unknown: {', '.join(unknown)}",
-            file=sys.stderr,
+        warn(
+            f"export leaves out datasets whose name on the hub is unknown: {', '.join(unknown)}",
         )
     exported = [cell for cell in cells if cell.result.dataset in known]
     if not exported:

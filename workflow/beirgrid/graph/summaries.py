@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from ..config import CHECKOUT, models_behind, resolve_path, with_parts
@@ -48,8 +48,13 @@ class Summary:
             + "\n".join(f"  {name}: {folder}" for name, folder in missing.items())
         )
 
-    def as_json(self, settings: dict[str, str]) -> str:
-        """Return the summary as one line of JSON; ``settings`` are the digests by record or scores path."""
+    def as_json(self, settings: Mapping[str, str], asked: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """Return the summary as one line of JSON.
+
+        Args:
+            settings: digests of what the grid asks for, by the path of the record or of the scores.
+            asked: what it asks for, by digest.
+        """
         config = self.grid.config
         parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
         shown = dict.fromkeys([*config.grid.datasets, *parts])
@@ -70,7 +75,8 @@ class Summary:
             show_published=config.grid.show.published,
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
-            settings=settings,
+            settings=dict(settings),
+            asked=portable(dict(asked)),
         )
         return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
 

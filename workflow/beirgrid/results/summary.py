@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -91,6 +91,7 @@ class GridSummary(Entry):
     settings: dict[str, str] = Field(
         {}, description="Digest of the settings that the grid asks for, by the path of the record or of the scores."
     )
+    asked: dict[str, dict[str, Any]] = Field({}, description="The settings that the grid asks for, by their digest.")
 
     @property
     def members(self) -> list[str]:

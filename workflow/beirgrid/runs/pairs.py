@@ -7,7 +7,6 @@ several first stages fill the same store.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 
 _SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
 Pair = tuple[str, str]
@@ -86,7 +85,7 @@ def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
                 if table.schema != _SCHEMA or not np.isfinite(table["score"]).all():
                     raise ValueError("its columns are not those of pair scores, or not all scores are finite")
         except DataError as error:
-            print(f"warning: {error}: its pairs are scored again", file=sys.stderr)
+            warn(f"{error}: its pairs are scored again")
             part.unlink(missing_ok=True)
             continue
         found = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)

@@ -7,7 +7,6 @@ larger document id (as a string) first. Files hold scores with nine digits, whic
 from __future__ import annotations
 
 import gzip
-import sys
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import files
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quoted, warn
 
 
 class Ranking(NamedTuple):
@@ -181,10 +180,9 @@ def read(path: str | Path) -> Run:
         query: np.fromiter(documents.values(), np.float32, len(documents)) for query, documents in collected.items()
     }
     if _ascend(scores.values()):
-        print(
-            f"warning: the scores of {path} ascend from line to line, and the highest score counts as the best. If the "
+        warn(
+            f"the scores of {path} ascend from line to line, and the highest score counts as the best. If the "
             "scores are distances, put a minus sign before each",
-            file=sys.stderr,
         )
     return {query: canonical(query, documents, scores[query]) for query, documents in collected.items()}
 

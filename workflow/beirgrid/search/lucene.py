@@ -23,7 +23,7 @@ import numpy as np
 
 from ..config.values import unread_by_bm25
 from ..core import environment, files
-from ..core.errors import BeirgridError, DataError, quoted
+from ..core.errors import BeirgridError, DataError, quoted, warn
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
@@ -252,8 +252,8 @@ class Searcher:
         ends = [0, *(match.end() for match in _CUT.finditer(text))]
         place = bisect_right(ends, self.most_tokens, key=lambda end: self.count_tokens(text[:end])) - 1
         kept = text[: ends[place]]
-        print(
-            f"warning: query {quoted(query)} has {total:,} different tokens and is cut to its first "
+        warn(
+            f"query {quoted(query)} has {total:,} different tokens and is cut to its first "
             f"{self.count_tokens(kept):,}: Lucene takes at most {self.most_tokens:,}"
         )
         return kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +14,7 @@ from ..collections import collection
 from ..collections import qrels as judgements
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..core import files, paths, provenance
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from ..core.progress import Progress
 from ..results import summary
 from ..results.answers import Answers, guarded, read_answers
@@ -164,7 +163,7 @@ def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]
         status, detail, _, per_query, _ = found[cell.system, cell.dataset]
         if per_query is None:
             why = f"{status} ({detail})" if detail else status
-            print(f"warning: {cell.system} on {cell.dataset} is left out: it is {why}", file=sys.stderr)
+            warn(f"{cell.system} on {cell.dataset} is left out: it is {why}")
         else:
             yield cell, per_query
 
@@ -326,5 +325,5 @@ def _vocabularies(grid: GridSummary) -> dict[str, term_overlap.Vocabulary]:
                 counted[corpora] = term_overlap.count_words([provenance.artifact(corpus) for corpus in corpora])
             found[row] = counted[corpora]
         else:
-            print(f"warning: the vocabulary of {row} is left out: there is no {corpora[0]}", file=sys.stderr)
+            warn(f"the vocabulary of {row} is left out: there is no {corpora[0]}")
     return found

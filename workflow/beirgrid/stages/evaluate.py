@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from ..collections import qrels as judgements
 from ..config.metric_names import STANDARD, parse_metric
 from ..core import files, lineage, provenance
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quoted, warn
 from ..core.provenance import Artifact
 from ..results.scores import Scores
 from ..runs import runs
@@ -62,19 +61,17 @@ def evaluate(
             message = f"{run} has {len(unknown)} queries without qrels, {quoted(unknown[0])} first"
             if output or len(unknown) == len(found):
                 raise DataError(message)
-            print(f"warning: {message}; they are left out", file=sys.stderr)
+            warn(f"{message}; they are left out")
         lacking = [query for query in grades if query not in found or not found[query].ids]
         if lacking and not output:
-            print(
-                f"warning: {run} lacks {len(lacking)} of {len(grades)} queries that have qrels, {quoted(lacking[0])} "
+            warn(
+                f"{run} lacks {len(lacking)} of {len(grades)} queries that have qrels, {quoted(lacking[0])} "
                 "first; they count 0",
-                file=sys.stderr,
             )
         if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:
-            print(
-                f"warning: {len(look_alikes)} documents of {run} are not judged, but the id of each differs from a "
+            warn(
+                f"{len(look_alikes)} documents of {run} are not judged, but the id of each differs from a "
                 f"judged one in its Unicode form (NFC or NFD) only, {look_alikes[0]!a} first",
-                file=sys.stderr,
             )
         values = metrics_per_query(found, grades, metrics)
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,7 @@ from ..collections.sources import open_source
 from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
 from ..config.published_expansions import HubExpansion, LocalExpansion, Published
 from ..core import files, lineage, provenance
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from ..core.lineage import Fact
 from ..core.provenance import Artifact
 from ..models import checkpoints, probe, saved
@@ -97,7 +96,7 @@ def fetch_dataset(
             _write_queries(found, new_queries)
             _write_qrels(found, new_qrels)
         for warning in found.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         hashes = {path.name: files.sha256(path) for path in (queries, qrels)}
         facts.update(found.facts, sha256=hashes)
         origin.facts["queries"] = Fact(hashes[queries.name], queries)
@@ -226,5 +225,5 @@ def fetch_run(
         found = imported.read(run, texts, excluded, corpus, depth, allow)
         runs.write(output, found.run, system)
         for warning in found.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         facts.update(found.facts, source=str(run), source_sha256=files.sha256(run))

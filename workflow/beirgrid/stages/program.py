@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from typing import Annotated, Literal
 from ..collections import collection
 from ..config.systems import command_words, places_of
 from ..core import environment, files, lineage, provenance
-from ..core.errors import BeirgridError, DataError, printable, quoted
+from ..core.errors import BeirgridError, DataError, printable, quoted, show, warn
 from ..core.provenance import Artifact
 from ..models.arguments import SizeOption
 from ..runs import imported, runs
@@ -116,7 +115,7 @@ def retrieve_program(
                 raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
         runs.write(output, found.run, system)
         for warning in found.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         facts.update(found.facts, source=system)
 
 
@@ -143,7 +142,7 @@ def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], p
     files.write_text(folder / "queries.jsonl", "".join(rows))
     absolute = {name: place.absolute() if isinstance(place, Path) else place for name, place in given.items()}
     words = command_words(command, absolute)
-    print(f"$ {shlex.join(words)}", flush=True)
+    show(f"$ {shlex.join(words)}")
     started = time.monotonic()
     try:
         process = subprocess.Popen(

@@ -13,7 +13,7 @@ from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
 from ..config.entries import Config, LocalCorpus, Reranked, Retriever
 from ..config.metric_names import LOWER_IS_BETTER, NAMES, STANDARD
 from ..core import paths
-from ..core.errors import DataError
+from ..core.errors import DataError, show
 from ..graph.grid import Grid
 from ..graph.needs import Needs
 from ..results import results_folder, scores
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     elif found:
         columns = list(dict.fromkeys(name for row in found for name in row))
-        print("\n".join(columned(columns, [[_shown(row.get(name)) for name in columns] for row in found])))
+        show(*columned(columns, [[_shown(row.get(name)) for name in columns] for row in found]))
     else:
         print(f"no {args.kind}" + (f" with {' '.join(args.words)}" if args.words else ""))
 

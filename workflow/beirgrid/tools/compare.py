@@ -6,7 +6,6 @@ import argparse
 import itertools
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..config.metric_names import parse_metric
 from ..config.values import SEED_LIMIT
 from ..core import files
-from ..core.errors import BeirgridError, DataError, printable
+from ..core.errors import BeirgridError, DataError, say, show
 from ..results import conditions, results_folder, scores
 from ..results.answers import guarded
 from ..results.results_folder import Result, Results
@@ -164,9 +163,9 @@ def run(args: argparse.Namespace) -> int:
         raise NotComparableError(str(error)) from None
     if args.output:
         _write(report, args)
-    print("\n".join(map(printable, _lines(report, args))))
+    show(*_lines(report, args))
     for refused in report.refused:
-        print(f"cannot be compared: {refused}", file=sys.stderr)
+        say(f"cannot be compared: {refused}")
     return report.exit_status
 
 

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from ..core import files
 from ..core.checkout import CHECKOUT
-from ..core.errors import BeirgridError, printable
+from ..core.errors import BeirgridError, printable, show
 from ..core.version import dated_version
 
 # MB of memory and of disk below which the demo does not fit, and with which SciFact's grid does.
@@ -63,9 +63,8 @@ def run(args: argparse.Namespace) -> int:
     for finding in examine(args.directory, args.offline, args.models):
         found.append(finding)
         if not args.json:
-            print(f"{_MARKS[finding.state]} {finding.what}: {finding.found}", flush=True)
-            if finding.advice:
-                print(f"    {finding.advice}", flush=True)
+            advice = [f"    {finding.advice}"] if finding.advice else []
+            show(f"{_MARKS[finding.state]} {finding.what}: {finding.found}", *advice)
     if args.json:
         print(json.dumps([finding._asdict() for finding in found], indent=1, ensure_ascii=False))
     return int(any(finding.state == "problem" for finding in found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from ..collections import corpora, judged
 from ..collections.sources import open_source
 from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
-from ..core.errors import BeirgridError, DataError
+from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..judging import agreement, calibration, documents, exports, model_judge, pools, queries, server
 from ..judging.sets import EvaluationSet
 from ..results import results_folder, summary
@@ -106,12 +105,12 @@ def init(args: argparse.Namespace) -> None:
     made = EvaluationSet.create(args.set, found, str(args.documents), licence=args.licence)
     grid = _GRID.format(name=made.description.name, path=args.set)
     files.write_text(args.set / "grid.yaml", grid)
-    print(f"{args.set}: {len(found):,} documents from {args.documents}")
+    show(f"{args.set}: {len(found):,} documents from {args.documents}")
     if twins := documents.duplicates(found):
         first, others = next(iter(twins.items()))
         number = sum(map(len, twins.values()))
-        print(f"warning: {number} documents repeat another one; {others[0]} repeats {first}, say", file=sys.stderr)
-    print(f"Next: beirgrid set queries {args.set} --from FILE")
+        warn(f"{number} documents repeat another one; {others[0]} repeats {first}, say")
+    show(f"Next: beirgrid set queries {args.set} --from FILE")
 
 
 def add_queries(args: argparse.Namespace) -> None:
@@ -123,11 +122,11 @@ def add_queries(args: argparse.Namespace) -> None:
     facts: dict[str, Any] = {"from": str(args.source)}
     suspects = queries.personal(found)
     for identifier, what in suspects.items():
-        print(f"warning: query {identifier} seems to hold {what}", file=sys.stderr)
+        warn(f"query {identifier} seems to hold {what}")
     if suspects and not args.keep_personal:
         found = [query for query in found if query.id not in suspects]
         facts["left_out_as_personal"] = len(suspects)
-        print(f"{len(suspects)} queries are left out; --keep-personal keeps them", file=sys.stderr)
+        say(f"{len(suspects)} queries are left out; --keep-personal keeps them")
     if args.sample is not None:
         found = queries.sample(found, args.sample, args.seed)
         facts |= {"sampled_with_seed": args.seed}
@@ -135,12 +134,12 @@ def add_queries(args: argparse.Namespace) -> None:
     if dropped:
         first, twin = next(iter(dropped.items()))
         facts["near_duplicates_left_out"] = len(dropped)
-        print(f"{len(dropped)} near duplicates are left out; {first} is nearly {twin}, say", file=sys.stderr)
+        say(f"{len(dropped)} near duplicates are left out; {first} is nearly {twin}, say")
     if not found:
         raise BeirgridError(f"{args.source}: no query is left")
     made.write_queries(found, **facts)
-    print(f"{args.set}: {len(found):,} queries")
-    print(f"Next: beirgrid run {args.set / 'grid.yaml'}, then beirgrid set pool {args.set}")
+    show(f"{args.set}: {len(found):,} queries")
+    show(f"Next: beirgrid run {args.set / 'grid.yaml'}, then beirgrid set pool {args.set}")
 
 
 def make_pool(args: argparse.Namespace) -> None:
@@ -175,11 +174,11 @@ def make_pool(args: argparse.Namespace) -> None:
         facts["queries"] = min(args.queries, len(asked))
     made.description.pools.append({**facts, "pairs": len(found.pairs), "new": added, "overlap": args.overlap})
     made.save()
-    print(f"{args.set}: {added:,} new pairs to judge, of {found.candidates:,} in the top {args.depth} of all runs")
+    show(f"{args.set}: {added:,} new pairs to judge, of {found.candidates:,} in the top {args.depth} of all runs")
     rows = [["system", "all judged to depth", "RBP weight left out"]]
     rows += [[system, str(found.complete[system]), f"{found.left_out[system]:.1%}"] for system in rankings]
-    print("\n".join(columned(rows[0], rows[1:])))
-    print(f"Next: beirgrid set judge {args.set}")
+    show(*columned(rows[0], rows[1:]))
+    show(f"Next: beirgrid set judge {args.set}")
 
 
 def judge(args: argparse.Namespace) -> None:
@@ -190,13 +189,13 @@ def judge(args: argparse.Namespace) -> None:
     judging = server.Judging(EvaluationSet(args.set))
     if args.take_back:
         name, path = args.take_back
-        print(f"{server.take_back(judging, name, Path(path)):,} judgements of {name} are stored")
+        show(f"{server.take_back(judging, name, Path(path)):,} judgements of {name} are stored")
         return
     if args.offline:
         output = args.output or Path(f"{judging.set.description.name}-{args.offline}.html")
         files.write_text(output, server.offline(judging, args.offline))
-        print(f"{output}: open it in a browser, judge, and save the judgements as CSV")
-        print(f"Then: beirgrid set judge {args.set} --take-back {args.offline!r} FILE.csv")
+        show(f"{output}: open it in a browser, judge, and save the judgements as CSV")
+        show(f"Then: beirgrid set judge {args.set} --take-back {args.offline!r} FILE.csv")
         return
     try:
         running, address = server.serve(judging, args.port)
@@ -219,8 +218,8 @@ def _judge_by_model(args: argparse.Namespace) -> None:
         raise BeirgridError(f"{args.set} has no pool: beirgrid set pool makes it")
     given = list(model_judge.judge(made, model_judge.read_endpoint(args.endpoint), args.name))
     skipped = sum(judgement.grade is None for judgement in given)
-    print(f"{args.set}: {len(given):,} new judgements by a model; {skipped:,} answers have no grade")
-    print(f"Next: people judge some queries whole (beirgrid set judge {args.set}), then beirgrid set status {args.set}")
+    show(f"{args.set}: {len(given):,} new judgements by a model; {skipped:,} answers have no grade")
+    show(f"Next: people judge some queries whole (beirgrid set judge {args.set}), then beirgrid set status {args.set}")
 
 
 def accept(args: argparse.Namespace) -> None:
@@ -229,45 +228,45 @@ def accept(args: argparse.Namespace) -> None:
     if args.resolution == "adjudicated" and not args.adjudicator:
         raise BeirgridError("--resolution adjudicated needs --adjudicator JUDGE")
     version = made.accept(args.resolution, args.adjudicator, args.without, args.model)
-    print(
+    show(
         f"{args.set}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
-    _print(set_findings.agreed(made.people()))
-    print(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
+    show(*set_findings.agreed(made.people()))
+    show(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
 
 
 def status(args: argparse.Namespace) -> None:
     """Show what a set has, and what its judgements can tell."""
     made = EvaluationSet(args.set)
     description = made.description
-    print(f"{description.name}: {description.documents.get('number', 0):,} documents, {len(made.queries()):,} queries")
+    show(f"{description.name}: {description.documents.get('number', 0):,} documents, {len(made.queries()):,} queries")
     if not (made.folder / "judgements.sqlite").is_file():
-        print("no pool yet: beirgrid set pool makes it")
+        show("no pool yet: beirgrid set pool makes it")
         return
     grades, people = made.grades(), made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
-    print(f"pool: {len(made.store.pool()):,} pairs, {len(graded):,} judged by people")
+    show(f"pool: {len(made.store.pool()):,} pairs, {len(graded):,} judged by people")
     skipped = [judgement for judgement in made.store.judgements() if judgement.grade is None]
     for name, of_judge in grades.items():
         reasons = sum(judgement.judge == name for judgement in skipped)
-        print(f"  {name}: {len(of_judge):,} graded, {reasons:,} skipped")
-    _print(set_findings.agreed(people))
+        show(f"  {name}: {len(of_judge):,} graded, {reasons:,} skipped")
+    show(*set_findings.agreed(people))
     if args.disagreements:
         _write_disagreements(args.disagreements, grades)
     rankings = _rankings(made, args.results, None)
     for model in grades.keys() - people.keys():
-        _print(set_findings.calibrated(calibration.calibrate(made, model), rankings))
+        show(*set_findings.calibrated(calibration.calibrate(made, model), rankings))
     if not description.versions:
-        _print(set_findings.alike(rankings))
+        show(*set_findings.alike(rankings))
         return
     newest = description.versions[-1]
-    print(
+    show(
         f"version {newest.number} of {newest.date} ({newest.by}, {newest.resolution}, {newest.judgements:,} judgements)"
     )
-    _print(set_findings.reach(made.qrels(newest.number), rankings))
+    show(*set_findings.reach(made.qrels(newest.number), rankings))
     depth = max((int(pool["depth"]) for pool in description.pools), default=0)
-    _print(set_findings.reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
+    show(*set_findings.reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -282,17 +281,15 @@ def check(args: argparse.Namespace) -> None:
         documents = corpora.write(name, corpus, source, path)["documents"]
         found = judged.read(name, Dataset(corpus=name, queries_are_documents=False), corpus, source, path)
     for warning in found.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     facts = f"{documents:,} documents, {len(found.texts):,} queries, {found.facts['judgements']:,} judgements"
-    print("\n".join([f"{args.set}: {facts}: a run can read them", *found.facts.get("marks", ())]))
+    show(f"{args.set}: {facts}: a run can read them", *found.facts.get("marks", ()))
 
 
 def export(args: argparse.Namespace) -> None:
     """Write a set in the layouts of BEIR, MTEB and ir_datasets."""
     version = exports.write(EvaluationSet(args.set), args.output)
-    print(
-        f"{args.output}: version {version.number} of {args.set}, {version.judgements:,} judgements; see its README.md"
-    )
+    show(f"{args.output}: version {version.number} of {args.set}, {version.judgements:,} judgements; see its README.md")
 
 
 def compare_versions(args: argparse.Namespace) -> None:
@@ -321,10 +318,10 @@ def compare_versions(args: argparse.Namespace) -> None:
                 f"{ranks[0][system]} → {ranks[1][system]}",
             ]
         )
-    print("\n".join(columned(rows[0], rows[1:])))
+    show(*columned(rows[0], rows[1:]))
     if len(after) > 1:
         tau = kendalltau([before[system] for system in after], list(after.values())).statistic
-        print(f"Kendall's tau of the two rankings: {tau:.3f}")
+        show(f"Kendall's tau of the two rankings: {tau:.3f}")
 
 
 def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None) -> dict[str, Any]:
@@ -354,11 +351,6 @@ def _families(place: Path) -> dict[str, str]:
     for path in sorted(results_folder.locate(place).folder.glob(f"grids/*/{results_folder.SUMMARY}")):
         found |= summary.read(path).families
     return found
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)
 
 
 def _write_disagreements(path: Path, grades: agreement.Grades) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
 from ..collections import collection
 from ..config.models import CrossEncoder, Seq2SeqReranker
 from ..core import files, paths
-from ..core.errors import BeirgridError
+from ..core.errors import BeirgridError, warn
 from ..encoders import open_scorer
 from ..models.arguments import SizeOption
 from ..results import summary
@@ -126,11 +125,11 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFram
     about = _about(cell, texts)
     if any(step.kind == "dense" and step.values["index"] for step in steps):
         # Such an index is read whole for each search, which says nothing of a service that keeps it in memory.
-        print(f"warning: {cell.system} is left out: only exact indexes are measured", file=sys.stderr)
+        warn(f"{cell.system} is left out: only exact indexes are measured")
         return pd.DataFrame(columns=LATENCY_COLUMNS)
     first, scoring = _reranked(steps)
     if own.stage != "retrieve" and (own.stage != "rerank" or first is None or scoring is None):
-        print(f"warning: {cell.system} is left out: only retrieval and reranking are measured", file=sys.stderr)
+        warn(f"{cell.system} is left out: only retrieval and reranking are measured")
         return pd.DataFrame(columns=LATENCY_COLUMNS)
     with held_back(), ExitStack() as stack:
         if first is None or scoring is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import config as configuration
 from ..core.compute import has_gpu_driver
-from ..core.errors import BeirgridError
+from ..core.errors import BeirgridError, show
 from ..graph.cell_records import Records
 from ..graph.costs import CALIBRATION, Need
 from ..graph.grid import Grid
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
     if args.format == "json":
         print(json.dumps(plan, indent=1, ensure_ascii=False))
     else:
-        print("\n".join(_text(plan, args.cells)))
+        show(*_text(plan, args.cells))
 
 
 def make_plan(

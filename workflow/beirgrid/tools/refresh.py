@@ -14,7 +14,7 @@ from typing import Annotated
 
 from ..core import files, paths, provenance
 from ..core.checkout import MODULES
-from ..core.errors import BeirgridError, DataError, printable
+from ..core.errors import BeirgridError, DataError, show
 from ..graph.summaries import PUBLISHED
 from ..results import results_folder, summary
 from ..results.summary import GridSummary
@@ -51,7 +51,7 @@ def report(
     for name in [grid] if grid else _names():
         lines = refresh(_read(name))
         if not background:
-            print("\n".join(map(printable, lines)))
+            show(*lines)
 
 
 def _names() -> list[str]:

@@ -21,7 +21,7 @@ import yaml
 
 from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import files, paths
-from ..core.errors import BeirgridError, ConfigError
+from ..core.errors import BeirgridError, ConfigError, say
 from .configfiles import merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
@@ -175,7 +175,7 @@ def keep_grid(content: dict[str, Any], directory: Path) -> Path:
     name = content["grid"]["name"]
     path: Path = directory / paths.GRID_FOLDER.format(grid=name) / "grid.yaml"
     files.replace_text(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
-    print(f"The grid {name}, as {path} describes it", file=sys.stderr, flush=True)
+    say(f"The grid {name}, as {path} describes it")
     return path
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import cli, paths, provenance
-from ..core.errors import BeirgridError, nearest, printable
+from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps([hit._asdict() for hit in found], ensure_ascii=False, indent=1))
     else:
-        print("\n".join(map(printable, _lines(found))) or "no document was found")
+        show(*list(_lines(found)) or ["no document was found"])
 
 
 def refuse_unknown(system: str, dataset: str) -> None:

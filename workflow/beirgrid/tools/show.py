@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import cli, paths
-from ..core.errors import BeirgridError, nearest, printable
+from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
 from .search import documents, excerpt, refuse_unknown
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         near = nearest(args.query, map(str, values.index))
         raise BeirgridError(f"{args.dataset!r} has no judged query {args.query!r}{near}")
-    print("\n".join(map(printable, lines)))
+    show(*lines)
 
 
 def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from ..core import files, lineage, provenance, reasons, stages
-from ..core.errors import DataError
+from ..core.errors import DataError, show
 
 # The tables of summaries of grids say which settings each grid asks for (paths.GRID_SUMMARY).
 _SUMMARIES = "results/grids/*/grid.json"
@@ -31,11 +31,9 @@ def run(args: argparse.Namespace) -> None:
     """
     directory: Path = args.directory
     place, record = _record(args.file if args.file.exists() else directory / args.file)
-    print(*_description(place, record), sep="\n")
+    show(*_description(place, record))
     found = list(_reasons(place, record, directory))
-    print("made again by the next run:", "yes" if found else "no reason is known")
-    for reason in found:
-        print(f"  {reason}")
+    show(f"made again by the next run: {'yes' if found else 'no reason is known'}", *(f"  {why}" for why in found))
 
 
 def _record(path: Path) -> tuple[Path, dict[str, Any]]:
@@ -44,7 +42,8 @@ def _record(path: Path) -> tuple[Path, dict[str, Any]]:
         return path, provenance.read_record(path)
     for folder in path.parents:
         for place in sorted(folder.glob("*.json")):
-            with suppress(DataError, ValueError, OSError):
+            named = place in lineage.places_of_record(path)
+            with nullcontext() if named else suppress(DataError, ValueError, OSError):
                 record = provenance.read_record(place)
                 names = [place.parent / name for name in record.get("outputs", {})]
                 if any(name == path or name.is_relative_to(path) for name in names):
@@ -89,7 +88,10 @@ def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterato
                 yield f"{option} {path} is newer"
     for summary in sorted(directory.glob(_SUMMARIES)):
         with files.reading(summary):
-            asked = files.read_json(summary).get("settings", {})
-        digest = next((key for path, key in asked.items() if (directory / path).resolve() == place.resolve()), None)
-        if digest and digest != record.get("settings_key"):
-            yield f"the grid {summary.parent.name} asks for other settings"
+            grid = files.read_json(summary)
+        keys = {(directory / path).resolve(): key for path, key in grid.get("settings", {}).items()}
+        digest = keys.get(place.resolve(), record.get("settings_key"))
+        if digest != record.get("settings_key"):
+            params = grid.get("asked", {}).get(digest)  # earlier versions kept digests alone
+            asked = reasons.of_record(record, params) if params else "other settings"
+            yield f"the grid {summary.parent.name} asks for another result: {asked}"
