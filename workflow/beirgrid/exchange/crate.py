@@ -56,15 +56,6 @@ def export_ro_crate(
 
     Corpora, checkpoints, vectors and indexes are not part of it; their records name them and their hashes.
 
-    Args:
-        output: folder to write; new or empty.
-        directory: folder in which the grid ran, or its results folder.
-        grid: name of the grid; all finished cells of the folder unless given.
-        licence: URL of the licence of the crate.
-        name: name of the crate; that of the grid and its date unless given.
-        author: name of the person who ran the grid.
-        orcid: URL of the author's ORCID.
-
     Raises:
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
         BeirgridError: the package rocrate is not installed.

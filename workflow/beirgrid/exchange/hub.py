@@ -28,12 +28,6 @@ def export_huggingface(
 ) -> None:
     """Write scores as the hub's YAML of evaluation results, a file per system and dataset.
 
-    Args:
-        output: folder to write ``{system}/.eval_results/{dataset}.yaml`` to; new or empty.
-        directory: folder in which the grid ran, or its results folder.
-        grid: name of the grid; all finished cells of the folder unless given.
-        hub_datasets: datasets on the hub that hold the scores' datasets. Those of mteb are known.
-
     Raises:
         DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, no dataset is known on the
             hub, or the output is not empty.

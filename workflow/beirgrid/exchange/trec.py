@@ -50,12 +50,6 @@ def export_ir_metadata(
 ) -> None:
     """Write the runs of a grid as TREC files that begin with ir_metadata 0.1, with the qrels.
 
-    Args:
-        output: folder to write ``runs/{dataset}/{system}.trec`` and ``qrels/{dataset}.txt`` to; new or empty.
-        directory: folder in which the grid ran, or its results folder.
-        grid: name of the grid; all finished cells of the folder unless given.
-        metadata: YAML file with entries that replace or join those of each header, such as ``actor``.
-
     Raises:
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
     """

@@ -79,14 +79,6 @@ def adapt(
 ) -> None:
     """Adapt a dense model to a corpus.
 
-    Args:
-        recipe: the recipe, the model's own settings and the base's entry.
-        base: checkpoint to start from.
-        examples: queries.parquet (GenQ), margins.parquet (GPL) or corpus.parquet (TSDAE, MLM).
-        compute: where and how training runs.
-        output: checkpoint folder to write.
-        record: record to write.
-
     Raises:
         DataError: an input is damaged, or the base has no decoder (TSDAE) or is no masked language model (MLM).
     """

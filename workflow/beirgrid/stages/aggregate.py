@@ -38,12 +38,6 @@ def aggregate(
 ) -> None:
     """Make the tables of a grid in which every cell is done.
 
-    Args:
-        grid: summary of the grid, which names the files to read.
-        published: files of published values.
-        output: folder to write the tables to: those of ``results.answers`` and {metric}.csv, .md and .tex.
-        record: record to write.
-
     Raises:
         ConfigError: a file of published values cannot be read.
         DataError: scores or records are missing, damaged, or have other settings than the grid asks for.

@@ -55,12 +55,6 @@ def analyse(
 
     A cell that is not done is left out, with a warning.
 
-    Args:
-        grid: summary of the grid, which names the files to read.
-        output: folder of the grid. Its tables (scores.csv and so on) are read. More tables are written beside them, and
-            figures to ``figures``.
-        record: record to write.
-
     Raises:
         DataError: an input is missing or damaged.
     """

@@ -33,22 +33,14 @@ def encode(
     shard_size: Annotated[SizeOption, "documents per shard"],
     last: Annotated[bool, "the shard is the last one, so it must end with the corpus"] = False,
     compute: Compute,
-    output: Annotated[Path, "vectors to write: .npy (dense), .npz (sparse), a folder (late interaction)"],
+    output: Annotated[
+        Path,
+        "vectors to write: float32 [documents, dimension] .npy (dense), float32 CSR [documents, vocabulary] .npz "
+        "(sparse), a folder of token vectors (late interaction)",
+    ],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Encode one shard of a corpus to vectors.
-
-    Args:
-        model: registry entry of a dense, sparse or late-interaction model.
-        checkpoint: folder of the model's checkpoint.
-        corpus: corpus.parquet.
-        shard: number of the shard, from 0.
-        shard_size: documents per shard.
-        last: whether the shard must end with the corpus.
-        compute: where and how the model runs.
-        output: float32 [documents, dimension] as .npy (dense), float32 CSR [documents, vocabulary] as .npz (sparse), or
-            a folder of token vectors (late interaction).
-        record: record to write.
 
     Raises:
         DataError: the shard does not fit the corpus, the checkpoint is not what the entry says, or the model gives

@@ -29,20 +29,11 @@ def evaluate(
     system: Annotated[str, "name of the system"] = "",
     dataset: Annotated[str, "name of the dataset"] = "",
     output: Annotated[Path | None, "scores and their record to write, .json; without it the scores are printed"] = None,
-    per_query: Annotated[Path | None, "values per query to write, .parquet"] = None,
+    per_query: Annotated[Path | None, "values per query to write, .parquet: a column query, float64 per metric"] = None,
 ) -> None:
     """Compute the metrics of a run.
 
     The mean is over all queries that have qrels, whether the run has them or not (trec_eval -c).
-
-    Args:
-        run: run, TREC format, plain or gzipped.
-        qrels: qrels in BEIR's or TREC's layout, plain or gzipped.
-        metrics: metrics, name@k.
-        system: name of the system.
-        dataset: name of the dataset.
-        output: scores and their record to write, .json. Without it, the scores are printed.
-        per_query: values per query to write: a column ``query`` and a float64 column per metric.
 
     Raises:
         BeirgridError: a metric is unknown.

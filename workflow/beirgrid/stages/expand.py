@@ -36,24 +36,13 @@ def expand(
     shard_size: Annotated[SizeOption, "documents per shard"],
     last: Annotated[bool, "this is the last shard: it must end with the corpus"] = False,
     compute: Compute,
-    output: Annotated[Path, ".parquet to write, a row per document"],
+    output: Annotated[Path, ".parquet to write, a row per document: its queries, or its terms with their frequencies"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Expand the documents of one shard of a corpus for BM25.
 
     What an attempt has finished when it is killed or runs into its time limit is kept beside the output, and the next
     attempt goes on from there.
-
-    Args:
-        model: registry entry of a query generator or of a term-weights model.
-        checkpoint: folder of the model's checkpoint.
-        corpus: corpus.parquet.
-        shard: number of the shard, from 0.
-        shard_size: documents per shard.
-        last: whether the shard must end with the corpus.
-        compute: where and how the model runs.
-        output: parquet with a row per document: its queries, or its terms with their frequencies.
-        record: record to write.
 
     Raises:
         DataError: the shard does not fit the corpus, or the checkpoint is not what the entry says.

@@ -32,17 +32,10 @@ def fetch_corpus(
     name: Annotated[str, "name of the corpus"],
     entry: Annotated[CorpusEntry, "registry entry of the corpus, JSON"],
     mirror: Mirror = "",
-    output: Annotated[Path, "corpus.parquet to write"],
+    output: Annotated[Path, "corpus.parquet to write: _id, title, text, in the source's order"],
     record: Record,
 ) -> None:
     """Fetch the documents of a corpus.
-
-    Args:
-        name: name of the corpus, for messages.
-        entry: registry entry of the corpus.
-        mirror: folder or URL prefix with files of ir_datasets, named by their MD5 sums; empty for none.
-        output: parquet to write, with the columns ``_id``, ``title`` and ``text``, in the source's order.
-        record: record to write.
 
     Raises:
         DataError: the corpus cannot be read, is empty, has duplicate ids, or has another number of documents than its
@@ -68,21 +61,13 @@ def fetch_dataset(
     corpus_entry: Annotated[CorpusEntry, "registry entry of its corpus, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
     mirror: Mirror = "",
-    queries: Annotated[Path, "queries.parquet to write"],
+    queries: Annotated[
+        Path, "queries.parquet to write: _id, text and, for queries with documents that are not ranked, excluded"
+    ],
     qrels: Annotated[Path, "qrels.tsv to write"],
     record: Record,
 ) -> None:
     """Fetch the judged queries and the qrels of a dataset, checked against each other and the corpus.
-
-    Args:
-        name: name of the dataset, for messages.
-        entry: registry entry of the dataset.
-        corpus_entry: registry entry of its corpus.
-        corpus: the fetched corpus.parquet.
-        mirror: folder or URL prefix with files of ir_datasets, named by their MD5 sums; empty for none.
-        queries: parquet to write: ``_id``, ``text`` and, where documents are not ranked for queries, ``excluded``.
-        qrels: qrels to write, in BEIR's layout.
-        record: record to write.
 
     Raises:
         DataError: queries, qrels and corpus do not fit each other, or the dataset's entry.
@@ -128,13 +113,6 @@ def fetch_expansion(
 ) -> None:
     """Fetch the queries that others published for the documents of a corpus.
 
-    Args:
-        name: name of the expansion, for messages.
-        entry: where its files are.
-        corpus: the fetched corpus.parquet.
-        output: parquet to write, as the stage ``expand`` writes queries.
-        record: record to write.
-
     Raises:
         DataError: the files cannot be fetched or read, or do not fit the corpus.
     """
@@ -167,15 +145,6 @@ def fetch_model(
 ) -> None:
     """Fetch the checkpoint of a model, verified by the hashes of its entry; of an endpoint, its answers to fixed texts.
 
-    Args:
-        name: name of the model, for messages.
-        entry: keys of the registry entry that decide which files are fetched.
-        prompts: sides for which the registry entry has a prompt; a checkpoint's own prompts need one each.
-        source: where the keys of the registry entry come from; the record keeps it beside what the checkpoint states.
-        connection: how the server of an endpoint is reached, JSON.
-        output: folder to write.
-        record: record to write.
-
     Raises:
         DataError: the checkpoint cannot be fetched, differs from its entry, or has prompts that the entry leaves out.
     """
@@ -199,21 +168,11 @@ def fetch_run(
     queries: Annotated[Artifact, "queries.parquet"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
-    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept"] = (),
+    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept: judged queries that the run lacks"] = (),
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:
     """Fetch a run that other software made, checked against the dataset and its corpus.
-
-    Args:
-        system: name of the system, the tag of the run.
-        run: the run in TREC format, plain or gzipped.
-        queries: queries.parquet.
-        corpus: corpus.parquet.
-        depth: documents per query to keep.
-        allow: flaws to accept: judged queries that the run lacks.
-        output: run to write, .run.gz.
-        record: record to write.
 
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.

@@ -21,7 +21,7 @@ def fuse(
     *,
     system: Annotated[str, "name of the system, the tag of the run"],
     runs: Annotated[list[Artifact], "runs to fuse"],
-    method: Annotated[Method, "reciprocal rank fusion, or a weighted sum of normalised scores"],
+    method: Annotated[Method, "rrf: reciprocal rank fusion; wsum: a weighted sum of normalised scores"],
     k: Annotated[SizeOption, "constant of reciprocal rank fusion"] = 60,
     norm: Annotated[Norm, "normalisation of scores before a weighted sum"] = "min-max",
     weights: Annotated[Sequence[float] | None, "weights of a weighted sum, JSON list; equal unless given"] = None,
@@ -30,17 +30,6 @@ def fuse(
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Fuse several runs into one.
-
-    Args:
-        system: name of the system, the tag of the run.
-        runs: runs to fuse, TREC format.
-        method: ``rrf`` (reciprocal rank) or ``wsum`` (weighted sum of normalised scores).
-        k: constant of reciprocal rank fusion.
-        norm: normalisation of scores before a weighted sum.
-        weights: weights of a weighted sum, one per run; equal weights unless given.
-        depth: documents per query to keep.
-        output: run to write, .run.gz.
-        record: record to write.
 
     Raises:
         DataError: a run cannot be read, has scores that ``norm`` cannot divide by, or has no weight.

@@ -56,18 +56,10 @@ def generate(
     corpus: Annotated[Artifact, "corpus.parquet"],
     generator: Annotated[Artifact | None, "checkpoint of the query generator, if there is one"] = None,
     compute: Compute,
-    output: Annotated[Path, "queries.parquet to write"],
+    output: Annotated[Path, "queries.parquet to write (collections.training_data.QUERIES)"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Write training queries for a sample of the documents of a corpus.
-
-    Args:
-        recipe: number of documents and queries, seed, and how queries are made.
-        corpus: corpus.parquet.
-        generator: checkpoint of the query generator. Without it, queries are derived from the documents.
-        compute: where and how the generator runs.
-        output: parquet to write (``collections.training_data.QUERIES``).
-        record: record to write.
 
     Raises:
         DataError: an input is damaged, or no document gives a query.

@@ -24,7 +24,7 @@ def index_lexical(
     *,
     corpus: Annotated[Artifact, "corpus.parquet"],
     expansions: Annotated[
-        tuple[Artifact, ...], "expansions of each shard, which are indexed in place of the documents"
+        tuple[Artifact, ...], "expansions of each shard, in order, which are indexed in place of the documents"
     ] = (),
     fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
@@ -34,16 +34,6 @@ def index_lexical(
     record: Record,
 ) -> None:
     """Index a corpus for BM25.
-
-    Args:
-        corpus: corpus.parquet.
-        expansions: expansions of each shard, in order; without any, the documents are indexed as they are.
-        fields: ``flat`` (title and text as one field) or ``multifield``.
-        language: ISO 639-1 code that picks Lucene's analyzer.
-        threads: threads of Lucene.
-        memory: Java heap in MB.
-        output: folder to write.
-        record: record to write.
 
     Raises:
         DataError: corpus or expansions are damaged or do not fit, or Lucene leaves no index.
@@ -74,17 +64,10 @@ def index_vectors(
     *,
     family: Annotated[str, WORD],
     vectors: Annotated[Artifact, "vectors of one shard, as encode wrote them"],
-    output: Annotated[Path, "index to write"],
+    output: Annotated[Path, "index to write: .faiss (dense, late interaction), a folder of postings (sparse)"],
     record: Record,
 ) -> None:
     """Index one shard of vectors.
-
-    Args:
-        family: family of the model that gave the vectors, as registry entries spell it.
-        vectors: float32 [documents, dimension] as .npy (dense), float32 CSR matrix [documents, vocabulary] as .npz
-            (sparse), or a folder of token vectors (late interaction).
-        output: .faiss file (dense, late interaction) or folder of postings (sparse) to write.
-        record: record to write.
 
     Raises:
         DataError: the vectors are damaged.
@@ -109,14 +92,6 @@ def index_approximate(
     record: Record,
 ) -> None:
     """Build a smaller or faster index of one shard from the exact one.
-
-    Args:
-        exact: index with all vectors (``index_vectors``).
-        index: kind of index and what it is built with.
-        dimensions: first dimensions that are kept; all unless given.
-        similarity: ``cosine`` or ``dot``; vectors that are cut are normalised again for cosine.
-        output: .faiss file to write.
-        record: record to write; it has the seconds of the build.
 
     Raises:
         DataError: the exact index is damaged, or its vectors do not fit the kind of index.

@@ -40,20 +40,10 @@ def label(
     queries: Annotated[Artifact, "queries.parquet that generate wrote"],
     negatives: Annotated[Artifact, "negatives.parquet that mine wrote"],
     compute: Compute,
-    output: Annotated[Path, "margins.parquet to write"],
+    output: Annotated[Path, "margins.parquet to write (collections.training_data.MARGINS)"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Score training queries with a cross-encoder teacher: each positive, and as many negatives as training takes.
-
-    Args:
-        recipe: steps and batch of the training, seed, and the teacher's entry.
-        teacher: checkpoint of the cross-encoder.
-        corpus: corpus.parquet.
-        queries: queries.parquet that generate wrote.
-        negatives: negatives.parquet that mine wrote.
-        compute: where and how the teacher runs.
-        output: parquet to write (``collections.training_data.MARGINS``).
-        record: record to write.
 
     Raises:
         DataError: an input is damaged, or a score is not finite.

@@ -47,22 +47,12 @@ def mine(
     ] = (),
     compute: Compute,
     threads: Annotated[SizeOption, "threads of the search with BM25"] = 1,
-    output: Annotated[Path, "negatives.parquet to write"],
+    output: Annotated[
+        Path, "parquet to write (collections.training_data.NEGATIVES): what each query finds, each document once"
+    ],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Find hard negatives for training queries.
-
-    Args:
-        recipe: depth of the rankings, language of the corpus, and the entries of the dense models.
-        queries: queries.parquet that generate wrote.
-        corpus: corpus.parquet, for the document ids.
-        index: flat Lucene index. Without it, BM25 mines nothing.
-        checkpoints: checkpoint of each dense model of the recipe, in order.
-        indexes: indexes of the shards, one model after another: as many for each model.
-        compute: where and how the dense models run.
-        threads: threads of the search with BM25.
-        output: parquet to write (``collections.training_data.NEGATIVES``): what each query finds, each document once.
-        record: record to write.
 
     Raises:
         DataError: an input is damaged, models and files do not match, or no retriever finds another document.

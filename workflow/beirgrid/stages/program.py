@@ -40,14 +40,6 @@ def index_program(
 ) -> None:
     """Have a program index a corpus.
 
-    Args:
-        command: command that reads the documents, ``{corpus}``, and fills the folder ``{index}``.
-        version: version of the program, for the record.
-        corpus: corpus.parquet.
-        threads: cores that the program may use.
-        output: folder to write.
-        record: record to write.
-
     Raises:
         BeirgridError: the command cannot start, fails, or leaves the folder empty.
     """
@@ -71,25 +63,12 @@ def retrieve_program(
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet"],
     depth: Annotated[SizeOption, "documents per query"] = 1000,
-    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept"] = (),
+    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept: judged queries that the run lacks"] = (),
     threads: Threads = 1,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:
     """Have a program search a corpus, and check its run like a run that other software made.
-
-    Args:
-        system: name of the system, the tag of the run.
-        command: command that reads the queries, ``{queries}``, and writes a run in TREC format to ``{run}``.
-        version: version of the program, for the record.
-        index: folder that the program filled before (``index_program``).
-        corpus: corpus.parquet.
-        queries: queries.parquet.
-        depth: documents per query.
-        allow: flaws to accept: judged queries that the run lacks.
-        threads: cores that the program may use.
-        output: run to write, .run.gz.
-        record: record to write.
 
     Raises:
         BeirgridError: the command cannot start, fails, or writes no run.

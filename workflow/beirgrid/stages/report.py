@@ -23,12 +23,6 @@ def page(
 ) -> None:
     """Write the page of a grid.
 
-    Args:
-        grid: summary of the grid, which names the records to read.
-        tables: folder of the tables that aggregate wrote.
-        output: HTML page to write.
-        record: record to write.
-
     Raises:
         DataError: a table is missing or damaged.
     """

@@ -22,14 +22,6 @@ def rerank(
 ) -> None:
     """Reorder the top of a run by stored pair scores.
 
-    Args:
-        system: name of the system, the tag of the run.
-        first_stage: run to reorder, TREC format.
-        scores: manifest that the score stage left.
-        depth: documents per query to reorder.
-        output: run to write, .run.gz.
-        record: record to write.
-
     Raises:
         DataError: an input is damaged, or a document has no score.
     """

@@ -54,20 +54,6 @@ def retrieve_lexical(
 ) -> None:
     """Search a corpus with BM25.
 
-    Args:
-        system: name of the system, the tag of the run.
-        index: Lucene index.
-        queries: queries.parquet.
-        fields: ``flat`` or ``multifield``, as the index was built.
-        language: ISO 639-1 code that picks Lucene's analyzer, as the index was built.
-        k1: saturation of term frequencies.
-        b: normalisation by document length.
-        depth: documents per query.
-        threads: threads of Lucene.
-        memory: Java heap in MB.
-        output: run to write, .run.gz.
-        record: record to write.
-
     Raises:
         DataError: queries or index are damaged.
         BeirgridError: Java or Lucene fails.
@@ -110,19 +96,6 @@ def retrieve_vectors(
 ) -> None:
     """Encode the queries with a model and search the indexes of all shards exactly.
 
-    Args:
-        system: name of the system, the tag of the run.
-        model: registry entry of the model that encodes the queries.
-        checkpoint: folder of the model's checkpoint.
-        two_towers: whether the checkpoint encodes queries alone, so that the documents have another.
-        corpus: corpus.parquet, for the document ids.
-        indexes: indexes of the shards, in row order (``index_vectors``).
-        queries: queries.parquet.
-        depth: documents per query.
-        compute: where and how the model runs.
-        output: run to write, .run.gz.
-        record: record to write.
-
     Raises:
         DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
     """
@@ -147,7 +120,10 @@ def retrieve_dense(
     indexes: Indexes,
     index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes if not flat, JSON"] = None,
     dimensions: Annotated[SizeOption | None, "first dimensions that the indexes keep"] = None,
-    exact: Annotated[tuple[Artifact, ...], "exact indexes of the shards, to compare with"] = (),
+    exact: Annotated[
+        tuple[Artifact, ...],
+        "exact indexes of the shards: the record has the share of the exact best documents that was found, by depth",
+    ] = (),
     queries: Queries,
     depth: Depth = 1000,
     compute: Compute,
@@ -155,23 +131,6 @@ def retrieve_dense(
     record: Record,
 ) -> None:
     """Encode the queries with a dense model and search all shards, exactly unless the indexes are of another kind.
-
-    Args:
-        system: name of the system, the tag of the run.
-        model: registry entry of the model that encodes the queries.
-        checkpoint: folder of the model's checkpoint.
-        two_towers: whether the checkpoint encodes queries alone, so that the documents have another.
-        corpus: corpus.parquet, for the document ids.
-        indexes: indexes of the shards, in row order (``index_vectors`` or ``index_approximate``).
-        index: kind of the indexes and how they are searched; flat unless given.
-        dimensions: first dimensions that the indexes keep; all unless given.
-        exact: exact indexes of the shards. With them, the record has the share of the exact best documents that the
-            search found, by depth.
-        queries: queries.parquet.
-        depth: documents per query.
-        compute: where and how the model runs.
-        output: run to write, .run.gz.
-        record: record to write.
 
     Raises:
         DataError: an input is damaged, or an index has another dimension than the queries' vectors.
@@ -211,7 +170,9 @@ def retrieve_late_interaction(
     two_towers: TwoTowers = False,
     corpus: Corpus,
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
-    indexes: Annotated[tuple[Artifact, ...], "index of each shard, to find candidates in"] = (),
+    indexes: Annotated[
+        tuple[Artifact, ...], "index of each shard, to find candidates in; an exhaustive search reads none"
+    ] = (),
     candidates: Annotated[
         SizeOption | None, "nearest tokens per query token; without this option, every document is scored"
     ] = None,
@@ -222,21 +183,6 @@ def retrieve_late_interaction(
     record: Record,
 ) -> None:
     """Encode the queries with a late-interaction model and score documents by MaxSim over their tokens.
-
-    Args:
-        system: name of the system, the tag of the run.
-        model: registry entry of the model that encodes the queries.
-        checkpoint: folder of the model's checkpoint.
-        two_towers: whether the checkpoint encodes queries alone, so that the documents have another.
-        corpus: corpus.parquet, for the document ids.
-        tokens: token vectors of the shards, in row order.
-        indexes: index of each shard (``index_vectors``); an exhaustive search reads none.
-        candidates: nearest tokens per query token whose documents are scored. None: every document is scored.
-        queries: queries.parquet.
-        depth: documents per query.
-        compute: where and how the model runs.
-        output: run to write, .run.gz.
-        record: record to write.
 
     Raises:
         DataError: an input is damaged, or shards and indexes do not fit each other or the queries' vectors.

@@ -51,17 +51,6 @@ def score(
 ) -> None:
     """Score the (query, document) pairs of a first stage that have no score yet.
 
-    Args:
-        model: registry entry of a reranker.
-        checkpoint: folder of the model's checkpoint.
-        corpus: corpus.parquet.
-        queries: queries.parquet.
-        run: first-stage run, TREC format.
-        depth: documents per query to score.
-        compute: where and how the model runs.
-        pairs: folder that keeps the scores of all first stages.
-        record: manifest of the pairs, with the record, to write (``runs.pairs.Manifest`` under the key ``pairs``).
-
     Raises:
         DataError: an input is damaged, the checkpoint is not what the entry says, or a score is not finite.
     """

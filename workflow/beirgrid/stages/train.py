@@ -71,19 +71,6 @@ def train(
 ) -> None:
     """Train a cross-encoder on pairs from a corpus.
 
-    Args:
-        recipe: the registry's recipe, the teacher's entry, the corpus's language and the model's max_length.
-        base: checkpoint to start from.
-        corpus: corpus.parquet.
-        index: flat Lucene index of the corpus.
-        teacher: checkpoint of the dense model whose similarities are the labels; without it, labels are 1 and 0.
-        queries: queries.parquet of the training dataset, if there is one.
-        qrels: qrels.tsv of the training dataset.
-        compute: where and how training runs.
-        threads: threads of the search for negatives.
-        output: checkpoint folder to write.
-        record: record to write.
-
     Raises:
         DataError: an input is damaged, or there is nothing to train on.
     """

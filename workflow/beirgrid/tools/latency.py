@@ -56,21 +56,13 @@ def latency(
     """Measure how long systems take for one query at a time, on the hardware at hand.
 
     A system is opened as the record of its run says, so its index must still be there. Reading the document ids of
-    what a search found, and the texts of the documents to rerank, is not counted.
+    what a search found, and the texts of the documents to rerank, is not counted. Fused systems and those with an
+    approximate or truncated index are left out. Several users ask whole systems, with the reading of ids and texts, and
+    every system is measured.
 
-    Args:
-        grid: summary of the grid.
-        dataset: dataset whose queries are searched.
-        systems: systems to measure; all of the grid, if none is named. Fused systems and those with an approximate or
-            truncated index are left out.
-        queries: queries to measure, the first of the dataset.
-        warm_up: queries to run first, which are not counted.
-        device: where models run.
-        concurrency: users who ask at the same time. With several, systems are measured as a whole, with the reading of
-            ids and texts, and fused systems and approximate indexes are measured too.
-        output: table to write. It has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top
-            10, 50, 100 and 200. ``documents`` is the mean number of documents that a query found, or had reranked;
-            ``as_run`` marks what the system does as a whole, in the grid.
+    The table has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top 10, 50, 100 and 200.
+    ``documents`` is the mean number of documents that a query found, or had reranked. ``as_run`` marks what the system
+    does as a whole, in the grid.
 
     Raises:
         BeirgridError: the grid has no such system or dataset.

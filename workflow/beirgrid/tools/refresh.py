@@ -35,12 +35,6 @@ def report(
 ) -> None:
     """Make the tables and the page of a grid from what is done so far, and print a summary.
 
-    Args:
-        grid: name of the grid. Without it, all grids that were run in the folder.
-        directory: the folder in which grids ran, its results folder, the folder of one grid, or the name of a grid of
-            the working directory.
-        background: print no summary, and run with the lowest priority.
-
     Raises:
         BeirgridError: no such grid was run in the folder.
     """
