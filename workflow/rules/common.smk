@@ -114,7 +114,7 @@ onstart:
     if commands.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
     commands.link_package()
-    run_log.start(grid.config.grid.name, config)
+    run_log.start(workflow, records, config)
 
 
 onsuccess:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import sys
 import time
+from typing import NamedTuple
 
-_OWN = re.compile(r".+: (0(/[\d,]+)? [^,]+|[\d,]+(/[\d,]+)? (.+), [\d,.]+ \4/s(, (?P<left>\d+:\d\d:\d\d) left)?)")
+_OWN = re.compile(
+    r".+: (?P<said>(?P<done>[\d,]+)(/(?P<total>[\d,]+))? (?P<unit>[^,]+)"
+    r"(?P<rate>, [\d,.]+ (?P=unit)/s(, (?P<left>\d+:\d\d:\d\d) left)?)?)"
+)
 _BAR = re.compile(r".*\d%\|.*")  # as tqdm draws it: a library that opens a checkpoint, say
 
 
@@ -51,18 +55,40 @@ def is_bar(line: str) -> bool:
     return _BAR.fullmatch(line) is not None
 
 
+class Shown(NamedTuple):
+    """What a line of ``Progress`` shows.
+
+    Attributes:
+        said: the line without its label.
+        share: what is done of the total, 0 to 1; None if there is no total.
+        seconds_left: the time left; None if the line shows none.
+    """
+
+    said: str
+    share: float | None
+    seconds_left: float | None
+
+
+def shown(line: str) -> Shown | None:
+    """Return what a line of a log shows if ``Progress`` wrote it, else None."""
+    found = _OWN.fullmatch(line)
+    if found is None or (not found["rate"] and _number(found["done"])):
+        return None
+    share = _number(found["done"]) / max(_number(found["total"]), 1) if found["total"] else None
+    left = None
+    if found["left"]:
+        hours, minutes, seconds = map(int, found["left"].split(":"))
+        left = 3600.0 * hours + 60 * minutes + seconds
+    return Shown(found["said"], share, left)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", "") or 0)
+
+
 def is_progress(line: str) -> bool:
     """Tell whether a line of a log says no more than how far the work is."""
-    return is_bar(line) or _OWN.fullmatch(line) is not None
-
-
-def seconds_left(line: str) -> float | None:
-    """Return the time left that a line of ``Progress`` shows, or None if it shows none."""
-    shown = _OWN.fullmatch(line)
-    if shown is None or shown["left"] is None:
-        return None
-    hours, minutes, seconds = map(int, shown["left"].split(":"))
-    return 3600.0 * hours + 60 * minutes + seconds
+    return is_bar(line) or shown(line) is not None
 
 
 def _clock(seconds: float) -> str:

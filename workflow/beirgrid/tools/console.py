@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
 from copy import copy
 from logging import LogRecord
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ..core.errors import printable
+from ..graph.cell_records import Records
 from .events import EVENTS, Recorder
 from .refresh import Refresher
+
+if TYPE_CHECKING:
+    from .screen import Screen
 
 # Names of a list that are printed.
 _SHOWN = 3
@@ -48,7 +53,7 @@ def few(names: list[str]) -> list[str]:
 
 
 class RunLog(LogHandlerBase):
-    """Hand on what Snakemake logs of a run: to the file of events, and to the tables when a cell is done.
+    """Hand on what Snakemake logs of a run: to the file of events, to the screen, and to the tables of done cells.
 
     The class has the interface of Snakemake's logger plugins, but the Snakefile attaches it. A profile that names a
     plugin would end each Snakemake that does not find it, before that reads the workflow.
@@ -62,20 +67,37 @@ class RunLog(LogHandlerBase):
         super().__init__(workflow.output_settings, None)
         self.recorder = Recorder()
         self.refresher: Refresher | None = None
+        self.screen: Screen | None = None
         logger = workflow.logger_manager.logger
-        for handler in logger.handlers:
+        for handler in list(logger.handlers):
             if handler.name == "DefaultStreamHandler":
                 handler.setFormatter(ShortFormatter(self.common_settings.quiet, self.common_settings.show_failed_logs))
+                if workflow.modifier.is_main_snakefile() and self._wants_a_screen(handler):
+                    from .screen import Screen
+
+                    self.screen = Screen(handler, workflow.logger_manager.get_logfile())
+                    logger.removeHandler(handler)
         logger.addHandler(self)
 
-    def start(self, grid: str, config: dict[str, Any]) -> None:
-        """Begin the file of events; from now on, refresh the tables of the grid when a cell is done."""
+    def _wants_a_screen(self, handler: Any) -> bool:
+        """Tell whether the output is a terminal, and nobody asked for more or less of Snakemake's own lines."""
+        settings = self.common_settings
+        own = settings.quiet or settings.dryrun or settings.verbose or settings.debug_dag or settings.printshellcmds
+        return handler.can_color_tty() and not own and importlib.util.find_spec("rich") is not None
+
+    def start(self, workflow: Any, records: Records, config: dict[str, Any]) -> None:
+        """Begin the file of events and the screen; from now on, refresh the tables of the grid when a cell is done."""
         self.recorder.start(EVENTS, config)
-        self.refresher = Refresher(grid)
+        self.refresher = Refresher(records.grid.config.grid.name)
+        if self.screen:
+            pending = {str(file) for job in workflow.dag.needrun_jobs() for file in job.output}
+            self.screen.start(lambda: self.recorder.run, records, pending)
 
     def finish(self, succeeded: bool) -> None:
         """Say that the run is over, and print what it found."""
         self.recorder.end(succeeded)
+        if self.screen:
+            self.screen.finish(self.recorder.run)
         if self.refresher:
             self.refresher.end()
 
@@ -83,10 +105,18 @@ class RunLog(LogHandlerBase):
         """Hand on a record. An error here ends no run."""
         try:
             self.recorder.hear(record)
+            if self.screen:
+                self.screen.hear(record, self.recorder.run)
             if self.refresher and self._ends_a_cell(record):
                 self.refresher.refresh()
         except Exception:
             self.handleError(record)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self.screen:
+            self.screen.close()
+        super().close()
 
     def _ends_a_cell(self, record: LogRecord) -> bool:
         event, run = getattr(record, "event", None), self.recorder.run

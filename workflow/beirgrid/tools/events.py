@@ -17,7 +17,8 @@ from typing import Any
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..core.errors import BeirgridError
+from ..core.errors import BeirgridError, printable
+from ..core.progress import is_bar, is_progress
 from .processes import began, hidden
 
 EVENTS = Path("results/status.jsonl")
@@ -36,15 +37,57 @@ class RunningJob:
     state: str
     since: float
     seconds: float = 0.0
+    warnings: int = 0
 
     @property
     def name(self) -> str:
         """Rule and wildcards."""
         return " ".join([self.rule, *self.wildcards.values()])
 
+    @property
+    def begun(self) -> bool:
+        """Whether its log is that of this attempt. Rules of other workflows may have none."""
+        return any(Path(log).is_file() and Path(log).stat().st_mtime >= self.since - 1 for log in self.logs[:1])
+
+    @property
+    def last_words(self) -> str:
+        """The last line of the log of a running job that is no library's progress bar, empty if there is none."""
+        said = [line for line in tail(Path(self.logs[0]), 100) if not is_bar(line)] if self.begun else []
+        return said[-1] if said else ""
+
+    @property
+    def failure(self) -> str:
+        """The log of a failed job and the last line in it, which is no error of a job that was killed."""
+        for log in self.logs:
+            for line in tail(Path(log), 1):
+                killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
+                return printable(f"{log}: {killed}{line}")
+        return printable(f"{self.logs[0]}: empty" if self.logs else f"{self.name} has no log")
+
     def end(self, state: str, moment: float) -> None:
         """Change the state of the job, which took until now."""
         self.seconds, self.state, self.since = moment - self.since, state, moment
+
+
+def tail(path: Path, count: int) -> list[str]:
+    """Return the last lines of a log that say something; a progress bar's last state counts as one."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - 8192))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    said = [line.rpartition("\r")[2].strip() or line.strip() for line in text.split("\n")]
+    return [line for line in said if line][-count:]
+
+
+def _warnings(job: RunningJob | None) -> int:
+    """Count the warnings in the logs of a job."""
+    found = 0
+    for log in job.logs if job else ():
+        with contextlib.suppress(OSError), Path(log).open("rb") as stream:
+            found += sum(line.startswith(b"warning: ") for line in stream)
+    return found
 
 
 @dataclass
@@ -59,11 +102,11 @@ class Execution:
 
     def count(self, state: str) -> Counter[str]:
         """Return the jobs in a state, per rule."""
-        return Counter(job.rule for job in self.jobs.values() if job.state == state)
+        return Counter(job.rule for job in list(self.jobs.values()) if job.state == state)
 
     def in_state(self, state: str) -> list[RunningJob]:
         """Return the jobs in a state, the oldest first."""
-        return sorted((job for job in self.jobs.values() if job.state == state), key=lambda job: job.since)
+        return sorted((job for job in list(self.jobs.values()) if job.state == state), key=lambda job: job.since)
 
     @property
     def alive(self) -> bool | None:
@@ -106,10 +149,15 @@ class Recorder:
         if kind == LogEvent.RUN_INFO:
             self.stats = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
         elif kind == LogEvent.JOB_INFO and told["rule_name"] != "all":
-            job = {"rule": told["rule_name"], "wildcards": dict(told["wildcards"]), "log": list(map(str, told["log"]))}
-            self._write("started", id=told["jobid"], outputs=list(map(str, told["output"])), **job)
+            facts = {
+                "rule": told["rule_name"],
+                "wildcards": dict(told["wildcards"]),
+                "log": list(map(str, told["log"])),
+            }
+            self._write("started", id=told["jobid"], outputs=list(map(str, told["output"])), **facts)
         elif kind == LogEvent.JOB_FINISHED:
-            self._write("finished", id=told["job_id"])
+            job = self.run.jobs.get(told["job_id"]) if self.run else None
+            self._write("finished", id=told["job_id"], warnings=_warnings(job))
         elif kind == LogEvent.JOB_ERROR:
             self._write("failed", id=told["jobid"], log=list(map(str, told["log"])))  # with the cluster's own log
 
@@ -208,6 +256,8 @@ def _follow(run: Execution, event: dict[str, Any]) -> None:
         run.jobs[event["id"]] = RunningJob(*facts, state="running", since=event["time"])
     elif (job := run.jobs.get(event.get("id", -1))) is not None:
         job.logs = event.get("log", job.logs)
+        if _is_number(event.get("warnings")):
+            job.warnings = event["warnings"]
         job.end({"finished": "done"}.get(kind, kind), event["time"])
 
 

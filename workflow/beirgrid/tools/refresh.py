@@ -18,7 +18,7 @@ from ..core.errors import BeirgridError, DataError, show
 from ..graph.summaries import PUBLISHED
 from ..results import results_folder, summary
 from ..results.summary import GridSummary
-from . import events, status
+from . import events
 
 # Seconds between the starts of two refreshes beside a run, at least.
 SECONDS = 60.0
@@ -101,7 +101,7 @@ def _events() -> tuple[dict[str, str], bool]:
         return {}, False
     with contextlib.suppress(BeirgridError):
         run = events.read(events.EVENTS)
-        failures = {file: status.failure(job) for job in run.in_state("failed") for file in job.outputs}
+        failures = {file: job.failure for job in run.in_state("failed") for file in job.outputs}
         return failures, run.over is None and run.alive is not False
     return {}, False
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from ..core import cli, paths
 from ..core.checkout import CHECKOUT
-from ..core.errors import BeirgridError, printable
+from ..core.errors import BeirgridError
 from ..core.local_server import LOOPBACK, LocalHandler
 from ..results import results_folder
 from . import events, status
@@ -126,7 +126,7 @@ class _Anything(dict[str, str]):
 def _screen() -> str:
     """Return what ``beirgrid status`` prints, or an empty string where no run left a trace."""
     with suppress(BeirgridError):
-        return "\n".join(map(printable, status.lines(events.read(events.EVENTS), 110)))
+        return "\n".join(status.lines(events.read(events.EVENTS), 110))
     return ""
 
 

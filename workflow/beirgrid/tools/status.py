@@ -5,41 +5,40 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import io
 import os
-import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from ..config import load
-from ..core.errors import ConfigError, printable
-from ..core.progress import is_bar, is_progress, seconds_left
+from ..core import paths
+from ..core.errors import ConfigError, DataError, printable
+from ..core.progress import shown
 from ..graph.cell_records import Records
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
-from ..results import results_folder
+from ..results import results_folder, scores
 from . import cluster
-from .events import EVENTS, Execution, RunningJob, read
+from .events import EVENTS, Execution, RunningJob, read, tail
 from .processes import living
 
-# Of a cell, the strongest first.
+# Of a cell, the strongest first. A cell that is done shows its score.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
-_COLOURS = {"x": 31, ">": 33, "#": 32}
-# Lines of a failed job's log, and failed or running jobs, that a screen has room for.
-_LINES, _JOBS = 5, 12
+_STYLES = {"failed": "red", "running": "yellow", "done": "green"}
+# Lines of a failed job's log, failed or running jobs, and columns of a bar, that a screen has room for.
+_LINES, _JOBS, _BAR = 5, 12, 20
 # Seconds between two screens, at most: a day.
 _LONGEST_WAIT = 86_400
-
-
-def failure(job: RunningJob) -> str:
-    """Return the log of a failed job and the last line in it, which is no error of a job that was killed."""
-    for log in job.logs:
-        for line in _tail(Path(log), 1):
-            killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
-            return printable(f"{log}: {killed}{line}")
-    return f"{job.logs[0]}: empty" if job.logs else f"{job.name} has no log"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,36 +61,80 @@ def _seconds(text: str) -> float:
 def run(args: argparse.Namespace) -> None:
     """Print the screen, once or again and again."""
     os.chdir(results_folder.working_folder(args.directory)[0])
+    console = terminal()
     while True:
         current = read(EVENTS)
-        screen = "\n".join(map(printable, lines(current, shutil.get_terminal_size().columns)))
-        if args.watch and sys.stdout.isatty():
-            print("\033[2J\033[H", end="")
-        print(_coloured(screen) if sys.stdout.isatty() else screen, flush=True)
+        if args.watch:
+            console.clear()
+        for part in screen(current, console.width):
+            console.print(part, soft_wrap=isinstance(part, Text))
         if not args.watch or current.over or current.alive is False:
             return
         time.sleep(args.watch)
 
 
-def lines(current: Execution, width: int) -> Iterator[str]:
-    """Yield the screen of a run, for a terminal of so many columns."""
-    yield _headline(current)
+def terminal(**settings: Any) -> Console:
+    """Return a terminal for text that is printed as it is. Where standard output is none, it has 200 columns."""
+    settings = {"width": None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 200), **settings}
+    return Console(highlight=False, markup=False, emoji=False, **settings)
+
+
+def lines(current: Execution, width: int) -> list[str]:
+    """Return the screen of a run as text, for a terminal of so many columns."""
+    console = terminal(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as captured:
+        for part in screen(current, width):
+            console.print(part, soft_wrap=isinstance(part, Text))
+    return [line.rstrip() for line in captured.get().split("\n")]
+
+
+def screen(current: Execution, width: int) -> Iterator[RenderableType]:
+    """Yield the parts of the screen of a run, for a terminal of so many columns."""
+    yield text(_headline(current))
     if current.unread:
-        yield f"{EVENTS} has {current.unread} unreadable lines, which status ignores"
-    yield ""
-    yield from _stages(current)
-    yield _left(current)
-    yield ""
-    yield from _cells(current, width)
-    if running := current.in_state("running"):
-        yield from ["", f"{'Running' if current.alive is not False else 'Running when it died'}, {len(running)}:"]
-        yield from (_describe(job) for job in running[:_JOBS])
+        yield text(f"{EVENTS} has {current.unread} unreadable lines, which status ignores")
+    yield text("")
+    yield _stages(current)
+    yield text(speed(current))
+    if warned := warnings(current):
+        yield text(warned, "yellow")
+    yield text("")
+    try:
+        grid = Grid(load(current.facts["config"]))
+        yield from cells(Cells(Records(grid, Inputs(grid))), current, width)
+    except ConfigError as error:  # a corpus folder that was there when the run began is gone, say
+        yield text(f"The cells are not shown: {error}")
+    if at_work := current.in_state("running"):
+        yield text("")
+        yield text(f"{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
+        yield running(at_work, width)
     if failed := current.in_state("failed"):
-        yield from ["", f"Failed, {len(failed)}:"]
+        yield text("")
+        yield text(f"Failed, {len(failed)}:")
         for job in failed[:_JOBS]:
-            for log in job.logs:
-                yield f"  {job.name}: {log}"
-                yield from (f"    {line}" for line in _tail(Path(log), _LINES))
+            yield from failure(job)
+
+
+def text(line: str, style: str = "") -> Text:
+    """Return a line to print, without control characters."""
+    return Text(printable(line), style)
+
+
+def _table(rows: list[list[Text]]) -> Table:
+    """Return rows as a table; the first column is flush left, the others are flush right."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for column in range(len(rows[0])):
+        table.add_column(justify="right" if column else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def failure(job: RunningJob) -> Iterator[Text]:
+    """Yield a failed job with the last lines of its logs."""
+    for log in job.logs:
+        yield text(f"  {job.name}: {log}", "red")
+        yield from (text(f"    {line}") for line in tail(Path(log), _LINES))
 
 
 def _headline(current: Execution) -> str:
@@ -99,10 +142,10 @@ def _headline(current: Execution) -> str:
     where = f"process {current.facts['pid']} on {current.facts['host']}, started {started}"
     if current.over:
         done = "finished" if current.over["succeeded"] else "ended unfinished"
-        return f"{done} after {_clock(current.over['time'] - current.facts['time'])} ({where})"
+        return f"{done} after {clock(current.over['time'] - current.facts['time'])} ({where})"
     if current.alive is False:
-        return f"died after {_clock(current.last - current.facts['time'])} ({where}). {_advice()}"
-    since = _clock(time.time() - current.facts["time"])
+        return f"died after {clock(current.last - current.facts['time'])} ({where}). {_advice()}"
+    since = clock(time.time() - current.facts["time"])
     return f"running for {since} ({where})" + ("" if current.alive else ", which cannot be checked from here")
 
 
@@ -117,24 +160,21 @@ def _advice() -> str:
     return "Run it again: finished files stay"
 
 
-def _stages(current: Execution) -> Iterator[str]:
+def _stages(current: Execution) -> Table:
     total: Counter[str] = Counter(current.facts["jobs"])
     columns = {state: current.count(state) for state in ("done", "running", "failed")}
     rules = [*total, *(rule for rule in dict.fromkeys(job.rule for job in current.jobs.values()) if rule not in total)]
-    head = ["stage", *columns, "waiting", "of"]
     rows: list[tuple[str, list[int]]] = []
     for rule in rules:
         counts = [count[rule] for count in columns.values()]
         of = max(total[rule], sum(counts))
         rows.append((rule, [*counts, of - sum(counts), of]))
-    rows.append(("total", [sum(counts[column] for _, counts in rows) for column in range(len(head) - 1)]))
-    table = [head, *([rule, *(str(count) if count else "" for count in counts)] for rule, counts in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    for row in table:
-        yield row[0].ljust(widths[0]) + "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
+    rows.append(("total", [sum(column) for column in zip(*(counts for _, counts in rows), strict=True)] or [0] * 5))
+    head = [text(name) for name in ("stage", *columns, "waiting", "of")]
+    return _table([head, *([text(rule), *(text(str(count or "")) for count in counts)] for rule, counts in rows)])
 
 
-def _left(current: Execution) -> str:
+def speed(current: Execution) -> str:
     """Say how fast jobs end and how long the rest takes, from the mean of each rule's jobs and how many run at once."""
     done = current.in_state("done")
     elapsed = max(
@@ -160,104 +200,102 @@ def _left(current: Execution) -> str:
         return f"{rate}; left: {unknown} jobs of stages without a finished job{failed}" if unknown else rate
     at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
     beside = f", and {unknown} jobs of stages without a finished job" if unknown else ""
-    return f"{rate}; left: about {_clock(max(sum(known) / at_once, *known))}{beside}{failed}"
+    return f"{rate}; left: about {clock(max(sum(known) / at_once, *known))}{beside}{failed}"
+
+
+def warnings(current: Execution) -> str:
+    """Count the warnings in the logs of jobs, and name the first of these logs; empty if there are none."""
+    warned = [job for job in list(current.jobs.values()) if job.warnings]
+    logs = ", ".join(job.logs[0] for job in warned[:3]) + (f" and {len(warned) - 3} more" if warned[3:] else "")
+    number = sum(job.warnings for job in warned)
+    return f"{number} warning{'s' if number > 1 else ''}: {logs}" if warned else ""
 
 
 def _rest(job: RunningJob, mean: float | None) -> float | None:
     """Return the seconds that a running job still takes: as its log says, else by the mean of its stage's jobs."""
-    left = seconds_left(_last_words(job))
-    if left is not None or mean is None:
-        return left
+    progress = shown(job.last_words)
+    if mean is None or (progress and progress.seconds_left is not None):
+        return progress.seconds_left if progress else None
     rest = mean - (time.time() - job.since)
     return rest if rest > 0 else None  # longer than the mean: nobody knows
 
 
-def _cells(current: Execution, width: int) -> Iterator[str]:
-    """Yield a matrix of datasets × systems."""
-    try:
-        grid = Grid(load(current.facts["config"]))
-        records = Records(grid, Inputs(grid))
-    except ConfigError as error:  # a corpus folder that was there when the run began is gone, say
-        yield f"The cells are not shown: {error}"
-        return
-    states = _states(current)
-    systems, datasets = grid.config.grid.systems, grid.config.grid.datasets
-    first = max(map(len, datasets))
-    names = list(systems)
-    if first + sum(len(name) + 2 for name in names) > width:
-        names = [str(number) for number in range(1, len(systems) + 1)]
-    yield " " * first + "".join(f"  {name}" for name in names)
-    for dataset in datasets:
-        marks = (_MARKS[_cell(records, states, system, dataset)] for system in systems)
-        yield (
-            dataset.ljust(first) + "".join(f"  {m:^{len(name)}}" for m, name in zip(marks, names, strict=True)).rstrip()
-        )
-    yield "  ".join(f"{mark} {state}" for state, mark in _MARKS.items())
-    if names[0] == "1":
-        yield ", ".join(f"{number} {name}" for number, name in enumerate(systems, start=1))
+class Cells:
+    """The cells of a grid: the state of each, and the score of each that is done, in the grid's first metric."""
+
+    def __init__(self, records: Records, pending: Container[str] = ()) -> None:
+        """Take the records of a grid, and the files that its run is going to make."""
+        self.grid, self.records, self.pending = records.grid, records, pending
+        self.files: dict[tuple[str, str], list[str]] = {}
+        self.scores: dict[tuple[str, str], str] = {}
+
+    def state(self, states: dict[str, str], system: str, dataset: str) -> str:
+        """Return the state of a cell, given what the jobs of files are doing: the first of ``_MARKS`` that one has."""
+        parts = [part for part in self.grid.parts(dataset) if part not in self.grid.not_supplied]
+        if not parts:
+            return "not supplied"
+        cell = (system, dataset)
+        if cell not in self.files:
+            found = [file for part in parts for file in self.records.files_of(system, part)]
+            self.files[cell] = list(dict.fromkeys(found))
+        told = {states.get(file, "waiting" if file in self.pending else "") for file in self.files[cell]}
+        for state in ("failed", "running", "waiting"):
+            if state in told:
+                return state
+        if cell not in self.scores and all(Path(file).is_file() for file in self.files[cell]):
+            self.scores[cell] = self._score(system, dataset)
+        return "done" if cell in self.scores else "waiting"
+
+    def _score(self, system: str, dataset: str) -> str:
+        parts, metric = self.grid.parts(dataset), self.grid.config.metrics[0]
+        if {*parts} & {*self.grid.not_supplied}:
+            return ""
+        files = [paths.METRICS.format(system=m, dataset=part) for part in parts for m in self.grid.members(system)]
+        try:
+            return f"{fmean(scores.read(file).means[metric] for file in files):.4f}"
+        except (DataError, KeyError):  # not judged
+            return ""
 
 
-def _states(current: Execution) -> dict[str, str]:
-    return {file: job.state for job in current.jobs.values() for file in job.outputs}
+def cells(found: Cells, current: Execution, width: int) -> Iterator[RenderableType]:
+    """Yield a matrix of datasets × systems, with scores where they fit, and what its marks mean."""
+    grid = found.grid.config.grid
+    made = {file: job.state for job in list(current.jobs.values()) for file in job.outputs}
+    states = {(s, d): found.state(made, s, d) for d in grid.datasets for s in grid.systems}
+    marks = {cell: _MARKS[state] for cell, state in states.items()}
+    scored = {cell: (states[cell] == "done" and found.scores[cell]) or mark for cell, mark in marks.items()}
+    numbers = [str(number) for number in range(1, len(grid.systems) + 1)]
+    metric = found.grid.config.metrics[0]
+    for names, told in ((grid.systems, scored), (numbers, scored), (numbers, marks)):
+        head = [text(metric if told is scored else ""), *map(text, names)]
+        rows = [
+            [text(d), *(text(told[s, d], _STYLES.get(states[s, d], "")) for s in grid.systems)] for d in grid.datasets
+        ]
+        if sum(max(map(len, column)) + 2 for column in zip(head, *rows, strict=True)) - 2 <= width:
+            break
+    yield _table([head, *rows])
+    if shown_marks := [state for state, mark in _MARKS.items() if mark in {*told.values()}]:
+        yield text("  ".join(f"{_MARKS[state]} {state}" for state in shown_marks))
+    if names is numbers:
+        yield text(", ".join(f"{number} {name}" for number, name in zip(numbers, grid.systems, strict=True)))
 
 
-def _cell(records: Records, states: dict[str, str], system: str, dataset: str) -> str:
-    """Return the state of a cell: of what its files' jobs are doing, the first of ``_MARKS`` that one of them has."""
-    grid = records.grid
-    parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
-    if not parts:
-        return "not supplied"
-    files = [file for part in parts for file in records.files_of(system, part)]
-    found = {states.get(file, "") for file in files}
-    if "failed" in found or "running" in found:
-        return "failed" if "failed" in found else "running"
-    return "done" if all(Path(file).is_file() for file in files) else "waiting"
+def running(jobs: list[RunningJob], width: int) -> Table:
+    """Return a line for each running job: how long it has run, how far it is, and what its log said last."""
+    table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
+    table.columns[1].justify = "right"
+    room = max(width - max(len(job.name) for job in jobs[:_JOBS]) - _BAR - 16, 20)
+    for job in jobs[:_JOBS]:
+        said = (job.last_words or "begun") if job.begun or not job.logs else "submitted, not begun"
+        progress = shown(said)
+        bar = ProgressBar(1.0, progress.share, width=_BAR) if progress and progress.share is not None else ""
+        (last := text(progress.said if progress else said)).truncate(room, overflow="ellipsis")
+        table.add_row(text(f"  {job.name}"), text(clock(time.time() - job.since)), bar, last)
+    if len(jobs) > _JOBS:
+        table.add_row(text(f"  and {len(jobs) - _JOBS} more"))
+    return table
 
 
-def _describe(job: RunningJob) -> str:
-    """Return what a running job last said; a cluster may not have begun with it."""
-    said = (_last_words(job) or "begun") if _begun(job) or not job.logs else "submitted, not begun"
-    return f"  {job.name}, {_clock(time.time() - job.since)}: {said}"
-
-
-def _begun(job: RunningJob) -> bool:
-    """Tell whether a job's log is that of this attempt. Rules of other workflows may have none."""
-    return any(Path(log).is_file() and Path(log).stat().st_mtime >= job.since - 1 for log in job.logs[:1])
-
-
-def _last_words(job: RunningJob) -> str:
-    """Return the last line of a running job's log that is no library's progress bar, empty if there is none."""
-    said = [line for line in _tail(Path(job.logs[0]), 100) if not is_bar(line)] if _begun(job) else []
-    return said[-1] if said else ""
-
-
-def _tail(path: Path, count: int) -> Iterable[str]:
-    """Return the last lines of a log that say something; a progress bar's last state counts as one."""
-    if not path.is_file():
-        return []
-    with path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - 8192))
-        text = stream.read().decode("utf-8", "replace")
-    said = [line.rpartition("\r")[2].strip() or line.strip() for line in text.split("\n")]
-    return [line for line in said if line][-count:]
-
-
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """Return a duration; none is negative, though the machine's clock may be set back."""
     return str(datetime.timedelta(seconds=round(max(seconds, 0))))
-
-
-def _coloured(screen: str) -> str:
-    """Colour the marks of the matrix."""
-    coloured = []
-    for line in screen.split("\n"):
-        if line.split()[1:] and set(line.split()[1:]) <= set(_MARKS.values()):
-            head, *marks = line.split("  ")
-            line = "  ".join([head, *(_colour(mark) for mark in marks)])
-        coloured.append(line)
-    return "\n".join(coloured)
-
-
-def _colour(text: str) -> str:
-    code = _COLOURS.get(text.strip())
-    return f"\033[{code}m{text}\033[0m" if code else text

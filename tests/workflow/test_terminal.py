@@ -1,0 +1,119 @@
+"""A run on a terminal: what a person sees of it, and what stands in Snakemake's log."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+from beirgrid.results import scores
+from beirgrid.tools import processes
+
+# Lines that are erased or drawn over begin anew.
+ERASED, SEQUENCE = re.compile(r"\r?\x1b\[(1A|2K)"), re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
+
+
+def _run(folder: Path, *options: str, **settings: str) -> tuple[int, str]:
+    """Run the grid on a pseudo-terminal; return the exit status and all that was printed, without sequences."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "snakemake", "--configfile", folder / "grid.yaml", "--directory", folder]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30", **settings}
+    process = subprocess.Popen(
+        [*command, "--cores", "1", *options], cwd=ROOT, env=environment, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    printed: list[bytes] = []
+    reader = threading.Thread(target=_read, args=(ours, printed))
+    reader.start()
+    status = process.wait(timeout=300)
+    reader.join(timeout=30)
+    os.close(ours)
+    return status, SEQUENCE.sub("", ERASED.sub("\n", b"".join(printed).decode())).replace("\r\n", "\n")
+
+
+def _read(terminal: int, printed: list[bytes]) -> None:
+    try:
+        while part := os.read(terminal, 65536):
+            printed.append(part)
+    except OSError:  # as Linux says that nobody has the other side open
+        pass
+
+
+@pytest.fixture(scope="module")
+def ran(small_grid, tmp_path_factory) -> tuple[Path, str]:
+    """The folder of a grid that was run on a terminal, and what was printed."""
+    folder = tmp_path_factory.mktemp("terminal")
+    small_grid(folder, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
+    status, printed = _run(folder)
+    assert status == 0, printed
+    return folder, printed
+
+
+def test_the_screen_shows_jobs_and_scores_and_the_log_has_snakemakes_lines(ran):
+    folder, printed = ran
+    assert re.search(r"^0 of 7 jobs done, 1 running, 0:00:0\d; ", printed, re.MULTILINE)
+    assert re.search(r"^  fetch_corpus small +0:00:0\d ", printed, re.MULTILINE)
+    assert re.search(r"^7 of 7 jobs done, 0:0\d:\d\d$", printed, re.MULTILINE)
+    score = scores.read(folder / "results/metrics/bm25-flat/small.json").means["ndcg@10"]
+    assert re.search(rf"^small +{score:.4f}$", printed, re.MULTILINE)
+    assert "Report: " in printed
+    (log,) = re.findall(r"^Snakemake's log: (\S+)$", printed, re.MULTILINE)
+    for line in ("Building DAG of jobs...", "steps (100%) done", "Job stats:"):
+        assert line in Path(log).read_text()
+        assert line not in printed
+    assert "is extended by additional config" not in printed
+
+
+def test_a_finished_grid_is_said_to_need_nothing(ran):
+    status, printed = _run(ran[0])
+    assert status == 0
+    assert "Nothing to be done (all requested files are present and up to date).\n" in printed
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--quiet", "--verbose"])
+def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(ran, option):
+    status, printed = _run(ran[0], option)
+    assert status == 0
+    assert "Building DAG of jobs..." in printed
+    assert "Snakemake's log: " not in printed
+
+
+def test_a_dumb_terminal_has_snakemakes_lines(ran):
+    assert "Building DAG of jobs..." in _run(ran[0], TERM="dumb")[1]
+
+
+def test_what_was_held_back_is_printed_where_no_run_starts(ran):
+    status, printed = _run(ran[0], "--unlock")
+    assert status == 0
+    assert "is extended by additional config" in printed
+
+
+def test_a_second_run_is_refused_in_one_message(ran):
+    with (ran[0] / processes.LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, printed = _run(ran[0], "--forceall")
+    assert status == 1
+    assert "another run works in" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, ran, tmp_path):
+    small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
+    assert _run(tmp_path, "--until", "index_lexical")[0] == 0
+    for path in (tmp_path / "results/indexes/bm25-flat/small/lucene").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))  # another size would make the index again
+    status, printed = _run(tmp_path)
+    assert status == 1
+    log = "logs/retrieve/bm25-flat/small.log"
+    assert f"\n  retrieve_lexical bm25-flat small: {log}\n" in printed
+    assert f"    {(tmp_path / log).read_text().splitlines()[-1]}\n" in printed
+    assert re.search(r"^\d of 5 jobs done, 1 failed, 0:0\d:\d\d$", printed, re.MULTILINE)
+    assert re.search(r"^small +x$", printed, re.MULTILINE)
