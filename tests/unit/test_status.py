@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import re
@@ -10,16 +11,19 @@ import shutil
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from helpers import write_collection
+from snakemake.logging import ColorizingTextHandler
+from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from beirgrid.__main__ import main
 from beirgrid.core import progress as lines_of_logs
 from beirgrid.core.errors import BeirgridError
 from beirgrid.core.progress import Progress, is_progress
-from beirgrid.tools import events, status
+from beirgrid.tools import console, events, status
 
 
 @pytest.fixture
@@ -93,6 +97,8 @@ def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, k
 
 # What a log may hold: it clears the screen, names the window, moves the cursor, rings, and turns the line around.
 CONTROLS = "\x1b[2J\x1b]0;owned\x07\x9b5A\x08\u202eevil"
+ESCAPED = "\\x1b[2J\\x1b]0;owned\\x07\\x9b5A\\x08\\u202eevil"
+SEQUENCE = re.compile(r"\x1b\[[\d;]*m")  # colours
 
 
 def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monkeypatch, capsys):
@@ -106,7 +112,7 @@ def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monke
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": ["logs/2.log"]})
     assert main(["status"]) == 0
     shown = capsys.readouterr().out
-    assert "\\x1b[2J\\x1b]0;owned\\x07\\x9b5A\\x08\\u202eevil 1" in shown
+    assert f"{ESCAPED} 1" in shown
     assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
     assert events.read(path).jobs[2].failure.isprintable()
 
@@ -130,6 +136,55 @@ def test_no_control_sequence_that_a_message_quotes_reaches_the_terminal(tmp_path
     said = "".join(capsys.readouterr())
     assert "\\x1b[2J" in said
     assert not [letter for letter in said if not letter.isprintable() and letter != "\n"]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_screen_of_a_run_escapes_control_sequences(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm")
+    logger, printed = logging.Logger("snakemake"), _Terminal()
+    logger.addHandler(handler := ColorizingTextHandler(stream=printed))
+    handler.name = "DefaultStreamHandler"
+    manager = SimpleNamespace(logger=logger, get_logfile=lambda: [f"snakemake{CONTROLS}.log"])
+    modifier = SimpleNamespace(is_main_snakefile=lambda: True)
+    run_log = console.RunLog(
+        SimpleNamespace(output_settings=OutputSettings(), logger_manager=manager, modifier=modifier)
+    )
+    logger.info("held back")
+    logger.info("begun", extra={"event": LogEvent.WORKFLOW_STARTED})
+    run_log.recorder.start(tmp_path / "results/status.jsonl", {})
+    (tmp_path / "1.log").write_text(f"before\n{CONTROLS} in the log\n")
+    logger.info("job", extra=_info(1))
+    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": ["1.log"]})
+    logger.warning(f"{CONTROLS} in a warning")
+    logger.info("not shown")
+    logger.info("Nothing to be done")
+    run_log.close()
+    shown = SEQUENCE.sub("", printed.getvalue())
+    assert f"  encode tiny 1: 1.log\n    before\n    {ESCAPED} in the log\n{ESCAPED} in a warning\n" in shown
+    assert f"Snakemake's log: snakemake{ESCAPED}.log\n" in shown
+    assert shown.endswith("Nothing to be done\n")
+    assert "held back" not in shown
+    assert "not shown" not in shown
+    assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
+
+
+def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    (tmp_path / "1.log").write_text("warning: one\nencode\nwarning: two\nno warning: three\n")
+    logger.info("job", extra=_info(1) | {"log": ["1.log"]})
+    logger.info("job", extra=_info(2) | {"log": ["gone.log"]})
+    assert status.warnings(events.read(path)) == ""
+    for number in (1, 2):
+        logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": number})
+    assert "2 warnings: 1.log" in status.lines(events.read(path), 80)
+    assert status.warnings(recorder.run) == "2 warnings: 1.log"
 
 
 def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):
