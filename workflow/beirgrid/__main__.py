@@ -21,6 +21,7 @@ import importlib
 import re
 import select
 import signal
+import textwrap
 from typing import Any, NoReturn
 
 from .core import environment, provenance, stages
@@ -28,37 +29,31 @@ from .core.cli import ASKED, CALL, WORD, add_options, read_files
 from .core.errors import BeirgridError, printable, say
 from .core.version import dated_version
 
-# Commands that are no stages: the words of a command, the function that it runs, and what it does.
+# Commands that are no stages, in the order of ``--help``: words, the function that they run, and what it does.
 _TOOLS = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
-    "run": ("tools.run:add_arguments", "run a grid: a file of one's own, a ready-made one, or systems and datasets"),
-    "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
-    "list": ("tools.catalogue:add_arguments", "list what is registered, what it needs, and what is here"),
+    "run": ("tools.run:add_arguments", "run a grid: a file, a ready-made grid, or systems and datasets"),
     "init": ("tools.init:add_arguments", "write a grid file with comments, from options or a few questions"),
+    "list": ("tools.catalogue:add_arguments", "list what is registered, what it needs, and what is here"),
+    "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
+    "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
     "report": ("tools.refresh:report", "make the tables and the report of a grid from its finished cells"),
+    "show": ("tools.show:add_arguments", "show the scores of a system on a dataset, or what one query found"),
+    "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
+    "serve": ("tools.serve:add_arguments", "serve reports and a search over finished indexes to a browser"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
     "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
     "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
-    "latency": ("tools.latency:latency", "measure how long systems take for one query at a time"),
-    "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
-    "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
-    "serve": (
-        "tools.serve:add_arguments",
-        "serve reports and a search over finished indexes to a browser",
-    ),
-    "show": ("tools.show:add_arguments", "show the scores of a system on a dataset, or what one query found"),
-    "set": (
-        "tools.evaluation_sets:add_arguments",
-        "make an evaluation set of your own: documents, queries, judgements",
-    ),
-    "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
-    "why": ("tools.why:add_arguments", "show what made a file, from what, and whether the next run makes it again"),
+    "set": ("tools.evaluation_sets:add_arguments", "make an evaluation set: documents, queries, judgements"),
+    "latency": ("tools.latency:latency", "measure how long systems take for a query"),
+    "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
+    "why": ("tools.why:add_arguments", "show what made a file, and whether the next run makes it again"),
 }
 # A module is imported when its command runs.
-COMMANDS = {words: (stage.function, stage.help) for words, stage in stages.COMMANDS.items()} | _TOOLS
+COMMANDS = _TOOLS | {words: (stage.function, stage.help) for words, stage in stages.COMMANDS.items()}
 # Words with commands under them, and what these have in common.
 _GROUPS = {
     "fetch": "fetch a corpus, dataset, checkpoint, run or published expansion, and check it",
@@ -76,6 +71,8 @@ examples:
   beirgrid plan grid.yaml                               jobs, hours, downloads and disk before the run
   beirgrid run grid.yaml --profile slurm                on a cluster
   beirgrid status                                       what runs, what failed, time left
+
+The rules run a command for each stage: {stages}.
 
 An argument @FILE stands for the lines of FILE, and @- for the options in a JSON object on standard input."""
 
@@ -116,21 +113,30 @@ def _parser() -> _Parser:
     parser = _Parser(
         prog="beirgrid",
         description="Evaluate retrieval systems on BEIR's collections and on your own.",
-        epilog=_EXAMPLES,
+        epilog=_EXAMPLES.format(stages=_stages()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version, its commit and the day of that")
     parser.add_argument("--settings", metavar="DIGEST", help="digest of the command's settings, for its record")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    groups = {}
-    for word, purpose in _GROUPS.items():
-        group = commands.add_parser(word, help=purpose, description=_sentence(purpose))
-        groups[word] = group.add_subparsers(dest=WORD, required=True, metavar="kind")
+    groups: dict[str, Any] = {}
     for words, (function, purpose) in COMMANDS.items():
         word, _, kind = words.partition(" ")
+        listed: dict[str, Any] = {} if words in stages.COMMANDS else {"help": _GROUPS[word] if kind else purpose}
+        if kind and word not in groups:
+            group = commands.add_parser(word, description=_sentence(_GROUPS[word]), **listed)
+            groups[word] = group.add_subparsers(dest=WORD, required=True, metavar="kind")
+        if kind:
+            listed = {"help": purpose}
         place = groups[word] if kind else commands
-        place.add_parser(kind or word, help=purpose, description=_sentence(purpose)).function = function
+        place.add_parser(kind or word, description=_sentence(purpose), **listed).function = function
     return parser
+
+
+def _stages() -> str:
+    """Return the names of the stages' commands, in lines."""
+    words = dict.fromkeys(words.partition(" ")[0] for words in stages.COMMANDS)
+    return textwrap.fill(", ".join(words), 75).replace("\n", "\n  ")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
