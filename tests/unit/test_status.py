@@ -420,15 +420,13 @@ def test_no_time_is_left_before_there_is_a_rate(told, tmp_path):
     logger.info("job", extra=_info(7, "fetch"))
     logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 7})
     left = status.speed(events.read(path))
-    assert left.endswith("; left: 3 jobs of stages without a finished job")
+    assert left.endswith("; left: 3 jobs of unknown length")
 
 
 def test_the_time_left_counts_what_running_jobs_say_of_themselves(told, tmp_path):
     logger, _, path = told
     _working(told, tmp_path, "encode shard 0: 1,000/5,183 documents, 10.0 documents/s, 0:06:58 left", LOADED)
-    assert status.speed(events.read(path)).endswith(
-        "; left: about 0:06:58, and 2 jobs of stages without a finished job"
-    )
+    assert status.speed(events.read(path)).endswith("; left: about 0:06:58, and 2 jobs of unknown length")
     logger.info("job", extra=_info(2))
     logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 2})
     assert status.speed(events.read(path)).endswith("; left: about 0:06:58")

@@ -197,9 +197,9 @@ def speed(current: Execution) -> str:
     unknown = len(lasting) - len(known)
     failed = " (including jobs that depend on a failed job and will not run)" if current.in_state("failed") else ""
     if not known:
-        return f"{rate}; left: {unknown} jobs of stages without a finished job{failed}" if unknown else rate
+        return f"{rate}; left: {unknown} jobs of unknown length{failed}" if unknown else rate
     at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
-    beside = f", and {unknown} jobs of stages without a finished job" if unknown else ""
+    beside = f", and {unknown} jobs of unknown length" if unknown else ""
     return f"{rate}; left: about {clock(max(sum(known) / at_once, *known))}{beside}{failed}"
 
 
