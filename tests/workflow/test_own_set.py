@@ -47,6 +47,8 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
     assert "15 documents" in told("init", "notes", "--documents", "docs", cwd=work)
     assert "seems to hold an e-mail address" in (said := told("queries", "notes", "--from", "queries.txt", cwd=work))
     assert "notes: 5 queries" in said
+    path = work / "notes/queries.jsonl"
+    path.write_text(path.read_text().replace('"stratum": ""', '"synthetic": true', 1))
     assert "has no runs of notes" in told("pool", "notes", cwd=work, status=1)
 
     grid = yaml.safe_load((work / "notes/grid.yaml").read_text())
@@ -56,8 +58,10 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
     done = run(work / "notes/grid.yaml", work)
     assert done.returncode == 0, done.stdout
     assert "Not judged, so without scores: notes" in done.stdout
-    assert {row["status"] for row in scores(work).values()} == {"not judged"}
+    states = {(row["status"], row["detail"]) for row in scores(work).values()}
+    assert states == {("not judged", "1 of 5 queries are synthetic")}
     page = (work / "results/grids/notes/report/index.html").read_text()
+    assert "1 of 5 queries are synthetic" in page
     assert "The dataset has no qrels" in page.replace("the dataset", "The dataset")
     assert "bm25 and bm25-flat" not in told("status", "notes", cwd=work)  # there is no pool yet
 
@@ -85,7 +89,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
     done = run(work / "notes/grid.yaml", work)
     assert done.returncode == 0, done.stdout
     found = scores(work)
-    mark = "version 2 of its qrels, judged by a model (org/judge-1)"
+    mark = "1 of 5 queries are synthetic; version 2 of its qrels, judged by a model (org/judge-1)"
     assert {(row["status"], row["detail"]) for row in found.values()} == {("done", mark)}
     assert all(0 < float(row["value"]) <= 1 for row in found.values())
     record = json.loads((work / "results/datasets/notes/dataset.json").read_text())

@@ -35,10 +35,11 @@ def write(made: EvaluationSet, output: Path) -> Version:
     with files.atomic(output, directory=True) as folder:
         shutil.copyfile(made.folder / "corpus.jsonl", folder / "corpus.jsonl")
         with (folder / "queries.jsonl").open("w", encoding="utf-8") as stream:
-            # Only ids and texts: loaders want the same keys in each line, and counts of a log stay private.
+            # The same keys in each line, as loaders want them; how often a log has a query stays private.
             for row, place in json_lines(made.folder / "queries.jsonl"):
+                synthetic = bool((row.get("metadata") or {}).get("synthetic"))
                 query = {"_id": read_id(row, place), "text": read_text(row, "text", place)}
-                stream.write(json.dumps(query, ensure_ascii=False) + "\n")
+                stream.write(json.dumps({**query, "metadata": {"synthetic": synthetic}}, ensure_ascii=False) + "\n")
         (folder / "qrels").mkdir()
         shutil.copyfile(made.folder / f"versions/{version.number}.tsv", folder / "qrels/test.tsv")
         judged = [(query, document, grade) for query, found in grades.items() for document, grade in found.items()]
@@ -75,7 +76,8 @@ def _card(made: EvaluationSet, version: Version) -> str:
 # {about.name}
 
 {about.documents.get("number", 0):,} documents. {version.judgements:,} judgements of {version.queries:,} queries.
-Version {version.number} of {version.date}. Judges: {len(version.judges)} ({version.resolution}).
+Version {version.number} of {version.date}, {version.by} ({version.resolution}).
+{"A model wrote the queries: they are synthetic." if about.queries.get("synthetic") else ""}
 Made by beirgrid {full_version()}.
 
 ## Licence

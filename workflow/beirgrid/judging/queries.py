@@ -35,12 +35,16 @@ class SetQuery(NamedTuple):
         text: its text.
         times: how often the log has it; 1 for a query of a file.
         stratum: frequency and length of a query of a log; empty for a query of a file.
+        synthetic: whether a model wrote it.
+        source: id of the document that the model read.
     """
 
     id: str
     text: str
     times: int = 1
     stratum: str = ""
+    synthetic: bool = False
+    source: str = ""
 
 
 def read(path: Path) -> list[SetQuery]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -147,7 +147,7 @@ class EvaluationSet:
 
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
         """Write queries.jsonl in place of the queries that are there."""
-        rows = [{"_id": q.id, "text": q.text, "metadata": {"stratum": q.stratum, "times": q.times}} for q in queries]
+        rows = [{"_id": query.id, "text": query.text, "metadata": _metadata(query)} for query in queries]
         if repeated := [identifier for identifier, count in Counter(row["_id"] for row in rows).items() if count > 1]:
             raise DataError(f"two queries have the id {min(map(str, repeated))!r}")
         files.write_text(self.folder / "queries.jsonl", "".join(map(_line, rows)))
@@ -161,16 +161,16 @@ class EvaluationSet:
             raise DataError(f"{self.folder} has no queries: beirgrid set queries adds them")
         return {read_id(row, place): read_text(row, "text", place) for row, place in json_lines(path)}
 
+    def each_document(self) -> Iterator[SetDocument]:
+        """Yield the documents."""
+        for row, place in json_lines(self.folder / "corpus.jsonl"):
+            texts = (read_text(row, key, place) for key in ("title", "text"))
+            yield SetDocument(read_id(row, place), *texts)
+
     def documents(self, wanted: Iterable[str]) -> dict[str, SetDocument]:
         """Return some documents by their ids."""
         known = set(wanted)
-        found = {}
-        for row, place in json_lines(self.folder / "corpus.jsonl"):
-            if (identifier := read_id(row, place)) in known:
-                found[identifier] = SetDocument(
-                    identifier, read_text(row, "title", place), read_text(row, "text", place)
-                )
-        return found
+        return {document.id: document for document in self.each_document() if document.id in known}
 
     def grades(self) -> Grades:
         """Return the grades by judge, models included; skipped pairs have none."""
@@ -263,6 +263,12 @@ def _defined(found: Coefficient) -> dict[str, Any]:
     """Return a coefficient with None in place of NaN, which JSON does not have."""
     facts = {**found._asdict(), "judges": list(found.judges)}
     return {key: None if value != value else value for key, value in facts.items()}
+
+
+def _metadata(query: SetQuery) -> dict[str, Any]:
+    if query.synthetic:
+        return {"synthetic": True, "source": query.source}
+    return {"stratum": query.stratum, "times": query.times}
 
 
 def _line(row: Mapping[str, Any]) -> str:

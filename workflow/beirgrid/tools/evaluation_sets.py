@@ -18,7 +18,7 @@ from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..judging import agreement, calibration, documents, exports, model_judge, pools, queries, server
 from ..judging.sets import EvaluationSet
 from ..results import results_folder, summary
-from . import set_findings
+from . import generated_queries, set_findings
 from .text import columned
 
 _GRID = """\
@@ -49,12 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--chunk", type=int, metavar="WORDS", help="cut longer documents into chunks of whole paragraphs")
     step.add_argument("--licence", default="", help="licence of the documents")
 
-    step = command("queries", add_queries, "take the queries from a file, or sample them from a log")
-    step.add_argument("--from", dest="source", type=Path, required=True, help="jsonl, csv, tsv, or a query per line")
+    step = command("queries", add_queries, "take the queries from a file, sample them from a log, or generate them")
+    step.add_argument("--from", dest="source", type=Path, metavar="FILE", help="jsonl, csv, tsv, or a query per line")
+    step.add_argument("--generate", type=int, metavar="N", help="let a model write N queries from sampled documents")
+    step.add_argument("--with", dest="model", type=Path, help="this model: a YAML file with endpoint, or a checkpoint")
     step.add_argument(
         "--sample", type=int, metavar="N", help="the file is a log: sample N queries by frequency and length"
     )
-    step.add_argument("--seed", type=int, default=0, help="seed of the sample (default: 0)")
+    step.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     step.add_argument("--keep-personal", action="store_true", help="keep queries that seem to hold personal data")
 
     step = command("pool", make_pool, "choose what must be judged, from finished runs")
@@ -116,10 +118,16 @@ def init(args: argparse.Namespace) -> None:
 def add_queries(args: argparse.Namespace) -> None:
     """Write the queries of a set."""
     made = EvaluationSet(args.set)
+    facts: dict[str, Any]
     if args.set.joinpath("judgements.sqlite").exists():
         raise BeirgridError(f"{args.set} has a pool for its queries already; make another set for other queries")
-    found = queries.read(args.source)
-    facts: dict[str, Any] = {"from": str(args.source)}
+    if args.source and not (args.generate or args.model):
+        found, facts = queries.read(args.source), {"from": str(args.source)}
+    elif args.source or args.sample is not None or not args.model or (args.generate or 0) < 1:
+        raise BeirgridError("say where the queries come from: --from FILE [--sample N], or --generate N --with MODEL")
+    else:
+        found, facts = generated_queries.generate(made, args.generate, args.model, args.seed)
+        say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
     suspects = queries.personal(found)
     for identifier, what in suspects.items():
         warn(f"query {identifier} seems to hold {what}")
@@ -136,7 +144,7 @@ def add_queries(args: argparse.Namespace) -> None:
         facts["near_duplicates_left_out"] = len(dropped)
         say(f"{len(dropped)} near duplicates are left out; {first} is nearly {twin}, say")
     if not found:
-        raise BeirgridError(f"{args.source}: no query is left")
+        raise BeirgridError(f"{args.source or args.model}: no query is left")
     made.write_queries(found, **facts)
     show(f"{args.set}: {len(found):,} queries")
     show(f"Next: beirgrid run {args.set / 'grid.yaml'}, then beirgrid set pool {args.set}")

@@ -1,0 +1,164 @@
+"""Synthetic queries of a served or local model: kept where they lead back to their passage, and marked for ever."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+
+import pytest
+from endpoint_server import KEY, Served, serving
+
+from beirgrid.core.errors import BeirgridError, DataError
+from beirgrid.judging import documents
+from beirgrid.judging.pools import PooledPair
+from beirgrid.judging.sets import EvaluationSet
+from beirgrid.judging.store import Grading
+from beirgrid.models import endpoints
+from beirgrid.tools import evaluation_sets, generated_queries
+
+FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
+
+
+def call(*arguments: object) -> None:
+    parser = argparse.ArgumentParser()
+    evaluation_sets.add_arguments(parser)
+    found = parser.parse_args(list(map(str, arguments)))
+    found.run(found)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A set of 40 documents with a word of their own each, and one that is too short to ask about."""
+    monkeypatch.chdir(tmp_path)
+    texts = [documents.SetDocument(f"d{n}", f"Topic {n}", f"Here is thing{n}. {FILLER}") for n in range(40)]
+    return EvaluationSet.create(tmp_path / "notes", [*texts, documents.SetDocument("short", "", "Short.")], "here")
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+    with serving(Served()) as found:
+        entry = f"endpoint: {{model: writer, url: '{found.url}', key: TESTED_KEY, concurrency: 2}}\n"
+        (tmp_path / "writer.yaml").write_text(entry)
+        yield found
+
+
+def things(messages: list[dict[str, str]]) -> int:
+    return int(re.search(r"thing(\d+)", messages[0]["content"])[1])
+
+
+def rows(made: EvaluationSet) -> list[dict]:
+    return [json.loads(line) for line in (made.folder / "queries.jsonl").read_text().splitlines()]
+
+
+def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(made, served, capsys, tmp_path):
+    def write(messages):
+        number = things(messages)
+        if number % 4 == 1:
+            return f"thing{(number + 1) % 40} alone"  # leads to another passage
+        if number % 4 == 2:
+            return "\n \n"
+        return f'Sure:\n"what is thing{number} about"'
+
+    served.chat = write
+    call("queries", "notes", "--generate", 12, "--with", "writer.yaml", "--seed", 3)
+    found = rows(made)
+    assert len(found) == 12
+    for row in found:
+        number = row["metadata"]["source"].removeprefix("d")
+        assert row["text"] == f"what is thing{number} about"
+        assert row["metadata"]["synthetic"] is True
+        assert int(number) % 4 in (0, 3)
+    assert "short" not in {row["metadata"]["source"] for row in found}
+    facts = EvaluationSet(made.folder).description.queries
+    assert facts["endpoint"] == {"model": "writer"}
+    assert facts["prompt"] == generated_queries.PROMPT
+    assert facts["passages"] == 12 + sum(facts["left_out"].values()) == len(served.asked)
+    assert facts["left_out"]["round_trip"] > 0 < facts["left_out"]["empty"]
+    assert (made.folder / "spent.tsv").is_file()
+
+    call("check", "notes")
+    assert "12 of 12 queries are synthetic" in capsys.readouterr().out
+    query, document = found[0]["_id"], found[0]["metadata"]["source"]
+    made.store.add_pool([PooledPair(query, document, 1.0)])
+    made.store.judge(Grading("ann", query, document, 3))
+    call("accept", "notes")
+    call("check", "notes")
+    assert "1 of 1 queries are synthetic\nversion 1" in capsys.readouterr().out
+    call("export", "notes", "--output", "out")
+    exported = (tmp_path / "out/queries.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["metadata"] == {"synthetic": True} for line in exported)
+    assert "A model wrote the queries: they are synthetic." in (tmp_path / "out/README.md").read_text()
+
+
+def test_near_duplicates_go_and_the_sample_follows_the_seed(made, served):
+    served.chat = lambda messages: f"the words that stand in passages about thing{things(messages) // 4 * 4}"
+    call("queries", "notes", "--generate", 40, "--with", "writer.yaml")
+    facts = EvaluationSet(made.folder).description.queries
+    assert facts["left_out"]["near_duplicates"] > 0
+    texts = [row["text"] for row in rows(made)]
+    assert len(texts) == len(set(texts)) < 11
+    served.chat = lambda messages: f"thing{things(messages)}"
+    sources = []
+    for seed in (1, 1, 2):
+        call("queries", "notes", "--generate", 5, "--with", "writer.yaml", "--seed", seed)
+        sources.append([row["metadata"]["source"] for row in rows(made)])
+    assert sources[0] == sources[1] != sources[2]
+
+
+def test_a_failed_server_leaves_the_queries_as_they_were_and_asks_nothing_twice(made, served):
+    served.chat = lambda messages: f"thing{things(messages)}"
+    call("queries", "notes", "--generate", 5, "--with", "writer.yaml")
+    before = (made.folder / "queries.jsonl").read_bytes()
+    served.asked.clear()
+    served.faults.extend([None] * 6 + [400])
+    with pytest.raises(DataError, match="no usable answer"):
+        call("queries", "notes", "--generate", 20, "--with", "writer.yaml", "--seed", 9)
+    assert (made.folder / "queries.jsonl").read_bytes() == before
+    served.faults.clear()
+    call("queries", "notes", "--generate", 20, "--with", "writer.yaml", "--seed", 9)
+    assert len(rows(made)) == 20
+    assert len(served.asked) == 21
+
+
+def test_personal_data_in_generated_queries_is_flagged(made, served, capsys):
+    served.chat = lambda messages: f"who is ann@thing{things(messages)}.org of thing{things(messages)}"
+    with pytest.raises(BeirgridError, match=r"writer\.yaml: no query is left"):
+        call("queries", "notes", "--generate", 3, "--with", "writer.yaml")
+    assert "seems to hold an e-mail address" in capsys.readouterr().err
+
+
+def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
+    """The tiny generator writes words of its own alphabet at random, so all documents have its word pieces."""
+    words = " ".join(a + b + c for a, b, c in itertools.product("abcdefghij", repeat=3))
+    texts = [documents.SetDocument(f"d{n}", "", f"{words} {n} " * 2) for n in range(6)]
+    small = EvaluationSet.create(tmp_path / "small", texts, "here")
+    checkpoint = tiny_models["query-generator"]
+    call("queries", "small", "--generate", 3, "--with", checkpoint)
+    facts = EvaluationSet(small.folder).description.queries
+    assert list(facts["sha256"]) == ["model.safetensors"]
+    assert facts["checkpoint"] == "query-generator"
+    first = rows(small)
+    assert all(row["metadata"]["synthetic"] for row in first)
+    call("queries", "small", "--generate", 3, "--with", checkpoint)
+    assert rows(small) == first
+
+
+def test_wrong_arguments_are_explained(made, served):
+    for arguments in (
+        [],
+        ["--generate", 3],
+        ["--with", "writer.yaml"],
+        ["--generate", 0, "--with", "writer.yaml"],
+        ["--from", "x.csv", "--with", "writer.yaml"],
+        ["--generate", 3, "--with", "writer.yaml", "--sample", 2],
+    ):
+        with pytest.raises(BeirgridError, match="say where the queries come from"):
+            call("queries", "notes", *arguments)
+    served.chat = lambda messages: "?"
+    with pytest.raises(BeirgridError, match=r"none of 10 passages gave a query .* \(10 empty, 0 lost\)"):
+        call("queries", "notes", "--generate", 2, "--with", "writer.yaml")
