@@ -121,16 +121,21 @@ def test_unknown_names_suggest_what_is_near():
     assert not Path(lock.LOCK).exists()
 
 
-def test_the_nano_grid_reads_the_lock_file_of_the_checkout(monkeypatch):
-    """Without mteb: its names are all in the lock file that is committed."""
+@pytest.mark.parametrize(
+    ("name", "rows", "columns"),
+    [("nano", 13, 6), ("today", 15, 24), ("multilingual", 16, 10), ("reasoning", 12, 9), ("long", 20, 6)],
+)
+def test_the_ready_made_grids_read_the_lock_file_of_the_checkout(name, rows, columns):
+    """Without mteb: their names are all in the lock file that is committed."""
     code = (
         "import sys, json; sys.modules['mteb'] = None\n"
         "from beirgrid import config\n"
-        "print(len(config.load(json.load(sys.stdin)).grid.datasets))"
+        "grid = config.load(json.load(sys.stdin)).grid\n"
+        "print(len(grid.datasets), len(grid.systems))"
     )
-    grid = yaml.safe_load((ROOT / "config/grids/nano.yaml").read_text())
+    grid = yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text())
     raw = tracked_configuration()
-    raw = raw | {"grid": grid["grid"], "systems": {**raw["systems"], **grid["systems"]}}
+    raw = raw | {"grid": grid["grid"], "systems": {**raw["systems"], **grid.get("systems", {})}}
     done = subprocess.run(
         [sys.executable, "-c", code],
         input=json.dumps(raw),
@@ -140,7 +145,20 @@ def test_the_nano_grid_reads_the_lock_file_of_the_checkout(monkeypatch):
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
     )
-    assert done.stdout.split() == ["13"], done.stderr
+    assert done.stdout.split() == [str(rows), str(columns)], done.stderr
+
+
+def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():
+    """The plan's hours and disk follow from it."""
+    corpora = [facts["corpus"] for facts in files.read_json(ROOT / lock.LOCK)["names"]["datasets"].values()]
+    assert all(corpus["documents"] > 0 for corpus in corpora)
+    found = load(BRIGHT, "LEMBNeedleRetrieval-test_256").corpora
+    assert {
+        name: entry.documents for name, entry in found.items() if name in (BRIGHT, "LEMBNeedleRetrieval-test_256")
+    } == {
+        BRIGHT: 57359,
+        "LEMBNeedleRetrieval-test_256": 100,
+    }
 
 
 # ---- fetched from a hub

@@ -102,7 +102,7 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
     corpus["revision"] = meta.dataset["revision"]
     figures = ((meta.descriptive_stats or {}).get(split) or {}) if meta.descriptive_stats else {}
     figures = (figures.get("hf_subset_descriptive_stats") or {}).get(subset, figures)
-    if documents := figures.get("num_documents"):
+    if documents := _documents(figures):
         corpus["documents"] = documents
     if language := _language(meta, subset):
         corpus["language"] = language
@@ -111,6 +111,13 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
     dataset = {"corpus": row, "split": split, "task": "retrieval", "queries_are_documents": "auto"}
     dataset["domain"] = ", ".join(meta.domains or ()).lower()
     return {"mteb": mteb_version(), "task": meta.name, "corpus": corpus, "dataset": dataset}
+
+
+def _documents(figures: Mapping[str, Any]) -> int:
+    """Return the number of documents from mteb's statistics of a split, some of which state lengths alone; 0 if none."""
+    lengths = figures.get("documents_text_statistics") or {}
+    by_length = lengths.get("total_text_length", 0) / (lengths.get("average_text_length") or 1)
+    return int(figures.get("num_documents") or round(by_length))
 
 
 def _loads_itself(task: Any) -> bool:
