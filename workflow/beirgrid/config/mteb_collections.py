@@ -114,7 +114,7 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
 
 
 def _documents(figures: Mapping[str, Any]) -> int:
-    """Return the number of documents from mteb's statistics of a split, some of which state lengths alone; 0 if none."""
+    """Return the number of documents from the statistics of a split, some of which state lengths alone; 0 if none."""
     lengths = figures.get("documents_text_statistics") or {}
     by_length = lengths.get("total_text_length", 0) / (lengths.get("average_text_length") or 1)
     return int(figures.get("num_documents") or round(by_length))
