@@ -111,6 +111,24 @@ def save_decoder(folder: Path, seed: int = 3, *, ended: bool = True) -> Path:
     return folder
 
 
+def save_yes_no(folder: Path, seed: int = 8) -> Path:
+    """Save a random Qwen3 with its language head, whose tokenizer knows the answers and the marks of a chat."""
+    import torch
+    from tokenizers import AddedToken
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    special = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>"}
+    tokenizer = _byte_tokenizer("Qwen2Tokenizer", **special)
+    tokenizer.add_tokens([AddedToken(word, single_word=True) for word in ("yes", "no", "Yes")])
+    size = {**_SIZE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    size["max_position_embeddings"] = 1024
+    config = Qwen3Config(vocab_size=len(tokenizer), initializer_range=0.3, tie_word_embeddings=True, **size)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_modernbert(folder: Path, seed: int = 5) -> Path:
     """Save a random ModernBERT as an embedder: every second layer attends to a window of four tokens to each side."""
     import torch
@@ -263,7 +281,7 @@ def _t5_tokenizer() -> Any:
     from transformers import T5Tokenizer
 
     pieces = ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
-    words = ["▁true", "▁false", "▁Query", "▁Document", "▁Relevant"]
+    words = ["▁true", "▁false", "▁yes", "▁no", "▁Query", "▁Document", "▁Relevant"]
     vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     vocabulary += [(piece, -5.0) for piece in pieces] + [(word, -1.0) for word in words]
     return T5Tokenizer(vocab=vocabulary, extra_ids=0, model_max_length=128)
@@ -562,6 +580,7 @@ def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "flo
         "LateInteractionEncoder": models.LateInteractionModel,
         "CrossEncoderScorer": models.CrossEncoder,
         "Seq2SeqScorer": models.Seq2SeqReranker,
+        "DecoderScorer": models.DecoderReranker,
         "GeneratorModel": models.QueryGenerator,
         "TermWeighter": models.TermWeightsModel,
     }

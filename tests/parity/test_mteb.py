@@ -20,14 +20,16 @@ from checkpoints import (
     save_plain,
     save_pylate,
     save_score_modules,
+    save_seq2seq,
     save_splade,
     save_static,
+    save_yes_no,
 )
 
 from beirgrid.config import registry
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import open_encoder
+from beirgrid.encoders import DecoderScorer, Seq2SeqScorer, open_encoder
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.late_interaction import LateInteractionEncoder
@@ -268,6 +270,99 @@ def test_cross_encoders_of_two_labels(tmp_path):
     np.testing.assert_allclose(low, expected, atol=0.2 * float(expected.abs().max()))
     with pytest.raises(DataError, match="has 3 labels"):
         opened(CrossEncoderScorer, save_cross_encoder(tmp_path / "three", labels=3), {"family": "cross-encoder"})
+
+
+def predicted(wrapper: Any, queries: list[str], documents: list[str]) -> np.ndarray:
+    """Return the log-odds of the probabilities that mteb's reranker gives to pairs."""
+    import mteb
+    from datasets import Dataset
+    from torch.utils.data import DataLoader
+
+    asked = Dataset.from_dict({"text": queries, "query": queries})
+    probabilities = wrapper.predict(
+        DataLoader(asked, batch_size=len(queries)),
+        DataLoader(Dataset.from_dict({"text": documents}), batch_size=len(documents)),
+        task_metadata=mteb.get_task("NQ").metadata,
+        hf_split="test",
+        hf_subset="default",
+    )
+    found = np.asarray(probabilities, np.float64)
+    return np.log(found) - np.log1p(-found)
+
+
+LONG = [*TEXTS, "a much longer text with letters " * 40]
+
+
+def answering(name: str, **more: Any) -> dict[str, Any]:
+    """Return the keys of a listed reranker that say what it is asked, and how it answers."""
+    entry = registry.facts(name)["entry"]
+    return {key: entry[key] for key in ("family", "prompt", "answers", "max_length") if key in entry} | more
+
+
+@pytest.mark.parametrize("length", [8192, 800])
+def test_decoders_that_answer_yes_or_no(tmp_path, length):
+    """mteb's loader has the prompt of Qwen's code, and cuts a pair between its first and its last part."""
+    from mteb.models.model_implementations.qwen3_reranker import Qwen3RerankerWrapper
+
+    folder = save_yes_no(tmp_path / "model")
+    wrapper = Qwen3RerankerWrapper(str(folder), device="cpu", max_length=length)
+    entry = answering("Qwen/Qwen3-Reranker-0.6B")
+    assert entry["max_length"] == 8192
+    scorer = opened(DecoderScorer, folder, entry | {"max_length": length})
+    found = scorer.score(LONG, LONG[::-1])
+    np.testing.assert_allclose(found, predicted(wrapper, LONG, LONG[::-1]), atol=1e-4)
+    assert np.ptp(found) > 0.1
+    exact = opened(DecoderScorer, folder, entry | {"max_length": length}, "bfloat16").score(LONG, LONG[::-1])
+    assert len(set(exact.tolist())) == len(LONG)
+    with pytest.raises(DataError, match="too many for max_length 500"):
+        opened(DecoderScorer, folder, entry | {"max_length": 500})
+
+
+@pytest.mark.parametrize("length", [600, 100])
+def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
+    """As the card of bge-reranker-v2-gemma says: parts tokenized alone, a query cut at 3/4, the logit of Yes."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = save_yes_no(tmp_path / "model")
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    question = "Is A in B?"
+
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    fixed = len(ids("\n")) + len(ids(question))  # which the card counts towards no length
+    expected = []
+    for query, document in zip(LONG, LONG[::-1], strict=True):
+        asked = [tokenizer.bos_token_id, *ids(f"A: {query}")[: (length + fixed) * 3 // 4]]
+        read = [*ids("\n"), *ids(f"B: {document}")][: length - len(asked)]
+        with torch.inference_mode():
+            logits = model(torch.tensor([[*asked, *read, *ids("\n"), *ids(question)]])).logits
+        expected.append(float(logits[0, -1, tokenizer.convert_tokens_to_ids("Yes")]))
+    prompt = ["<|im_start|>", "A: {query}", "\n", "B: {document}", "\n", question]
+    entry = {"prompt": prompt, "answers": ["Yes"], "max_length": length + fixed}
+    scorer = opened(DecoderScorer, folder, entry)
+    np.testing.assert_allclose(scorer.score(LONG, LONG[::-1]), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("loader", "model"),
+    [
+        ("MonoT5Reranker", "castorini/monot5-small-msmarco-10k"),
+        ("MonoT5Reranker", "unicamp-dl/mt5-base-mmarco-v2"),
+        ("FLANT5Reranker", "google/flan-t5-base"),
+    ],
+)
+def test_t5(tmp_path, loader, model):
+    from mteb.models.model_implementations import rerankers_monot5_based as implementation
+
+    folder = save_seq2seq(tmp_path / "model")
+    no, yes = implementation.prediction_tokens.get(model, (None, None))
+    given = {"token_false": no, "token_true": yes}
+    wrapper = getattr(implementation, loader)(str(folder), **given)
+    entry = answering(model) | {"max_length": wrapper.max_length}
+    scores = opened(Seq2SeqScorer, folder, entry).score(TEXTS, TEXTS[::-1])
+    np.testing.assert_allclose(scores, predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
 
 
 @cache

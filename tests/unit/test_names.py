@@ -73,6 +73,7 @@ def test_every_model_of_our_engine_has_a_valid_entry():
         ("facebook/dinov2-base", "refused", "reads no text, only image"),
         ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "mteb", "a loader of its own"),
         ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "sentence-transformers"),
+        ("Qwen/Qwen3-Reranker-0.6B", "beirgrid", "transformers"),
         ("mixedbread-ai/mxbai-rerank-base-v2", "mteb", "not a sequence classifier"),
         ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "mteb", "type router"),
     ],

@@ -22,7 +22,9 @@ from .values import (
     Resolvable,
     Seed,
     Size,
+    Token,
     once,
+    placed,
 )
 
 
@@ -201,10 +203,39 @@ class CrossEncoder(ModelEntry):
     train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
 
 
-class Seq2SeqReranker(ModelEntry):
-    """A T5 that was trained as monoT5."""
+Prompt = Annotated[tuple[Token, ...], LIST, AfterValidator(placed)]
+Answers = Annotated[tuple[Token, ...], LIST, Field(min_length=1, max_length=2)]
+
+
+class AnsweringReranker(ModelEntry):
+    """Keys of models that answer a prompt about a pair."""
+
+    prompt: Prompt = Field(
+        description="What the model reads of a pair, in parts that are tokenized one by one. {query} and {document} "
+        "stand for the texts. The part with the document is cut if the pair is long, the others are not."
+    )
+    answers: Answers = Field(
+        description="Tokens of the vocabulary whose logits are compared: of a relevant document and, unless the first "
+        "logit alone is the score, of another one."
+    )
+
+
+class Seq2SeqReranker(AnsweringReranker):
+    """A T5 that says whether a document is relevant; monoT5 by default."""
 
     family: Literal["seq2seq-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
+    # What monoT5 is trained on (Nogueira et al. 2020). The end must survive truncation: it asks for the answer.
+    prompt: Prompt = Field(
+        ("Query: {query} Document: {document}", "Relevant:"),
+        description=AnsweringReranker.model_fields["prompt"].description,
+    )
+    answers: Answers = Field(("▁true", "▁false"), description=AnsweringReranker.model_fields["answers"].description)
+
+
+class DecoderReranker(AnsweringReranker):
+    """A decoder that says whether a document is relevant (Qwen3-Reranker, BGE's reranker of Gemma)."""
+
+    family: Literal["decoder-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
 
 
 class ListwiseReranker(ModelEntry):
@@ -250,6 +281,7 @@ Model = Annotated[
     | LateInteractionModel
     | CrossEncoder
     | Seq2SeqReranker
+    | DecoderReranker
     | ListwiseReranker
     | QueryGenerator
     | TermWeightsModel,

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..core.errors import ConfigError, nearest
 from .lock import RESOLVE
+from .models import Seq2SeqReranker
 from .tasks import tasks
 from .values import FORMS
 
@@ -43,13 +44,24 @@ _FAMILIES = {
     "CrossEncoderWrapper": "cross-encoder",
     "BGEReranker": "cross-encoder",
     "MonoT5Reranker": "seq2seq-reranker",
+    "FLANT5Reranker": "seq2seq-reranker",
+    "Qwen3RerankerWrapper": "decoder-reranker",
 }
 # Arguments of these loaders that an entry takes over, or that change no number: where and how fast a model runs, how
 # wide its weights are (``precision`` decides here), and on which side padding stands, to which no token attends.
 _TAKEN = {
     *("model_prompts", "prompts_dict", "prompt_priority", "instruction_template", "apply_instruction_to_passages"),
     *("max_seq_length", "max_length", "processor_kwargs", "trust_remote_code", "activation_fn", "fp_options"),
-    *("device", "model_kwargs", "index_kwargs", "padding_side", "config_kwargs", "tokenizer_kwargs", "add_eos_token"),
+    *(
+        "device",
+        "dtype",
+        "model_kwargs",
+        "index_kwargs",
+        "padding_side",
+        "config_kwargs",
+        "tokenizer_kwargs",
+        "add_eos_token",
+    ),
 }
 # Of those that hold others, the ones of which this is true.
 _HARMLESS = {
@@ -60,6 +72,14 @@ _HARMLESS = {
 }
 # FlagEmbedding's rerankers read this many word pieces of a pair unless they are told otherwise.
 _FLAG_LENGTH = 512
+# Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
+# examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
+_QWEN = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
+    "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+)
+_QWEN_LENGTH = 8192
 COMMIT = re.compile(next(form for form in FORMS if form == r"^[0-9a-f]{40}$"))
 _CORRECTIONS = Path(__file__).with_name("mteb_corrections.csv")
 
@@ -149,7 +169,7 @@ def classify(name: str, trusted: bool = False) -> Listed:
     loader = _loader(meta)
     if reason := _foreign(meta, loader):
         return Listed(name, "mteb", "", reason)
-    how = "transformers" if loader in ("BGEReranker", "MonoT5Reranker") else "sentence-transformers"
+    how = "transformers" if "Reranker" in loader else "sentence-transformers"
     return Listed(name, "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint")
 
 
@@ -240,6 +260,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         if meta.loader_kwargs.get("add_eos_token"):
             first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
             entry["special_tokens"] = "both" if first else "end"
+    if listed.family in ("seq2seq-reranker", "decoder-reranker"):
+        entry |= _asked(meta)
     if listed.family in ("dense", "sparse"):
         entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         found |= by_task
@@ -255,11 +277,27 @@ def _max_length(meta: Any, family: str) -> int | None:
     arguments = meta.loader_kwargs
     if _loader(meta) == "BGEReranker":
         return _FLAG_LENGTH
+    if _loader(meta) == "Qwen3RerankerWrapper":
+        return _QWEN_LENGTH
     length = arguments.get("max_seq_length") or arguments.get("max_length")
     length = length or (arguments.get("processor_kwargs") or {}).get("model_max_length")
     if length is None and family == "cross-encoder":
         length = meta.max_tokens
     return int(length) if length else None
+
+
+def _asked(meta: Any) -> dict[str, Any]:
+    """Return the prompt and the answers of a reranker that mteb asks in its own words."""
+    from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
+
+    if _loader(meta) == "Qwen3RerankerWrapper":
+        pair = meta.loader.format_instruction(None, "{query}", "{document}")
+        return {"prompt": [_QWEN[0], pair, _QWEN[1]], "answers": ["yes", "no"]}
+    if _loader(meta) == "FLANT5Reranker":
+        pair = meta.loader.prompt_template.format(query="{query}", text="{document}")
+        return {"prompt": [pair], "answers": ["▁yes", "▁no"]}
+    answers = list(reversed(prediction_tokens[meta.name]))
+    return {"answers": answers} if tuple(answers) != Seq2SeqReranker.model_fields["answers"].default else {}
 
 
 def _size(meta: Any, family: str) -> dict[str, float | int]:

@@ -95,6 +95,16 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Derive = Annotated[tuple[Literal["titles", "sentences"], ...], LIST]
 Token = Annotated[str, StringConstraints(min_length=1)]
 Pair = Annotated[tuple[Token, Token], LIST]
+
+
+def placed(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse the parts of a prompt unless they have the places of query and document, once each."""
+    for place in ("{query}", "{document}"):
+        if "".join(parts).count(place) != 1:
+            raise ValueError(f"the parts must have {place} once in all")
+    return parts
+
+
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 Kernels = Literal["auto", "plain"]

@@ -58,6 +58,7 @@ FAMILIES = {
         ),
         Family("cross-encoder", "reranker"),
         Family("seq2seq-reranker", "reranker"),
+        Family("decoder-reranker", "reranker"),
         Family("listwise-reranker", "reranker"),
         Family("query-generator", "expander"),
         Family("term-weights", "expander"),

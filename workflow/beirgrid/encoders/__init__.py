@@ -11,6 +11,7 @@ import numpy as np
 
 from ..config.models import (
     CrossEncoder,
+    DecoderReranker,
     DenseModel,
     LateInteractionModel,
     ListwiseReranker,
@@ -22,6 +23,7 @@ from ..core.compute import Compute, Runtime
 from ..core.families import FAMILIES
 from ..models.arguments import encoding_model
 from ..search.maxsim import TokenVectors
+from .answering import DecoderScorer, Seq2SeqScorer
 from .base import Variety, check_finite
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
@@ -29,7 +31,6 @@ from .engine import FIRST, WINDOW
 from .late_interaction import LateInteractionEncoder
 from .protocol import Encoder, Scorer
 from .query_generator import GeneratorModel
-from .seq2seq import Seq2SeqScorer
 from .served import open_served
 from .sparse import SparseTextEncoder
 from .term_weights import TermWeighter
@@ -92,7 +93,7 @@ def open_encoder(
 
 def open_scorer(
     folder: Path,
-    entry: CrossEncoder | Seq2SeqReranker | ListwiseReranker,
+    entry: CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker,
     runtime: Runtime,
     answers: Path | None = None,
 ) -> Scorer:
@@ -112,6 +113,8 @@ def open_scorer(
     assert not isinstance(entry, ListwiseReranker), "the configuration is checked"
     if isinstance(entry, CrossEncoder):
         return CrossEncoderScorer(folder, entry, runtime)
+    if isinstance(entry, DecoderReranker):
+        return DecoderScorer(folder, entry, runtime)
     return Seq2SeqScorer(folder, entry, runtime)
 
 
@@ -119,6 +122,7 @@ __all__ = [
     "FIRST",
     "WINDOW",
     "CrossEncoderScorer",
+    "DecoderScorer",
     "DenseEncoder",
     "Encoder",
     "GeneratorModel",

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
 from ..collections import collection
-from ..config.models import CrossEncoder, Seq2SeqReranker
+from ..config.models import CrossEncoder, DecoderReranker, Seq2SeqReranker
 from ..core import files, paths
 from ..core.errors import BeirgridError, warn
 from ..encoders import open_scorer
@@ -184,7 +184,7 @@ def _time_reranking(
     stack: ExitStack,
 ) -> _Reranking:
     """Time the scoring of the top documents of each query. A query that found fewer has those scored that it found."""
-    model: CrossEncoder | Seq2SeqReranker = step.values["model"]
+    model: CrossEncoder | Seq2SeqReranker | DecoderReranker = step.values["model"]
     runtime = start(step.values, device, stack)
     scorer = open_scorer(step.values["checkpoint"], model, runtime)
     wanted = {document for ids in found for document in ids[: max(depths)]}

@@ -22,6 +22,7 @@ import yaml
 from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import files, paths
 from ..core.errors import BeirgridError, ConfigError, say
+from ..core.families import named
 from .configfiles import merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
@@ -237,7 +238,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
         found, name = {}, model
         family = config.models[model].family
     system, kind = name, found.get("family", family)
-    if kind in ("cross-encoder", "seq2seq-reranker"):
+    if kind in named("reranker"):
         system = f"bm25+{name}"
         entry = {"first_stage": "bm25", "reranker": name}
     else:

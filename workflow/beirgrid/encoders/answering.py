@@ -1,0 +1,158 @@
+"""Rerankers that answer a prompt: how much more likely a model says that a document is relevant (monoT5, Qwen3)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..config.models import AnsweringReranker, DecoderReranker, Seq2SeqReranker
+from ..core.compute import Runtime
+from ..core.errors import DataError
+from . import cutting
+from .base import PairScorer, encoder_of, load_checkpoint
+from .cutting import Beginning
+from .dense import pad_with_the_end
+from .engine import Tokens
+
+if TYPE_CHECKING:
+    import torch
+
+AnsweringT = TypeVar("AnsweringT", bound=AnsweringReranker)
+_PLACE = re.compile(r"\{(query|document)\}")
+
+
+def seq2seq_model(folder: str, **options: Any) -> Any:
+    """Open a checkpoint's encoder and decoder, with its tokenizer as an attribute."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
+    model.tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    return model
+
+
+def decoder_model(folder: str, **options: Any) -> Any:
+    """Open a checkpoint's decoder, with its tokenizer as an attribute: the last token of each text stands last."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, padding_side="left", **options)
+    pad_with_the_end(tokenizer)
+    model = AutoModelForCausalLM.from_pretrained(folder, **options)
+    model.tokenizer = tokenizer
+    return model
+
+
+class AnswerScorer(PairScorer[AnsweringT]):
+    """One score per (query, document) pair: the logit of the first answer, less that of the second if there are two.
+
+    Of two answers, this is the log-odds of the probability by which the authors' code ranks. It orders documents as
+    that does; unlike the probability, or its logarithm, it does not saturate.
+    """
+
+    def __init__(self, folder: Path, entry: AnsweringT, runtime: Runtime, loader: Any) -> None:
+        import torch
+
+        super().__init__(entry, runtime)
+        self.model = load_checkpoint(loader, folder, trust_remote_code=entry.trust_remote_code)
+        self.model.to(runtime.device).eval()
+        self.tokenizer = self.model.tokenizer
+        self.fit_precision(self.model, self.tokenizer)
+        self.answers = self.tokenizer.convert_tokens_to_ids(list(entry.answers))
+        if {None, self.tokenizer.unk_token_id} & {*self.answers}:
+            raise DataError(
+                f"{folder} is not such a reranker: its tokenizer has no {' and '.join(entry.answers)}. Give the "
+                "model's entry its answers"
+            )
+        self.limit = entry.max_length or 512
+        self._read_prompt(folder)
+        # bfloat16 has some 60 values between two powers of two: logits in it would tie.
+        head = self.model.get_output_embeddings()
+        self.store_weights(self.model, head)
+        head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+        head.forward = torch.autocast(runtime.kind, enabled=False)(head.forward)
+        core = encoder_of(self.model)
+        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0])
+
+    def _read_prompt(self, folder: Path) -> None:
+        """Tokenize the parts of the prompt that are the same for all pairs."""
+        self.parts = [part if _PLACE.search(part) else self._ids([part])[0] for part in self.entry.prompt]
+        if self.model.config.is_encoder_decoder:
+            self.parts.append([self.tokenizer.eos_token_id])
+        if (fixed := sum(len(part) for part in self.parts if not isinstance(part, str))) > self.limit // 4:
+            raise DataError(f"{folder}: its prompt alone has {fixed} word pieces, too many for max_length {self.limit}")
+
+    def begin(self, text: str, *, counted: bool = False) -> Beginning:
+        """Return the part of a query or document that the model can read. Tokens are never counted."""
+        return Beginning(cutting.cut(self.tokenizer, text, self.limit))
+
+    def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
+        """Return the prompt of each pair; its part with the document is cut to what leaves room for the others."""
+        with self.reading:
+            ids = self._tokens([query.text for query, _ in pairs], [document.text for _, document in pairs])
+        return Tokens({"input_ids": [np.array(row, np.int32) for row in ids]})
+
+    def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return the score of each pair: float32 [pairs]."""
+        found = self.logits(inputs)[:, self.answers].float()
+        return (found[:, 0] - found[:, 1] if len(self.answers) > 1 else found[:, 0],)
+
+    def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return the logits of the first token of each answer: [pairs, vocabulary]."""
+        raise NotImplementedError
+
+    def _tokens(self, queries: list[str], documents: list[str]) -> list[list[int]]:
+        """Return the token ids of each pair."""
+        columns, last = [], 0
+        for number, part in enumerate(self.parts):
+            if not isinstance(part, str):
+                columns.append([part] * len(queries))
+                continue
+            texts = [_filled(part, query, document) for query, document in zip(queries, documents, strict=True)]
+            if "{document}" in part:
+                last = number
+            # A query of its own part leaves a quarter to its document, as in FlagEmbedding.
+            columns.append(self._ids(texts, self.limit if "{document}" in part else self.limit * 3 // 4))
+        rows = []
+        for row in zip(*columns, strict=True):
+            room = self.limit - sum(len(ids) for number, ids in enumerate(row) if number != last)
+            rows.append([token for n, ids in enumerate(row) for token in (ids[: max(room, 0)] if n == last else ids)])
+        return rows
+
+    def _ids(self, texts: list[str], limit: int | None = None) -> list[list[int]]:
+        options = {"truncation": True, "max_length": limit} if limit else {}
+        found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)["input_ids"]
+        return found
+
+
+def _filled(part: str, query: str, document: str) -> str:
+    return _PLACE.sub(lambda found: query if found[1] == "query" else document, part)
+
+
+class Seq2SeqScorer(AnswerScorer[Seq2SeqReranker]):
+    """Scores of an encoder with a decoder (T5), from the first token that it would write."""
+
+    def __init__(self, folder: Path, entry: Seq2SeqReranker, runtime: Runtime) -> None:
+        super().__init__(folder, entry, runtime, seq2seq_model)
+
+    def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return the logits of the first token of each answer: [pairs, vocabulary]."""
+        import torch
+
+        ids = inputs["input_ids"]
+        start = torch.full((len(ids), 1), self.model.config.decoder_start_token_id, device=ids.device)
+        found: torch.Tensor = self.model(**inputs, decoder_input_ids=start, use_cache=False).logits[:, 0]
+        return found
+
+
+class DecoderScorer(AnswerScorer[DecoderReranker]):
+    """Scores of a decoder, from the token that it would write after the prompt."""
+
+    def __init__(self, folder: Path, entry: DecoderReranker, runtime: Runtime) -> None:
+        super().__init__(folder, entry, runtime, decoder_model)
+
+    def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return the logits of the first token of each answer: [pairs, vocabulary]."""
+        found: torch.Tensor = self.model(**inputs, logits_to_keep=1, use_cache=False).logits[:, -1]
+        return found
