@@ -178,3 +178,36 @@ def test_files_and_captions(tmp_path):
     assert captions == {"wins": f"Wins against bm25. {drawn['wins'].caption} Numbers: against_baseline.csv."}
     figures.write({"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found
+
+
+def test_a_forest_has_the_intervals_of_its_table():
+    rows = [("one", "a", 0.5, 0.4, 0.6), ("one", "b", 0.3, math.nan, math.nan), ("two", "b", 0.2, 0.1, 0.3)]
+    table = pd.DataFrame(rows, columns=["dataset", "system", "value", "low", "high"])
+    one, two = figures.forest(table, "ndcg@10").figure.axes
+    assert next(path.vertices.tolist() for path in one.collections[0].get_paths()) == [[0.4, 1], [0.6, 1]]
+    assert [line.get_xdata().tolist() for line in (one.lines[1], two.lines[1])] == [[0.5, 0.3], [0.2]]
+    assert [label.get_text() for label in one.get_yticklabels()] == ["b", "a"]
+
+
+@pytest.mark.parametrize(("lower", "shares"), [(False, [[0, 0], [1, 0]]), (True, [[1, 0], [0, 0]])])
+def test_a_heat_map_shades_from_the_worst_to_the_best_of_a_column(lower, shares):
+    values = pd.DataFrame({"one": [0.1, 0.9], "two": [0.4, math.nan]}, index=["a", "b"])
+    (axis,) = figures.heat_map(values, "ndcg@10", lower_is_better=lower).figure.axes
+    assert axis.images[0].get_array().filled(0).tolist() == shares
+    assert [text.get_text() for text in axis.texts] == ["0.10", "0.40", "0.90"]
+
+
+def test_queries_are_counted_before_their_curve_is_thinned():
+    differences = np.concatenate([np.full(700, 0.5), np.zeros(20), np.full(300, -0.25)])
+    (axis,) = figures.by_query({"one": differences}, "a", "b", "ndcg@10").figure.axes
+    assert axis.get_title() == "one\n700 higher, 20 equal, 300 lower"
+    assert max(len(path.get_paths()[0].vertices) for path in axis.collections) < 2500
+
+
+def test_an_svg_follows_the_colour_scheme_and_its_texts_stay_texts():
+    svg = figures.content(figures.wins(AGAINST, "ndcg@10").figure, "svg").decode()
+    assert svg.count("prefers-color-scheme: dark") == 1
+    assert "fill: currentColor" in svg
+    assert "stroke: var(--line)" in svg
+    assert ">dpr</text>" in svg
+    assert "<script" not in svg

@@ -28,7 +28,9 @@ from beirgrid.page import analyses, sections, steps
 from beirgrid.page import matrix as grids
 from beirgrid.page.render import render
 from beirgrid.results import answers
+from beirgrid.results.cells import CellState
 from beirgrid.results.summary import GridSummary
+from beirgrid.stages import report
 
 LICENSED = ("bioasq", "signal1m", "trec-news", "robust04")
 
@@ -76,7 +78,7 @@ def test_the_papers_page_has_all_steps_and_figures_in_at_most_three_megabytes(pa
     draw_figures(paper)
     page = render(paper, pages.tables(paper))
     assert len(page.encode()) <= 3e6
-    assert sum(map(len, packed(page, "figures").values())) > 3e6
+    assert sum(len(figure["svg"]) for figure in packed(page, "figures").values()) > 3e6
     assert len(paper.systems) * len(paper.rows) >= 190
     for cell in paper.cells:
         assert f"python -m beirgrid {cell.scores} " in page
@@ -147,6 +149,29 @@ def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):
     assert "<figcaption>Depth &lt;of&gt; reranking</figcaption>" in page
     assert "alert(1)" not in page
     assert "No file" not in page
+
+
+def test_a_report_has_pictures_of_its_numbers_without_any_analyses(monkeypatch, tmp_path):
+    """As SVG and PDF, of as many queries as there are; the names of systems are no markup."""
+    monkeypatch.chdir(tmp_path)
+    grid = pages.grid(3, 4, ("ndcg@10",))
+    answers = pages.tables(grid)
+    values = {"bm25": [0.1, 0.5, 0.5], "bm25-flat": [0.2, 0.5, 0.1], "doct5query": [0.9, 0.5, 0.7]}
+    cells = {
+        (system, dataset): CellState("done", "", per_query=pd.DataFrame({"ndcg@10": values[system]}))
+        for system in grid.systems
+        for dataset in grid.rows
+    }
+    page = report.illustrated(grid, answers, cells)
+    found = packed(page, "figures")
+    assert list(found) == ["forest", "heat", "queries"]
+    best, second = answers.across.sort_values("mean", ascending=False)["system"].iloc[:2]
+    against = "bm25" if best != "bm25" else second
+    above = sum(a > b for a, b in zip(values[best], values[against], strict=True))
+    assert f"{above} higher, 1 equal, {2 - above} lower" in found["queries"]["svg"]
+    assert all(base64.b64decode(figure["pdf"]).startswith(b"%PDF") for figure in found.values())
+    for name in found:
+        assert f'<img data-figure="{name}" alt="' in page
 
 
 def test_analyses_of_other_scores_say_so(monkeypatch, tmp_path):

@@ -23,7 +23,13 @@ const { default: DataTable } = await import(URL.createObjectURL(library));
 
 const figures = await unpack("#figures").json();
 for (const image of all("img[data-figure]")) {
-  image.src = URL.createObjectURL(new Blob([figures[image.dataset.figure]], { type: "image/svg+xml" }));
+  const { svg, pdf } = figures[image.dataset.figure];
+  image.src = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+  const saved = add(image.parentNode, "p", "Save as ", { className: "save" });
+  add(saved, "a", "SVG", { href: image.src, download: `${image.dataset.figure}.svg` });
+  if (!pdf) continue;
+  saved.append(", ");
+  add(saved, "a", "PDF", { href: `data:application/pdf;base64,${pdf}`, download: `${image.dataset.figure}.pdf` });
 }
 
 // Every table --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
-"""Figures of a grid's analyses, in one style. Each function draws one figure from the tables of the other modules."""
+"""Figures of a grid, in one style. Each function draws one figure from the tables of the other modules."""
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "pdf", "png")
+# Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
+_INK, _LINE = "#17191c", "#c9cdd3"
+_THEME = (
+    f"<style>svg {{ color: {_INK}; --line: {_LINE} }}"
+    " @media (prefers-color-scheme: dark) { svg { color: #eceef1; --line: #3a3f47 } }</style>"
+)
 _STYLE: dict[str, Any] = {
     "figure.constrained_layout.use": True,
     "figure.dpi": 150,
@@ -31,7 +39,8 @@ _STYLE: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "0.9",
+    "grid.color": _LINE,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
     "legend.frameon": False,
     "legend.fontsize": 7,
     "text.parse_math": False,  # a $ in a name is a $
@@ -46,6 +55,8 @@ _NAMED_MARK = 6
 _BESIDE = [(4, 3), (4, -3), (-4, 3), (-4, -3), (4, 12), (4, -12), (-4, 12), (-4, -12)]
 _MARKERS = "osD^vP*X<>"
 _COLUMNS = 3
+# Of a dataset with more queries, a curve over its queries has so many points.
+_DRAWN_QUERIES = 500
 _WIDTH = 7.2
 
 
@@ -56,6 +67,10 @@ class DrawnFigure(NamedTuple):
     title: str
     caption: str
     table: str
+
+    def as_pdf(self) -> bytes:
+        """Return the figure as a PDF file."""
+        return content(self.figure, "pdf")
 
 
 @contextmanager
@@ -77,8 +92,19 @@ def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:
     with style(), files.atomic(folder, directory=True) as temporary:
         for name, (figure, *_) in drawn.items():
             for suffix in FORMATS:
-                figure.savefig(temporary / f"{name}.{suffix}", metadata=_METADATA[suffix])
+                (temporary / f"{name}.{suffix}").write_bytes(content(figure, suffix))
         files.write_json(temporary / "captions.json", captions)
+
+
+def content(figure: Figure, suffix: str) -> bytes:
+    """Return a figure as a file of one of ``FORMATS``. An SVG follows the reader's colour scheme, light or dark."""
+    file = io.BytesIO()
+    figure.savefig(file, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
+    figure.set_layout_engine("none")  # nothing moves in the other files
+    if suffix != "svg":
+        return file.getvalue()
+    text = file.getvalue().decode().replace(_INK, "currentColor").replace(_LINE, "var(--line)")
+    return re.sub("<svg [^>]*>", lambda found: found[0] + _THEME, text, count=1).encode()
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -87,12 +113,12 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height))
 
 
-def _panels(names: Sequence[str], height: float) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure with a panel for each name; panels of a row and of a column share their axes."""
+def _panels(names: Sequence[str], height: float, *, sharex: bool = True) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure with a panel for each name; those of a row, and with ``sharex`` of a column, share axes."""
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     figure = _figure(_WIDTH if columns > 1 else _WIDTH / 1.6, rows * height + 0.4)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    axes = figure.subplots(rows, columns, sharex=sharex, sharey=True, squeeze=False).ravel()
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(name)
     for place, unused in enumerate(axes[len(names) :], len(names)):
@@ -134,6 +160,77 @@ def _write_names(axis: Axes, points: pd.DataFrame) -> None:
             if not any(box.overlaps(other) for other in others):
                 break
         taken.append(box)
+
+
+# Scores ---------------------------------------------------------------------------------------------------------------
+
+
+def forest(scores: pd.DataFrame, metric: str) -> DrawnFigure:
+    """Draw scores with their intervals, a panel for each dataset and a line for each system.
+
+    Args:
+        scores: columns ``dataset``, ``system``, ``value``, ``low`` and ``high``; without an end, there is no interval.
+        metric: name of the metric.
+    """
+    figure, _ = _by_system(scores, _draw_interval, sharex=False)
+    figure.supxlabel(metric)
+    text = f"{metric} of each system with its 95 % interval. The line is the highest value."
+    return DrawnFigure(figure, "Scores with intervals", text, "scores.csv, across.csv")
+
+
+def _draw_interval(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
+    axis.axvline(rows["value"].max(), color=_LINE)
+    axis.hlines(at, rows["low"], rows["high"], color="C0")
+    axis.plot(rows["value"], at, "o", color="C0", markersize=4)
+    axis.grid(visible=False)
+
+
+def heat_map(values: pd.DataFrame, metric: str, *, lower_is_better: bool = False) -> DrawnFigure:
+    """Draw float64 systems × datasets; the shade of a cell is its place between worst and best of its column."""
+    worst, best = (values.max(), values.min()) if lower_is_better else (values.min(), values.max())
+    shares = (values - worst) / (best - worst).replace(0, np.nan)
+    figure = _figure(0.4 * len(values.columns) + 2, 0.22 * len(values) + 1.5)
+    axis = figure.subplots()
+    axis.imshow(np.ma.masked_invalid(shares.to_numpy(np.float64)), vmin=0, vmax=1, aspect="auto")
+    _write_values(axis, values.to_numpy(np.float64), shares.fillna(0).to_numpy() < 0.5)
+    axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
+    axis.set_yticks(range(len(values)), values.index)
+    axis.grid(visible=False)
+    text = f"{metric} of each system on each dataset. The brightest cell of a column has its best value."
+    return DrawnFigure(figure, "Systems and datasets", text, "scores.csv")
+
+
+def _write_values(axis: Axes, values: np.ndarray, dark: np.ndarray) -> None:
+    """Write the values of a heat map into its cells, in white where a cell is dark."""
+    for (i, j), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            colour = "white" if dark[i, j] else "black"
+            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
+
+
+def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
+    """Draw the difference of two systems for each query in descending order, a panel for each dataset.
+
+    Args:
+        differences: for each dataset, the values of ``system`` minus those of ``other``, float64 [queries].
+        system: the first system.
+        other: the second system.
+        metric: name of the metric.
+    """
+    figure, panels = _panels(list(differences), 1.5, sharex=False)
+    for dataset, axis in panels.items():
+        ordered = np.sort(differences[dataset])[::-1]
+        above, below = int((ordered > 0).sum()), int((ordered < 0).sum())
+        axis.set_title(f"{dataset}\n{above} higher, {len(ordered) - above - below} equal, {below} lower")
+        at = np.linspace(0, len(ordered) - 1, min(_DRAWN_QUERIES, len(ordered))).round().astype(int)
+        ordered = ordered[at]
+        axis.fill_between(at, ordered.clip(min=0), step="mid", color="C0")
+        axis.fill_between(at, ordered.clip(max=0), step="mid", color="C1")
+        axis.grid(visible=False, axis="x")
+    figure.supxlabel("queries, ordered by their difference")
+    figure.supylabel(f"difference of {metric}")
+    text = f"{metric} of {system} minus {metric} of {other} for each query: blue above zero, orange below."
+    return DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query")
 
 
 # Who wins -------------------------------------------------------------------------------------------------------------
@@ -267,11 +364,11 @@ def _draw_judged(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
 
 
 def _by_system(
-    table: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, np.ndarray], None]
+    table: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, np.ndarray], None], *, sharex: bool = True
 ) -> tuple[Figure, dict[str, Axes]]:
     """Return a figure with a panel for each dataset and a line for each system, the first on top."""
     systems = _names(table["system"])
-    figure, panels = _panels(_names(table["dataset"]), 0.2 * len(systems) + 0.5)
+    figure, panels = _panels(_names(table["dataset"]), 0.2 * len(systems) + 0.5, sharex=sharex)
     for dataset, axis in panels.items():
         rows = table[table["dataset"] == dataset]
         draw(axis, rows, len(systems) - 1 - np.array([systems.index(system) for system in rows["system"]]))
@@ -337,7 +434,7 @@ def _violins(
             places, density = _density(histogram[same & (histogram[of_row] == row[of_row])])
             height = 0.42 * density / density.max()
             axis.fill_between(places, at - height, at + height, color=colour(row), alpha=0.75, linewidth=0)
-            axis.plot(np.log10(1 + row["median"]), at, "|", color="black", markersize=7)
+            axis.plot(np.log10(1 + row["median"]), at, "|", color=_INK, markersize=7)
         axis.set_yticks(range(len(labels)), labels[::-1])
         ticks = [0, 10, 100, 1000, 10_000, 100_000]
         longest = summary["p95"].max() * 3
@@ -378,10 +475,7 @@ def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
     axis = figure.subplots()
     shown = np.ma.masked_where(np.eye(len(datasets), dtype=bool), values)
     image = axis.imshow(shown, vmin=0, vmax=float(shown.max()))
-    for (i, j), value in np.ndenumerate(values):
-        if i != j:
-            dark = value < shown.max() / 2
-            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color="white" if dark else "black")
+    _write_values(axis, shown.filled(np.nan), values < shown.max() / 2)
     axis.set_xticks(range(len(datasets)), datasets, rotation=90)
     axis.set_yticks(range(len(datasets)), datasets)
     axis.grid(visible=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -31,11 +32,16 @@ MOST_QUERIES = 120
 
 
 class Figure(NamedTuple):
-    """A figure: ``svg`` is shown as an image, in which no script runs."""
+    """A figure: ``svg`` is shown as an image, in which no script runs. ``pdf`` may be empty."""
 
     name: str
     caption: str
     svg: str
+    pdf: bytes = b""
+
+    def packed(self) -> dict[str, str]:
+        """Return what the page's script shows and saves."""
+        return {"svg": self.svg, "pdf": base64.b64encode(self.pdf).decode("ascii")}
 
 
 class Table(NamedTuple):
@@ -113,7 +119,9 @@ def _figures(folder: Path) -> Iterator[Figure]:
         for name, caption in named.items():
             image = folder / f"{name}.svg"
             if image.is_file():
-                yield Figure(name, caption, image.read_text(encoding="utf-8"))
+                paper = image.with_suffix(".pdf")
+                content = paper.read_bytes() if paper.is_file() else b""
+                yield Figure(name, caption, image.read_text(encoding="utf-8"), content)
 
 
 def _tables(folder: Path) -> Iterator[Table]:

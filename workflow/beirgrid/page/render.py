@@ -7,6 +7,7 @@ import gzip
 import importlib.metadata
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,14 @@ TEMPLATES = CHECKOUT / "workflow" / "report"
 LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
 
 
-def render(grid: GridSummary, answers: Answers) -> str:
+def render(grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figure] = ()) -> str:
     """Return the page of a grid as HTML.
 
     Args:
         grid: the grid's summary. It names the records, which are read where they exist; the figures of the grid's
             folder, too, and what was analysed.
         answers: the tables of the grid.
+        pictures: figures of these tables.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -82,7 +84,10 @@ def render(grid: GridSummary, answers: Answers) -> str:
         datasets=sections.datasets(grid, answers),
         steps=found.steps,
         analyses=analysed,
-        figures=_packed(json.dumps({figure.name: figure.svg for figure in analysed.figures}).encode()),
+        pictures=pictures,
+        figures=_packed(
+            json.dumps({figure.name: figure.packed() for figure in [*pictures, *analysed.figures]}).encode()
+        ),
         all_pairs=whole,
         data=_packed(
             json.dumps(

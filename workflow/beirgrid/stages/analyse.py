@@ -115,20 +115,12 @@ def _answers(grid: GridSummary, folder: Path) -> Answers:
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.DrawnFigure]:
     """Return the figures of a grid by their names: those for which it has data."""
-    metric = grid.metrics[0]
-    against, costs = tables["against_baseline"], tables["trade_offs"]
     holes, depth, measured, histogram = (
         tables[name][tables[name]["dataset"].isin(list(grid.rows))]
         for name in ("holes", "depth", "lengths", "length_histogram")
     )
     with figures.style():
         drawn: dict[str, figures.DrawnFigure | None] = {}
-        others = (against["metric"] == metric) & (against["system"] != against["baseline"])
-        if against.loc[others, "wins"].notna().any():
-            drawn["wins"] = figures.wins(against, metric)
-        for cost, label in efficiency.COSTS.items():
-            if (costs[cost] > 0).any():
-                drawn[f"mean_against_{cost}"] = figures.trade_off(costs, cost, label, metric)
         if len(depth):
             drawn["depth"] = figures.depth_curves(depth)
         if len(holes):

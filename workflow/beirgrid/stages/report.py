@@ -1,17 +1,26 @@
-"""Stage report: one self-contained HTML page of a grid."""
+"""Stage report: one self-contained HTML page of a grid, with its pictures."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from ..core import files, provenance
+import pandas as pd
+
+from ..analysis import efficiency, figures, standings
+from ..analysis.figures import DrawnFigure
+from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..core import files, paths, provenance
 from ..models.arguments import from_json
+from ..page.analyses import Figure
 from ..page.render import render
-from ..results.answers import Answers, read_answers
+from ..results.answers import Answers, main_comparison, read_answers
+from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
 
-__all__ = ["page", "render"]
+# A forest plot with more systems × datasets shows the means over datasets alone.
+MOST_INTERVALS = 300
 
 
 def page(
@@ -29,5 +38,72 @@ def page(
     with provenance.record("report", record, {}, [output]) as facts:
         for name in Answers._fields:
             provenance.artifact(tables / f"{name}.csv")
-        files.write_text(output, render(grid, read_answers(tables)))
+        files.write_text(output, illustrated(grid, read_answers(tables), find(grid)))
         facts["bytes"] = files.size(output)
+
+
+def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
+    """Return the page of a grid as HTML, with the pictures of its first metric."""
+    with figures.style():
+        drawn = [
+            Figure(name, f"{of.title}. {of.caption}", figures.content(of.figure, "svg").decode(), of.as_pdf())
+            for name, of in pictures(grid, answers, cells)
+        ]
+    return render(grid, answers, drawn)
+
+
+def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tuple[str, DrawnFigure]]:
+    """Yield the name and the drawing of each picture for which the grid has data."""
+    metric = grid.metrics[0]
+    compared = main_comparison(answers.across[answers.across["metric"] == metric]).dropna(subset="mean")
+    rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
+    rows = rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]
+    if rows.empty:
+        return
+    lower = parse_metric(metric).name in LOWER_IS_BETTER
+    compared = compared.sort_values("mean", ascending=lower, kind="stable")
+    yield "forest", figures.forest(_intervals(grid, rows.sort_values("value", ascending=lower), compared), metric)
+    values = rows.pivot(index="system", columns="dataset", values="value")
+    values = values.reindex(index=[name for name in grid.systems if name in values.index])
+    values = values[[name for name in grid.rows if name in values]]
+    if values.shape >= (3, 4):
+        yield "heat", figures.heat_map(values, metric, lower_is_better=lower)
+    against = standings.against_baseline(answers.across)
+    latency = Path(paths.GRID_FOLDER.format(grid=grid.name)) / "tables/latency.csv"
+    measured = efficiency.read_latency(latency) if latency.is_file() else None
+    costs = efficiency.trade_offs(efficiency.efficiency(steps_of(cells)), against, metric, measured, grid.seeds)
+    for cost, label in efficiency.COSTS.items():
+        if (costs.loc[costs["mean"].notna(), cost] > 0).any():
+            yield f"mean_against_{cost}", figures.trade_off(costs, cost, label, metric)
+    others = (against["metric"] == metric) & (against["system"] != against["baseline"])
+    if (against.loc[others, "datasets"] > 1).any() and against.loc[others, "wins"].notna().any():
+        yield "wins", figures.wins(against, metric)
+    if len(compared) > 1:
+        system, other = _pair(compared)
+        differences = {
+            row: (first[metric] - second.reindex(first.index)[metric]).to_numpy()
+            for row in grid.rows
+            if (system, row) in cells and (other, row) in cells
+            if (first := cells[system, row].per_query) is not None
+            and (second := cells[other, row].per_query) is not None
+        }
+        if differences:
+            yield "queries", figures.by_query(differences, system, other, metric)
+
+
+def _intervals(grid: GridSummary, rows: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
+    """Return what a forest plot shows: means over several datasets first, then each dataset if there is room."""
+    means = compared[compared["datasets"] > 1]
+    means = means.assign(dataset="mean of " + means["datasets"].astype(str) + " datasets", value=means["mean"])
+    means = means.assign(low=means["low_datasets"], high=means["high_datasets"])
+    rows = rows.sort_values("dataset", key=lambda names: names.map(list(grid.rows).index), kind="stable")
+    shown = ["dataset", "system", "value", "low", "high"]
+    parts = [means[shown]] if len(means) and len(rows) > MOST_INTERVALS else [means[shown], rows[shown]]
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
+
+
+def _pair(ordered: pd.DataFrame) -> tuple[str, str]:
+    """Return the leader and the system to hold it against: the baseline, or the second."""
+    lead, second = ordered["system"].iloc[:2]
+    baseline = ordered["baseline"].iloc[0]
+    return str(lead), str(baseline if baseline in set(ordered["system"]) - {lead} else second)

@@ -24,7 +24,7 @@ from . import events
 SECONDS = 60.0
 LOG = Path("logs/refresh.log")
 # What tables and page are made with.
-LIBRARIES = ("jinja2", "numba", "pandas", "pyarrow", "scipy", "statsmodels")
+LIBRARIES = ("jinja2", "matplotlib", "numba", "pandas", "pyarrow", "scipy", "statsmodels")
 
 
 def report(
@@ -74,7 +74,7 @@ def refresh(grid: GridSummary) -> list[str]:
     """
     from ..results import kept, table_files
     from ..stages import aggregate
-    from ..stages.report import render
+    from ..stages.report import illustrated
     from .outline import outline
 
     folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
@@ -86,7 +86,7 @@ def refresh(grid: GridSummary) -> list[str]:
         of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
         if table_files.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
-        if files.replace_text(page, render(grid, answers)):
+        if files.replace_text(page, illustrated(grid, answers, loaded.cells)):
             if of_tables.is_file():
                 provenance.renew(of_page)
             else:
