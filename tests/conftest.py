@@ -16,10 +16,12 @@ import forkserver
 import pytest
 from helpers import FORKING, ROOT, made_once, python
 
+from beirgrid.core import errors
 from beirgrid.tools import forks
 
 REAL = ROOT.parent / "shared" / "data" / "beir"
 
+errors.log_to_standard_error()  # as commands do
 # No test may reach a hub, whatever the machine, nor leave collections in the cache of its user.
 os.environ["HF_HUB_OFFLINE"] = "1"
 if "HF_DATASETS_CACHE" not in os.environ:

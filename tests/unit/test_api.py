@@ -43,6 +43,23 @@ def _write(folder: Path) -> tuple[Path, Path]:
     return folder / "a.trec.gz", folder / "qrels.txt.gz"
 
 
+def test_a_script_decides_where_messages_go():
+    """Without a handler, a script sees warnings alone, as Python has it; messages name the module that says them."""
+    script = "from beirgrid.core.progress import Progress; from beirgrid.core.errors import warn; "
+    script += "Progress('encode', 2, 'documents'); warn('one \\x1b[2J')"
+    own = "import logging; logging.basicConfig(level='INFO', format='%(name)s %(levelname)s %(module)s: %(message)s'); "
+    for before, said in (
+        ("", ["one \x1b[2J"]),
+        (own, ["beirgrid INFO progress: encode: 0/2 documents", "beirgrid WARNING <string>: one \x1b[2J"]),
+        (
+            "from beirgrid.core.errors import log_to_standard_error as log; log(); log(); ",
+            ["encode: 0/2 documents", "warning: one \\x1b[2J"],
+        ),
+    ):
+        done = subprocess.run([sys.executable, "-c", before + script], capture_output=True, text=True, check=True)
+        assert done.stderr.splitlines() == said
+
+
 def test_runs_of_ones_own_are_evaluated_from_files_or_in_memory(tmp_path):
     expected = {"mrr@10": (1 / 2 + 1 + 0) / 3, "recall@1": 1 / 3}
     assert beirgrid.evaluate_run(RUN, QRELS, list(expected)) == pytest.approx(expected)

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from .core import environment, provenance, stages
 from .core.cli import ASKED, CALL, WORD, add_options, read_files
-from .core.errors import BeirgridError, printable, say
+from .core.errors import BeirgridError, log_to_standard_error, printable, say
 from .core.version import dated_version
 
 # Commands that are no stages, in the order of ``--help``: words, the function that they run, and what it does.
@@ -161,6 +161,7 @@ def _sentence(purpose: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit status: 0, or 1 or what the error says after one message on what to change."""
+    log_to_standard_error()
     status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:

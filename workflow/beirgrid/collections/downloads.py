@@ -6,7 +6,6 @@ import errno
 import importlib.util
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, say
 
 
 def size(identifier: str) -> tuple[str, float]:
@@ -89,7 +88,7 @@ def one_at_a_time(what: str | Path) -> Iterator[None]:
     try:
         held = lock.acquire(timeout=0)
     except Timeout:
-        print(f"waiting for another job that fetches {name}", file=sys.stderr, flush=True)
+        say(f"waiting for another job that fetches {name}")
         held = lock.acquire()
     except OSError as error:
         if error.errno != errno.ENOSYS:

@@ -7,12 +7,11 @@ Names that the lock file lacks are resolved once, which imports mteb.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import ConfigError, nearest
+from ..core.errors import ConfigError, nearest, say
 from ..core.families import FAMILIES
 from . import lock
 from .tasks import named
@@ -188,10 +187,9 @@ def _say(found: Iterable[str], what: str) -> None:
     """Report what was looked up."""
     from . import registry
 
-    print(
+    say(
         f"Looked up in mteb {registry.mteb_version()}: {', '.join(found)}. What it states of them is now in "
-        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same {what}.",
-        file=sys.stderr,
+        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same {what}."
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
@@ -14,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ..core.checkout import CHECKOUT
+from ..core.errors import say
 from . import entries, listing
 from .endpoints import Endpoint, Price
 from .entries import Config, Entry
@@ -143,7 +143,7 @@ def main() -> None:
     configuration = page(Path(PAGE).read_text(encoding="utf-8"))
     for path, text in ((SCHEMA, schema()), (PAGE, configuration), (listing.PAGE, listing.page())):
         path.write_text(text, encoding="utf-8")
-        print(f"wrote {path}", file=sys.stderr)
+        say(f"wrote {path}")
 
 
 if __name__ == "__main__":

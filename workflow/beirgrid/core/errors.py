@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import reprlib
 import sys
 from collections.abc import Iterable
@@ -43,14 +44,22 @@ def show(*lines: str) -> None:
         print(*map(printable, lines), sep="\n", flush=True)
 
 
-def say(message: str) -> None:
-    """Print a message of one or several lines on standard error, as ``printable`` returns them."""
-    print(*map(printable, message.split("\n")), sep="\n", file=sys.stderr, flush=True)
+class _OnStandardError(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "warning: " if record.levelno == logging.WARNING else ""
+        print(*map(printable, f"{level}{record.getMessage()}".split("\n")), sep="\n", file=sys.stderr, flush=True)
 
 
-def warn(message: str) -> None:
-    """Print a warning on standard error."""
-    say(f"warning: {message}")
+# What commands and stages say beside their output. A script that imports the package decides where it goes.
+_LOG, _ON_STANDARD_ERROR = logging.getLogger("beirgrid"), _OnStandardError()
+say, warn = _LOG.info, _LOG.warning
+
+
+def log_to_standard_error() -> None:
+    """Print what the package logs on standard error from now on, as ``printable`` returns it; once, if called twice."""
+    _LOG.addHandler(_ON_STANDARD_ERROR)
+    _LOG.setLevel(logging.INFO)
+    _LOG.propagate = False
 
 
 def lone_surrogate(text: str) -> str:

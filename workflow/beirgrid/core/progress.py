@@ -1,11 +1,12 @@
-"""Progress of long work on standard error: how much is done, how fast, and the time left."""
+"""Progress of long work in the log: how much is done, how fast, and the time left."""
 
 from __future__ import annotations
 
 import re
-import sys
 import time
 from typing import NamedTuple
+
+from .errors import say
 
 _OWN = re.compile(
     r".+: (?P<said>(?P<done>[\d,]+)(/(?P<total>[\d,]+))? (?P<unit>[^,]+)"
@@ -15,7 +16,7 @@ _BAR = re.compile(r".*\d%\|.*")  # as tqdm draws it: a library that opens a chec
 
 
 class Progress:
-    """Print ``label: done/total unit, rate/s, time left`` at most once every ``interval`` seconds.
+    """Log ``label: done/total unit, rate/s, time left`` at most once every ``interval`` seconds.
 
     Where the total is known, the first line says what begins, without a rate. Where it is not (None), there is no first
     line and no time left.
@@ -26,7 +27,7 @@ class Progress:
         self.done = 0
         self.started = self.shown = time.monotonic()
         if total:
-            self._print()
+            self._say()
 
     @property
     def rate(self) -> float:
@@ -38,16 +39,16 @@ class Progress:
         self.done += count
         if time.monotonic() - self.shown >= self.interval or self.done == self.total:
             self.shown = time.monotonic()
-            self._print()
+            self._say()
 
-    def _print(self) -> None:
+    def _say(self) -> None:
         total = f"/{self.total:,}" if self.total else ""
         line = f"{self.label}: {self.done:,}{total} {self.unit}"
         if self.done:
             line += f", {self.rate:,.1f} {self.unit}/s"
             if self.total and self.done < self.total:
                 line += f", {_clock((self.total - self.done) / self.rate)} left"
-        print(line, file=sys.stderr, flush=True)
+        say(line)
 
 
 def is_bar(line: str) -> bool:

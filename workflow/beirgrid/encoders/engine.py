@@ -8,7 +8,6 @@ cores. On a GPU one batch is sent while another one is computed and copied back.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from ..core.compute import Runtime
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from ..core.pipeline import ahead
 from ..core.progress import Progress
 
@@ -270,11 +269,9 @@ class Engine:
         import torch
 
         if self.budget == self.runtime.batch_tokens:
-            print(
+            warn(
                 f"memory is not enough for a batch of {tokens:,} tokens: going on with half "
-                "(batch_tokens sets the size of batches)",
-                file=sys.stderr,
-                flush=True,
+                "(batch_tokens sets the size of batches)"
             )
         self.budget = min(self.budget, max(tokens // 2, 1))
         if self.runtime.kind == "cuda":

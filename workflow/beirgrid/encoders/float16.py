@@ -8,9 +8,10 @@ not finite, and it is computed again in bfloat16 (``LoadedModel.compute``).
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
+
+from ..core.errors import warn
 
 if TYPE_CHECKING:
     import torch
@@ -82,11 +83,9 @@ class Overflows:
         """Count texts, and say it the first time."""
         with self._lock:
             if not self.texts:
-                print(
+                warn(
                     "some numbers of the model are too large for float16: the texts with such numbers are computed in "
-                    "bfloat16 (precision: bfloat16 in the model's entry computes all texts so)",
-                    file=sys.stderr,
-                    flush=True,
+                    "bfloat16 (precision: bfloat16 in the model's entry computes all texts so)"
                 )
             self.texts += texts
 

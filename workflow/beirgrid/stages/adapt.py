@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from ..config.recipes import PRETRAINING
 from ..config.values import Count, Entry, Length, NotNegative, Positive, Precision, Seed, Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
-from ..core.errors import DataError
+from ..core.errors import DataError, say
 from ..core.provenance import Artifact
 from ..encoders import DenseEncoder
 from ..encoders.trainable import arguments, progress
@@ -181,7 +180,7 @@ def _train(
     trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=loss, callbacks=[progress()])
     last = _last_state(state)
     if last:
-        print(f"going on from {last}", file=sys.stderr)
+        say(f"going on from {last}")
     trained = trainer.train(resume_from_checkpoint=str(last) if last else None)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return {

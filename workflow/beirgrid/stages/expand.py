@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from ..collections import collection, expanded
 from ..config.models import QueryGenerator, TermWeightsModel
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
+from ..core.errors import say
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..models.arguments import ExpandingModel, SizeOption
@@ -68,7 +68,7 @@ def expand(
         }
         new = sum(end - first for first, end in missing.values())
         if missing != parts:
-            print(f"expand shard {shard}: another attempt left {stop - start - new:,} documents", file=sys.stderr)
+            say(f"expand shard {shard}: another attempt left {stop - start - new:,} documents")
         progress = Progress(f"expand shard {shard}", new, "documents")
         for part, (first, end) in missing.items():
             [documents] = collection.read_blocks(corpus, first, end, BLOCK)

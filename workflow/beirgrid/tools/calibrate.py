@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Any
 from ..config.entries import DenseModel
 from ..core import files
 from ..core.compute import Compute, Runtime
+from ..core.errors import say
 
 # Random weights in these shapes: MiniLM's on a CPU, BERT-base's on a GPU, which a smaller one would not fill.
 _SHAPES: dict[str, dict[str, Any]] = {
@@ -37,9 +37,9 @@ def calibrate(path: Path) -> None:
     rates: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder, Compute().start() as runtime:
         for name, measure in (("model_flops", _model), ("search_flops", _search), ("index_mb", _index)):
-            print(f"calibrate: {name} …", file=sys.stderr, flush=True)
+            say(f"calibrate: {name} …")
             rates[name] = float(f"{measure(Path(folder), runtime, texts):.4g}")
-        print("calibrate: lucene_postings …", file=sys.stderr, flush=True)
+        say("calibrate: lucene_postings …")
         rates["lucene_postings"] = float(f"{_lucene(Path(folder), texts):.4g}")
     measured = {
         "rates": rates,
@@ -49,7 +49,7 @@ def calibrate(path: Path) -> None:
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     files.write_json(path, measured)
-    print(f"calibrate: wrote {path}", file=sys.stderr)
+    say(f"calibrate: wrote {path}")
 
 
 def _machine(runtime: Runtime) -> str:

@@ -12,7 +12,7 @@ from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..core.errors import printable
+from ..core.errors import log_to_standard_error, printable
 from ..graph.cell_records import Records
 from .events import EVENTS, Recorder
 from .refresh import Refresher
@@ -65,6 +65,7 @@ class RunLog(LogHandlerBase):
     def __init__(self, workflow: Any) -> None:
         """Listen to the log of a workflow, and shorten what it prints."""
         super().__init__(workflow.output_settings, None)
+        log_to_standard_error()
         self.recorder = Recorder()
         self.refresher: Refresher | None = None
         self.screen: Screen | None = None
