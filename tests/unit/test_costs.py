@@ -39,6 +39,9 @@ class Recorded(NamedTuple):
     runs_model: bool
     peak_memory_mb: float
     seconds: float
+    grid: str
+    threads: int
+    cpu_seconds: float
 
     @property
     def planned(self) -> Need:
@@ -58,6 +61,9 @@ def recorded(root: Path) -> list[Recorded]:
                 row["runs_model"] == "yes",
                 float(row["peak_memory_mb"]),
                 float(row["seconds"]),
+                row["grid"],
+                int(row["threads"] or 0),
+                float(row["cpu_seconds"] or 0),
             )
             for row in csv.DictReader(stream)
         ]
@@ -83,6 +89,17 @@ def test_planned_memory_is_near_the_recorded_one(recorded):
     ratios = {rule: job.planned.memory / job.peak_memory_mb for rule, job in largest.items()}
     far = {rule: ratio for rule, ratio in ratios.items() if not LEAST <= ratio <= MOST}
     assert set(far) <= UNTRAINED, far
+
+
+@pytest.mark.parametrize("grid", ["demo", "scifact", "cranfield", "scifact and cranfield"])
+def test_planned_seconds_of_a_grid_are_within_a_factor_of_three(recorded, grid):
+    """CPU seconds: other programs ran on the machine. The last grid has the jobs that both collections share."""
+    jobs = [job for job in recorded if job.grid == grid]
+    sums = {"all": jobs} | {rule: [job for job in jobs if job.rule == rule] for rule in {job.rule for job in jobs}}
+    planned = {name: sum(job.planned.seconds * job.threads for job in mine) for name, mine in sums.items()}
+    took = {name: sum(job.cpu_seconds for job in mine) for name, mine in sums.items()}
+    ratios = {name: took[name] / planned[name] for name in sums if name == "all" or max(took[name], planned[name]) > 5}
+    assert {name: ratio for name, ratio in ratios.items() if not 1 / 3 <= ratio <= 3} == {}
 
 
 def test_every_unit_of_the_table_is_counted_and_every_counted_unit_is_in_the_table(tmp_path, monkeypatch):
