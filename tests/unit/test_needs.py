@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -344,3 +345,19 @@ def test_models_on_a_cpu_are_faster_with_more_cores(make):
     grid = make(device="cpu").grid
     few, many = (Needs(grid, cores=cores).rates for cores in (2, 8))
     assert (many["model_flops"], many["index_mb"]) == (4 * few["model_flops"], few["index_mb"])
+
+
+def test_a_constraint_matches_exactly_its_names(tracked):
+    names = {
+        "bm25",
+        "a.b",
+        "bm25+ce@20",
+        "x@c",
+        *(f"{recipe}@{corpus}" for recipe in ("gpl", "genq") for corpus in "ab"),
+    }
+    near = (
+        {name.replace(".", "-") for name in names} | {f"{name}@a" for name in names} | {"x", "x@a", "gpl@c", "gpl", ""}
+    )
+    constraint = re.compile(f"(?P<model>{tracked.grid.one_of(names)})/0")
+    assert {name for name in names | near if constraint.fullmatch(f"{name}/0")} == names
+    assert not re.fullmatch(tracked.grid.one_of([]), "")

@@ -22,6 +22,7 @@ from ..core.checkout import INSTALLED, MODULES
 from ..core.cli import as_words, is_given
 from ..core.stages import STAGES
 from .grid import Grid
+from .nodes import signed
 
 # A folder with a link to the package and nothing else to import, in the working directory.
 _LINKED = Path(".snakemake/beirgrid/modules")
@@ -65,9 +66,11 @@ class Commands:
                 found |= group(wildcards)
             return json.dumps({name: value for name, value in found.items() if is_given(value)})
 
-        values = {"version": STAGES[rule].version, "settings": settings} | ({} if files is None else {"files": files})
+        values = {"version": STAGES[rule].version, "settings": signed(settings)} | (
+            {} if files is None else {"files": files}
+        )
         self.values[rule] = values
-        return {**values, "beirgrid": partial(self.start, rule)}
+        return {**values, "beirgrid": signed(partial(self.start, rule))}
 
     def neural(self, rule: str, *groups: Callable[[Any], Mapping[str, Any]], **options: Any) -> dict[str, Any]:
         """Return the params of a rule that runs a model: its precision, if not its own that of all, and its device."""
@@ -80,7 +83,7 @@ class Commands:
             return ["--device", config.device, *compute]
 
         params = self(rule, *groups, **{"precision": config.encode.precision, **options})
-        return params | {"compute": reached}
+        return params | {"compute": signed(reached)}
 
     def fetch(self, rule: str, **options: Any) -> dict[str, Any]:
         """Return the params of a rule that fetches a collection: the mirror that it may take files from."""

@@ -229,8 +229,19 @@ class Grid:
     # Names, as wildcard constraints
 
     def one_of(self, names: Iterable[str]) -> str:
-        """Return a wildcard constraint that matches exactly these names."""
-        return "|".join(map(re.escape, sorted(names))) or "(?!)"
+        """Return a wildcard constraint that matches exactly these names.
+
+        Models that are trained for each corpus are many (``genq@scifact``), and a long expression is slow to compile:
+        recipes that have the same corpora share one list of them.
+        """
+        corpora: dict[str, list[str]] = {}
+        for name in sorted(names):
+            recipe, at, corpus = name.partition("@")
+            corpora.setdefault(recipe, []).append(re.escape(at + corpus))
+        recipes: dict[str, list[str]] = {}
+        for recipe, ends in corpora.items():
+            recipes.setdefault("|".join(ends), []).append(re.escape(recipe))
+        return "|".join(f"(?:{'|'.join(starts)})(?:{ends})" for ends, starts in recipes.items()) or "(?!)"
 
     def systems_with_published_expansions(self) -> str:
         """Return the wildcard constraint for systems whose expansion others published."""

@@ -13,7 +13,7 @@ from ..core.stages import DOWNLOADS, STAGES
 from . import costs
 from .costs import BY_CORES, CALIBRATION, CORES, RATES, Need
 from .grid import Grid
-from .nodes import JobGroups
+from .nodes import JobGroups, signed
 from .sizes import Sizes
 from .units import Units
 
@@ -56,7 +56,7 @@ class Needs:
             resources["slurm_partition"] = lambda wildcards: self.limits(rule, wildcards).partition
         if limits.gpu.gpu_model and self.nodes.may_use_gpu(rule):
             resources["gpu_model"] = lambda wildcards: self.limits(rule, wildcards).gpu_model
-        return resources
+        return {name: signed(value) if callable(value) else value for name, value in resources.items()}
 
     @cached_property
     def device(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..config.entries import Gpl, Program
 from ..core.stages import MODEL_RULES, PROGRAM_RULES, STAGES
@@ -12,6 +14,12 @@ Wildcards = Mapping[str, str]
 
 # At most so many of the stages that share a cluster job run one after another (four encoded, then indexed).
 STAGES_IN_TURN = 8
+
+
+def signed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep the signature of a rule's function with it: Snakemake inspects the function several times for each job."""
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return function
 
 
 class JobGroups:
@@ -51,7 +59,7 @@ class JobGroups:
 
         Jobs that run on GPU nodes share none: they would hold the GPU while another stage of the group runs.
         """
-        return lambda wildcards: self.group_of(rule, dict(wildcards.items()))
+        return signed(lambda wildcards: self.group_of(rule, dict(wildcards.items())))
 
     def group_of(self, rule: str, wildcards: Wildcards) -> str | None:
         """Return the name of a job's group, or None if it has a cluster job of its own.
