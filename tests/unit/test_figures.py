@@ -60,10 +60,12 @@ def test_names_of_near_points_do_not_cover_each_other():
 
 def test_a_trade_off_joins_its_front():
     costs = {"bm25": (10, 1), "ce": (1000, 2), "dpr": (500, 3)}
-    rows = [(system, d, size, 1, 1, ms, 1, 1, "cpu") for system, (size, ms) in costs.items() for d in ("x", "y")]
+    cells = [(system, dataset, *of_system) for system, of_system in costs.items() for dataset in ("x", "y")]
+    rows = [(system, dataset, size, 1, 1, ms, 1, 1, "cpu", 9, ms, ms) for system, dataset, size, ms in cells]
     points = trade_offs(pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS), AGAINST, "ndcg@10")
     assert points.set_index("system")["index_bytes"].to_dict() == {"bm25": 20, "ce": 2000, "dpr": 1000}
     assert points.set_index("system")["query_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
+    assert points.set_index("system")["price_per_1000_queries"].to_dict() == {"bm25": 1, "ce": 2, "dpr": 3}
     (axis,) = figures.trade_off(points, "query_ms", "search time, ms", "ndcg@10").figure.axes
     front, others = axis.lines
     assert front.get_xydata().tolist() == [[1, 0.42], [2, 0.48]]

@@ -364,6 +364,9 @@ def test_efficiency_from_records():
         step("s", "index", 4, 100, bytes=500),
         step("s", "retrieve", 9, 700, search_seconds=10.0, queries=200, device="cpu"),
         step("s", "score", 9, 800, pairs=18_000, pairs_per_second=30.0, device="cuda"),
+        step("paid", "encode", 9, 800, tokens=100, price=3.0, device="endpoint"),
+        step("paid", "retrieve", 9, 800, queries=200, tokens=10, price=0.5, device="endpoint"),
+        step("paid", "score", 9, 800, queries=100, pairs=9, pairs_per_second=0.0, tokens=20, price=2.0),
         step("s", "rerank", 9, 950, {"depth": 20}, queries=200),
         *bm25,
         *(found._replace(system="stored") for found in bm25),
@@ -382,8 +385,14 @@ def test_efficiency_from_records():
             "pairs_per_second": 30,
             "peak_memory_mb": 800,
             "device": "cpu, cuda",
-        }
+            "tokens": math.nan,
+            "price": math.nan,
+            "price_per_1000_queries": math.nan,
+        },
+        nan_ok=True,
     )
+    spent = found.loc["paid", ["tokens", "price", "price_per_1000_queries"]]
+    assert spent.tolist() == [130, 5.5, 2.5 + 20]
     assert found.loc["bm25", ["index_bytes", "query_ms", "peak_memory_mb"]].tolist() == [300, 10, 250]
     assert math.isnan(found.loc["bm25", "pairs_per_second"])
     assert found.loc[["stored", "brought"], "query_ms"].isna().all()
@@ -426,7 +435,8 @@ def latency_table() -> pd.DataFrame:
 def test_the_latency_of_a_trade_off_is_that_of_the_system_as_it_runs():
     means = [("ndcg@10", system, value, 2) for system, value in (("bm25", 0.4), ("ce", 0.5), ("dpr", 0.3))]
     against = pd.DataFrame(means, columns=["metric", "system", "mean", "datasets"])
-    costs = pd.DataFrame(columns=efficiency.EFFICIENCY_COLUMNS).astype({"index_bytes": float, "query_ms": float})
+    costs = pd.DataFrame(columns=efficiency.EFFICIENCY_COLUMNS)
+    costs = costs.astype(dict.fromkeys(["index_bytes", "query_ms", "price_per_1000_queries"], float))
     found = efficiency.trade_offs(costs, against, "ndcg@10", latency_table()).set_index("system")
     assert found["latency_ms"].dropna().to_dict() == {"bm25": 9.0, "ce": 50.0}
     assert found["latency_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}

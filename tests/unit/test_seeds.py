@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 from pathlib import Path
 from types import SimpleNamespace
@@ -429,10 +430,12 @@ def test_analyses_take_the_tables_of_a_grid_with_seeds(finished):
 
 def test_costs_of_a_system_with_seeds_are_those_of_one_seed():
     columns = {"dataset": "x", "index_bytes": [100.0, 100.0, 300.0], "query_ms": [1.0, 2.0, 4.0]}
+    columns["price_per_1000_queries"] = [math.nan, 5.0, 7.0]
     costs = pd.DataFrame({"system": ["base", "s.seed1", "s.seed2"], **columns})
     against = pd.DataFrame({"system": ["base", "s"], "metric": "ndcg@10", "mean": [0.1, 0.2], "datasets": 1})
     found = efficiency.trade_offs(costs, against, "ndcg@10", None, {"s": ["s.seed1", "s.seed2"]})
-    assert found.set_index("system").loc["s", ["index_bytes", "query_ms"]].tolist() == [200, 3]
+    names = ["index_bytes", "query_ms", "price_per_1000_queries"]
+    assert found.set_index("system").loc["s", names].tolist() == [200, 3, 6]
 
 
 # Runs of other software that lack queries -----------------------------------------------------------------------------

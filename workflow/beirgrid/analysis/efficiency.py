@@ -24,6 +24,9 @@ EFFICIENCY_COLUMNS = [
     "pairs_per_second",
     "peak_memory_mb",
     "device",
+    "tokens",
+    "price",
+    "price_per_1000_queries",
 ]
 LATENCY_COLUMNS = [
     "system",
@@ -49,6 +52,13 @@ COSTS = {
     "index_bytes": "size of the indexes, bytes",
     "query_ms": "search and reranking of a query in a batch, milliseconds",
     "latency_ms": "latency of a query, milliseconds",
+    "price_per_1000_queries": "price of 1,000 queries, as endpoints state it",
+}
+# Those of them that records tell, and how those of a system's datasets are taken together.
+_OF_CELLS: dict[str, Any] = {
+    "index_bytes": lambda sizes: sizes.sum(min_count=1),
+    "query_ms": "mean",
+    "price_per_1000_queries": "mean",
 }
 # Stages that make the index of a corpus, in which models read its documents or not.
 _INDEXING = ("expand", "encode", "index", "index_program")
@@ -64,8 +74,9 @@ def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
         ``index_bytes`` of all shards that are searched; ``index_seconds`` of all jobs that encode, expand and index;
         ``documents_per_second`` that models encode, and ``pairs_per_second`` that rerankers score: the lowest of all
         jobs; ``query_ms``, the search of all queries together, and the scoring of all pairs, by the number of queries
-        (latency is measured apart); ``peak_memory_mb``, the most that a job for queries took; ``device`` of models.
-        What a system does not do, or what its records do not say, is empty.
+        (latency is measured apart); ``peak_memory_mb``, the most that a job for queries took; ``device`` of models;
+        ``tokens`` and ``price`` of all requests to servers of models, and ``price_per_1000_queries``, that of encoding
+        and reranking alone. What a system does not do, or what its records do not say, is empty.
     """
     cells: dict[tuple[str, str], list[RecordedStep]] = {}
     for step in steps:
@@ -93,7 +104,17 @@ def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
         "pairs_per_second": min(facts("pairs_per_second"), default=np.nan),
         "peak_memory_mb": max(peaks("retrieve", "retrieve_program", "score"), default=np.nan),
         "device": ", ".join(sorted({record["facts"]["device"] for record in records if "device" in record["facts"]})),
+        "tokens": sum(facts("tokens")) or np.nan,
+        "price": sum(facts("price")) or np.nan,
+        "price_per_1000_queries": price_of_queries(records),
     }
+
+
+def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
+    """Return what servers of models charge for 1,000 queries, from the records of a search; NaN without a price."""
+    answering = (record["facts"] for record in records if record["stage"] in ("retrieve", "score"))
+    prices = [1000 * facts["price"] / facts["queries"] for facts in answering if facts.get("price")]
+    return sum(prices) if prices else np.nan
 
 
 def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
@@ -152,16 +173,14 @@ def trade_offs(
         seeds: systems with seeds, and the systems of each seed: the costs are those of one seed, on average.
 
     Returns:
-        columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together; ``query_ms``
-        and ``latency_ms``, the median on the fastest hardware that was measured, on average over the datasets; and for
-        each of them, whether the system is on the Pareto front.
+        columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together; ``query_ms``,
+        ``price_per_1000_queries`` and ``latency_ms``, the median on the fastest hardware that was measured, on average
+        over the datasets; and for each of them, whether the system is on the Pareto front.
     """
     owners = {member: system for system, members in (seeds or {}).items() for member in members}
     named = efficiency.assign(system=efficiency["system"].replace(owners))
-    of_cells = named.groupby(["system", "dataset"], sort=False)[["index_bytes", "query_ms"]].mean()
-    costs = of_cells.groupby("system", sort=False).agg(
-        index_bytes=("index_bytes", lambda sizes: sizes.sum(min_count=1)), query_ms=("query_ms", "mean")
-    )
+    of_cells = named.groupby(["system", "dataset"], sort=False)[[*_OF_CELLS]].mean()
+    costs = of_cells.groupby("system", sort=False).agg(_OF_CELLS)
     means = against.loc[against["metric"] == metric, ["system", "metric", "mean", "datasets"]]
     table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
     table["latency_ms"] = np.nan

@@ -186,7 +186,7 @@ _ROWS = (
         ("pytrec-eval-terrier",),
         group="cell",
     ),
-    Stage("aggregate", "stages.aggregate:aggregate", "make the tables of a grid, with verdicts", 8),
+    Stage("aggregate", "stages.aggregate:aggregate", "make the tables of a grid, with verdicts", 9),
     Stage(
         "page",
         "stages.report:page",

@@ -22,8 +22,8 @@ from .cutting import Beginning
 _RANKED = re.compile(r"\d+")
 
 
-# What records have in place of the precision in which a server computes.
-PRECISION = "an unknown precision"
+# What records have in place of a device, and of the precision in which a server computes.
+DEVICE, PRECISION = "endpoint", "an unknown precision"
 
 
 class _Served:
@@ -56,7 +56,7 @@ class _Served:
 
     def facts(self) -> dict[str, Any]:
         """Return where the model ran and what its requests took, for the record of an artifact."""
-        return {"device": "endpoint", "precision": self.precision, **self.client.facts()}
+        return {"device": DEVICE, "precision": self.precision, **self.client.facts()}
 
 
 class ServedEncoder(_Served):
@@ -106,6 +106,10 @@ def _batches(texts: list[Any], size: int) -> list[list[Any]]:
 
 class _ServedScorer(_Served):
     """What served rerankers share: the documents of one query belong together."""
+
+    def spent(self) -> dict[str, float]:
+        """Return the facts that are counts: requests, tokens, price and, of chats, windows."""
+        return {name: number for name, number in self.facts().items() if isinstance(number, int | float)}
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
         """Return the text: the server cuts it."""

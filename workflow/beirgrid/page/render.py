@@ -81,6 +81,7 @@ def render(grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figu
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
         costs=sections.costs(answers),
+        spent=sections.SPENT,
         datasets=sections.datasets(grid, answers),
         steps=found.steps,
         analyses=analysed,

@@ -32,6 +32,8 @@ DATASET_COUNTS = {
 MOST_PAIRS = 20_000
 # What the page says of a system that others measured.
 NOT_RUN = "published, not run here"
+# Columns of the costs where a server runs a model.
+SPENT = ["tokens", "price", "price of 1,000 queries"]
 # Stages whose artifacts a reader wants to know the size of.
 SIZED = ("index", "index_program", "fetch", "train")
 
@@ -306,9 +308,19 @@ def costs(answers: Answers) -> Rows:
                 texts.megabytes(steps["bytes"].sum()) if stage in SIZED else "",
                 f"{steps['peak_memory_mb'].max():.0f}",
                 ", ".join(sorted(set(steps["device"]))),
+                *(_spent(steps) if answers.costs["tokens"].notna().any() else []),
             ]
         )
     return rows
+
+
+def _spent(steps: pd.DataFrame) -> list[str]:
+    """Return what servers of models took for some steps, as ``SPENT`` names it."""
+    return [
+        texts.count(steps["tokens"].sum(min_count=1)),
+        texts.price(steps["price"].sum(min_count=1)),
+        texts.price(steps["price_per_1000_queries"].mean()),
+    ]
 
 
 def datasets(grid: GridSummary, answers: Answers) -> Rows:

@@ -51,6 +51,11 @@ def count(number: float) -> str:
     return "" if pd.isna(number) else f"{int(number)}"
 
 
+def price(number: float) -> str:
+    """Return a price with four digits, or an empty string."""
+    return "" if pd.isna(number) else f"{number:.4g}"
+
+
 def megabytes(size: float) -> str:
     """Return bytes as megabytes, or an empty string."""
     return "" if pd.isna(size) or not size else f"{size / 1e6:.1f}"

@@ -85,6 +85,9 @@ _COSTS = {
     "bytes": _NUMBER,
     "peak_memory_mb": _NUMBER,
     "device": _TEXT,
+    "tokens": _COUNT,
+    "price": _NUMBER,
+    "price_per_1000_queries": _NUMBER,
     "record": _TEXT,
 }
 # Tests of the difference between two systems, and its effect size.

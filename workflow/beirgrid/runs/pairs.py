@@ -7,7 +7,8 @@ several first stages fill the same store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..core import files
 from ..core.errors import DataError, warn
 
+# Under this name, the metadata of a part has what a server took for its pairs.
+_SPENT = b"spent"
 _SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
 Pair = tuple[str, str]
 PairScores = dict[Pair, float]
@@ -62,12 +65,27 @@ def parts_of(path: Path, manifest: Manifest) -> list[Path]:
     return sorted(store.glob("*.parquet") if manifest.parts is None else (store / name for name in manifest.parts))
 
 
-def write_part(store: Path, part: list[Pair], scores: np.ndarray) -> None:
-    """Write the scores of some pairs, float32 [pairs], as a part of a store."""
+def write_part(store: Path, part: list[Pair], scores: np.ndarray, spent: Mapping[str, float] | None = None) -> None:
+    """Write the scores of some pairs, float32 [pairs], as a part of a store, with what a server took for them."""
     columns = [[query for query, _ in part], [document for _, document in part], scores]
     digest = hashlib.sha256(repr(part).encode()).hexdigest()[:16]
     with files.atomic(store / f"{digest}.parquet") as temporary:
-        pq.write_table(pa.table(columns, schema=_SCHEMA), temporary, write_page_checksum=True)
+        table = pa.table(columns, schema=_SCHEMA)
+        table = table.replace_schema_metadata({_SPENT: json.dumps(spent)}) if spent else table
+        pq.write_table(table, temporary, write_page_checksum=True)
+
+
+def spent_on(parts: Collection[Path], pairs: Collection[Pair]) -> dict[str, float]:
+    """Return what a server took for some pairs: of each part, the share of its pairs that are among them."""
+    total: dict[str, float] = {}
+    for part in parts:
+        with files.reading(part):
+            table = pq.read_table(part, columns=["query", "document"])
+        found = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
+        share = sum(pair in pairs for pair in found) / len(table)
+        for name, number in json.loads((table.schema.metadata or {}).get(_SPENT, "{}")).items():
+            total[name] = total.get(name, 0.0) + share * number
+    return {name: round(number, 6) for name, number in total.items()}
 
 
 def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:

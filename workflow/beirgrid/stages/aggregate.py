@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.comparisons import compare_grid
+from ..analysis.efficiency import price_of_queries
 from ..analysis.reproducibility import over_seeds
 from ..config import resolve_path
 from ..config.entries import TOLERANCES
@@ -275,4 +276,7 @@ def _cost(record: dict[str, Any]) -> tuple[Any, ...]:
         facts.get("bytes"),
         record["peak_memory_mb"],
         facts.get("device", "cpu"),
+        facts.get("tokens"),
+        facts.get("price"),
+        price_of_queries([record]),
     )

@@ -31,7 +31,7 @@ from ..core.stages import VERSIONS
 from ..encoders import Scorer, check_finite, open_scorer, served
 from ..models.arguments import ScoringModel, SizeOption
 from ..runs import runs
-from ..runs.pairs import Manifest, Pair, read_parts, write_part
+from ..runs.pairs import Manifest, Pair, read_parts, spent_on, write_part
 
 # Pairs per part.
 PART = 20_000
@@ -73,23 +73,31 @@ def score(
             seen = set(store.glob("*.parquet"))
             missing = set(top) - read_parts(seen, set(top)).keys()
             progress = Progress("score", len(missing), "pairs")
-            about_model: dict[str, Any] = {"device": runtime.kind, "precision": precision}
+            where = served.DEVICE if model.endpoint else runtime.kind
+            about_model: dict[str, Any] = {"device": where, "precision": precision}
             if missing:
                 new = [pair for pair in dict.fromkeys(top) if pair in missing]
                 texts = collection.read_queries(queries)
                 collection.refuse_unknown(queries, "query", (query for query, _ in new), texts)
                 scorer = opened()
+                before = _spent(scorer)
                 for part in _new_parts(store, seen, _parts(new, str(run)), progress):
-                    write_part(store, part, _score(scorer, part, corpus, texts, progress))
+                    scores = _score(scorer, part, corpus, texts, progress)
+                    now = _spent(scorer)
+                    write_part(store, part, scores, {name: now[name] - before[name] for name in now})
+                    before = now
                 about_model = scorer.facts()
             parts += sorted(store.glob("*.parquet"))
             names = tuple(part.name for part in parts)
             place = os.path.relpath(store, record.parent)
             manifest = Manifest(store=place, parts=names, settings=settings)
             results["pairs"] = manifest.model_dump(mode="json")
+            if model.endpoint:  # of all pairs, in whichever job they were scored
+                about_model |= spent_on(parts, set(top))
             facts.update(
                 about_model,
                 store=store.name,
+                queries=len(ranked),
                 pairs=len(top),
                 pairs_scored=progress.done,
                 pairs_per_second=round(progress.rate if progress.done else 0.0, 2),
@@ -129,6 +137,11 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
         parts[-1] += of_query
     begin = int(hashlib.sha256(first_stage.encode()).hexdigest(), 16) % len(parts)
     return parts[begin:] + parts[:begin]
+
+
+def _spent(scorer: Scorer) -> dict[str, float]:
+    """Return the counts of a served model's requests so far; none of a model that runs here."""
+    return scorer.spent() if isinstance(scorer, served.ServedScorer | served.ListwiseScorer) else {}
 
 
 def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:

@@ -1,0 +1,248 @@
+"""Stages that run served models: a kill, a full disk, a server that changes, and what requests took."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from endpoint_server import KEY, Served, letters, serving
+from helpers import tracked_configuration
+
+from beirgrid import config
+from beirgrid.__main__ import main
+from beirgrid.collections import collection
+from beirgrid.core.errors import ConfigError
+from beirgrid.models import endpoints
+from beirgrid.runs import runs
+from beirgrid.stages import score
+
+QUERIES, DOCUMENTS = 6, 40
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving(Served()) as found:
+        yield found
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with a collection and the runs of two first stages that share half of their documents."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    texts = [" ".join(f"{chr(97 + (row + step) % 10)}{step}" for step in range(6)) for row in range(DOCUMENTS)]
+    ids = [f"d{row}" for row in range(DOCUMENTS)]
+    pq.write_table(pa.table([ids, [""] * len(ids), texts], schema=collection.CORPUS_SCHEMA), folder / "c.parquet")
+    queries = [f"q{row}" for row in range(QUERIES)]
+    pq.write_table(pa.table([queries, texts[:QUERIES]], schema=collection.QUERIES_SCHEMA), folder / "q.parquet")
+    for name, start in (("one", 0), ("two", 10)):
+        ranking = runs.Ranking(ids[start : start + 20], np.arange(20, 0, -1).astype(np.float32))
+        runs.write(folder / f"{name}.run.gz", dict.fromkeys(queries, ranking), name)
+    return folder
+
+
+class Jobs:
+    """The commands of jobs over a served model."""
+
+    def __init__(self, served: Served, site: Path, family: str) -> None:
+        self.site, self.model = site, site / "models/served"
+        self.entry = {"family": family, "endpoint": {"model": "served"}}
+        if family == "dense":
+            self.entry["similarity"] = "cosine"
+        connection = {"url": served.url, "key": "TESTED_KEY", "batch": 5, "concurrency": 1, "timeout": 2.0}
+        self.connection = json.dumps(connection | {"price": {"input": 10.0}})
+        fetched = {key: self.entry[key] for key in ("family", "endpoint")}
+        fetch = ["--name", "served", "--entry", json.dumps(fetched), "--connection", self.connection]
+        made = ["--output", str(self.model / "checkpoint"), "--record", str(self.model / "model.json")]
+        assert main(["fetch", "model", *fetch, *made]) == 0
+
+    def _model(self) -> list[str]:
+        options = ["--model", json.dumps(self.entry), "--checkpoint", str(self.model / "checkpoint"), "--device", "cpu"]
+        return [*options, "--connection", self.connection, "--corpus", str(self.site / "c.parquet")]
+
+    def encode(self, folder: Path) -> list[str]:
+        """Return the command that encodes the corpus."""
+        output = ["--output", str(folder / "0.npy"), "--record", str(folder / "0.json")]
+        return ["encode", *self._model(), "--shard-size", "100", *output]
+
+    def score(self, first: str) -> list[str]:
+        """Return the command that scores the pairs of a first stage."""
+        first_stage = ["--queries", str(self.site / "q.parquet"), "--run", str(self.site / f"{first}.run.gz")]
+        output = ["--pairs", str(self.site / "pairs"), "--record", str(self.site / f"{first}.json")]
+        return ["score", *self._model(), *first_stage, "--depth", "20", *output]
+
+    def scored(self, first: str) -> dict:
+        """Score a first stage, and return the facts of its record."""
+        assert main(self.score(first)) == 0
+        return dict(json.loads((self.site / f"{first}.json").read_text())["facts"])
+
+
+@pytest.fixture
+def jobs(served: Served, site: Path) -> Callable[[str], Jobs]:
+    return lambda family: Jobs(served, site, family)
+
+
+def _inputs(served: Served) -> list[str]:
+    return [text for path, body in served.asked if "embeddings" in path for text in body["input"]]
+
+
+def test_a_killed_job_goes_on_after_the_last_answer(served, jobs, tmp_path):
+    encoding = jobs("dense").encode(tmp_path)
+    served.asked.clear()
+    served.faults += [None, None, None, None]  # the probe, and three batches
+    served.faults += ["hang"] * 3
+    served.hang = 30.0
+    with subprocess.Popen([sys.executable, "-m", "beirgrid", *encoding], stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while len(served.asked) < 5:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "0.npy").exists()
+    answered = _inputs(served)[3:18]  # after the texts of the probe
+    served.asked.clear()
+    served.faults.clear()
+    assert main(encoding) == 0
+    assert not {*answered} & {*_inputs(served)}
+    assert len(_inputs(served)) == 3 + DOCUMENTS - 15
+    expected = letters(collection_texts(tmp_path / "site"))
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(tmp_path / "0.npy"), expected, atol=1e-6)
+    facts = json.loads((tmp_path / "0.json").read_text())["facts"]
+    assert facts["requests"] == DOCUMENTS / 5  # those of the killed job included
+    assert not list(tmp_path.glob("*.answers"))
+
+
+def collection_texts(site: Path) -> list[str]:
+    """Return the texts of the corpus."""
+    return pq.read_table(site / "c.parquet")["text"].to_pylist()
+
+
+def test_a_record_counts_what_earlier_jobs_asked(served, jobs, monkeypatch):
+    monkeypatch.setattr(score, "PART", 40)
+    jobs = jobs("cross-encoder")
+    first = jobs.scored("one")
+    assert first["requests"] == QUERIES * 20 / 5
+    assert first["price"] == pytest.approx(first["tokens"] * 10 / 1e6)
+    assert (first["queries"], first["pairs_scored"]) == (QUERIES, QUERIES * 20)
+
+    served.asked.clear()
+    again = jobs.scored("one")
+    assert len([path for path, _ in served.asked if "rerank" in path]) <= 1  # the probe
+    assert {name: again[name] for name in ("requests", "tokens", "price")} == {
+        name: pytest.approx(first[name]) for name in ("requests", "tokens", "price")
+    }
+    assert (again["device"], again["pairs_scored"]) == ("endpoint", 0)
+
+    # Of two first stages that share half of their pairs, each record counts the price of the shared ones.
+    other = jobs.scored("two")
+    assert other["pairs_scored"] == QUERIES * 10
+    assert other["requests"] == pytest.approx(QUERIES * 20 / 5)
+    assert 0.9 < other["price"] / first["price"] < 1.1
+
+
+def test_a_server_that_changes_its_dimensions_is_noticed(served, jobs, tmp_path, capsys):
+    encoding = jobs("dense").encode(tmp_path)
+    served.embed = lambda texts: letters(texts)[:, :20]
+    assert main(encoding) == 1
+    assert "the server runs another model as 'served' than it did when" in capsys.readouterr().err
+    # Between the probe and the first batch.
+    served.embed = letters
+    served.faults += [None, *[_narrower] * (endpoints.ATTEMPTS + 1)]
+    assert main(encoding) == 1
+    said = capsys.readouterr().err
+    assert "its vectors have [20] dimensions, not 26" in said
+    assert f"({endpoints.ATTEMPTS} attempts)" in said
+    assert not (tmp_path / "0.npy").exists()
+
+
+def _narrower(answer: dict) -> dict:
+    return answer | {"data": [{**row, "embedding": row["embedding"][:20]} for row in answer["data"]]}
+
+
+def test_a_full_disk_is_named_and_answers_stay_whole(served, jobs, full_disk, capsys):
+    encoding = jobs("dense").encode(full_disk)
+    filler = full_disk / "filler"
+    filler.write_bytes(b"x" * (shutil.disk_usage(full_disk).free - 20_000))
+    assert main(encoding) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert not (full_disk / "0.npy").exists()
+    answered = [path for path in full_disk.rglob("*.json.gz") if endpoints._read(path) is not None]
+    assert len(answered) == len(list(full_disk.rglob("*.json.gz"))) > 0
+    filler.unlink()
+    served.asked.clear()
+    assert main(encoding) == 0
+    assert len(_inputs(served)) == 3 + DOCUMENTS - 5 * len(answered)
+
+
+# The configuration
+
+SERVED = {"family": "dense", "similarity": "cosine", "endpoint": {"model": "m", "url": "https://x.org/v1"}}
+LISTWISE = {"family": "listwise-reranker", "endpoint": SERVED["endpoint"]}
+CHECKPOINT = {"family": "dense", "similarity": "cosine", "checkpoint": "a/b", "revision": "0" * 40}
+GPL = {"recipe": "gpl", "base": "base", "generator": "generator", "teacher": "teacher"}
+ENTRIES = {
+    "base": SERVED,
+    "generator": {"family": "query-generator", "checkpoint": "a/g", "revision": "0" * 40},
+    "teacher": {"family": "cross-encoder", "endpoint": SERVED["endpoint"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ({"m": SERVED | {"checkpoint": "a/b"}}, "models.m: the key 'checkpoint' does not go with endpoint"),
+        ({"m": SERVED | {"revision": "0" * 40}}, "the key 'revision' does not go with endpoint: the server has the w"),
+        ({"m": SERVED | {"max_length": 128}}, "the key 'max_length' does not go with endpoint"),
+        ({"m": SERVED | {"pooling": "mean"}}, "the key 'pooling' does not go with endpoint"),
+        ({"m": SERVED | {"precision": "float32"}}, "the key 'precision' does not go with endpoint"),
+        ({"m": SERVED | {"prompts": {"own": True}}}, "models.m.prompts.own: a server does not tell the prompts"),
+        ({"m": SERVED | {"endpoint": {"model": "m"}}}, "models.m.endpoint: needs the key 'url'"),
+        ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"budget": 5.0}}}, "endpoint: a budget needs a price"),
+        ({"m": {"family": "sparse", "endpoint": SERVED["endpoint"]}}, "a server can run dense, cross-encoder, listw"),
+        ({"m": LISTWISE | {"window": 5, "step": 6}}, "models.m.step: 6 is more than the window of 5"),
+        ({**ENTRIES, "m": CHECKPOINT | {"train": GPL}}, "models.m: a model is either trained or has checkpoint"),
+        ({**ENTRIES, "m": SERVED | {"train": GPL}}, "models.m: a model is either trained or has endpoint, not both"),
+        (
+            {**ENTRIES, "m": {"family": "dense", "similarity": "cosine", "train": GPL}},
+            "models.m.train: a server runs 'teacher', and training needs weights",
+        ),
+    ],
+)
+def test_entries_that_no_server_can_run_are_refused(models, message):
+    raw = tracked_configuration()
+    raw["models"] |= models
+    with pytest.raises(ConfigError) as error:
+        config.load(raw)
+    assert message in str(error.value)
+
+
+def test_a_listwise_model_has_one_depth_after_a_first_stage():
+    raw = tracked_configuration()
+    raw["models"]["m"] = LISTWISE
+    of_depth = {"first_stage": "bm25", "reranker": "m"}
+    raw["systems"] |= {"a": of_depth | {"depth": 20}, "b": of_depth | {"depth": 40}}
+    with pytest.raises(ConfigError, match=r"systems\.a\.depth: 'b' lets the same listwise model order another number"):
+        config.load(raw)
+    raw["systems"]["b"]["depth"] = 20
+    with contextlib.chdir("/"):
+        config.load(raw)
