@@ -48,7 +48,7 @@ def site(tmp_path: Path) -> Path:
     """A folder with a collection and the runs of two first stages that share half of their documents."""
     folder = tmp_path / "site"
     folder.mkdir()
-    texts = [" ".join(f"{chr(97 + (row + step) % 10)}{step}" for step in range(6)) for row in range(DOCUMENTS)]
+    texts = [f"document {row} of {'abcdefghij'[row % 10] * 3}" for row in range(DOCUMENTS)]
     ids = [f"d{row}" for row in range(DOCUMENTS)]
     pq.write_table(pa.table([ids, [""] * len(ids), texts], schema=collection.CORPUS_SCHEMA), folder / "c.parquet")
     queries = [f"q{row}" for row in range(QUERIES)]

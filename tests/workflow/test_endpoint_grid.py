@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from checkpoints import opened
 from endpoint_server import KEY, Served, serving
@@ -82,6 +83,15 @@ def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
         record = json.loads((results / "runs/served/small.json").read_text())["facts"]
         assert record["price"] == pytest.approx(record["tokens"] / 1e6)
         assert record["device"] == "endpoint"
+        costs = pd.read_csv(next(results.rglob("costs.csv"))).set_index(["system", "stage"])
+        assert costs.loc[("served", "retrieve"), "price"].item() == pytest.approx(record["price"])
+        expected = 1000 * record["price"] / record["queries"]
+        assert costs.loc[("served", "retrieve"), "price_per_1000_queries"].item() == pytest.approx(expected)
+        assert costs.loc[("flat+served", "score"), "price_per_1000_queries"].item() > 0
+        assert costs.loc[["flat", "tiny"], ["tokens", "price", "price_per_1000_queries"]].isna().all(axis=None)
+        page = next(results.rglob("index.html")).read_text()
+        assert '<th scope="col">price of 1,000 queries</th>' in page
+        assert f"<td>{expected:.4g}</td>" in page
         readable = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert not [path for path in readable if KEY.encode() in path.read_bytes()]
 
