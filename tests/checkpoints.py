@@ -34,7 +34,7 @@ def _config(**changes: Any) -> Any:
     return BertConfig(**{"vocab_size": len(_tokenizer()), **_SIZE, **changes})
 
 
-def _byte_tokenizer(name: str, padding_side: str = "right", **special: str) -> Any:
+def byte_tokenizer(name: str, padding_side: str = "right", **special: str) -> Any:
     """A tokenizer of RoBERTa or Qwen2 whose byte-level vocabulary has no merges: a token per byte."""
     import transformers
     from tokenizers.pre_tokenizers import ByteLevel
@@ -54,7 +54,7 @@ def save_plain(folder: Path, kind: str, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     if kind == "roberta":
         special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
-        tokenizer = _byte_tokenizer("RobertaTokenizer", **special, mask_token="<mask>")
+        tokenizer = byte_tokenizer("RobertaTokenizer", **special, mask_token="<mask>")
         size = {**_SIZE, "max_position_embeddings": 130}  # RoBERTa counts from 2
         config = RobertaConfig(vocab_size=len(tokenizer), initializer_range=0.5, pad_token_id=1, **size)
         model = RobertaModel(config, add_pooling_layer=False)
@@ -96,7 +96,7 @@ def save_decoder(folder: Path, seed: int = 3, *, ended: bool = True) -> Path:
     torch.manual_seed(seed)
     end = "<|endoftext|>"
     special = {"eos_token": end, "pad_token": end, "unk_token": end, "bos_token": "<s>"}
-    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **special)
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **special)
     tokens = [(token, tokenizer.convert_tokens_to_ids(token)) for token in (end, "<s>")]
     texts = (f"$A {end}", f"$A $B {end}") if ended else ("<s> $A", "<s> $A $B")
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
@@ -119,7 +119,7 @@ def save_yes_no(folder: Path, seed: int = 8) -> Path:
 
     torch.manual_seed(seed)
     special = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>"}
-    tokenizer = _byte_tokenizer("Qwen2Tokenizer", **special)
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", **special)
     tokenizer.add_tokens([AddedToken(word, single_word=True) for word in ("yes", "no", "Yes")])
     size = {**_SIZE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
     size["max_position_embeddings"] = 1024
@@ -243,7 +243,7 @@ def save_sgpt(folder: Path, kind: str = "GPTNeo", seed: int = 6) -> Path:
 
     torch.manual_seed(seed)
     end = "<|endoftext|>"
-    tokenizer = _byte_tokenizer("GPT2Tokenizer", eos_token=end, bos_token=end, unk_token=end)
+    tokenizer = byte_tokenizer("GPT2Tokenizer", eos_token=end, bos_token=end, unk_token=end)
     if kind == "GPTNeo":
         size = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
         size |= {"window_size": 16, "max_position_embeddings": 128}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from checkpoints import _byte_tokenizer, _tokenizer, opened, save_plain, save_seq2seq
+from checkpoints import _tokenizer, byte_tokenizer, opened, save_plain, save_seq2seq
 from safetensors.torch import load_file, save_file
 
 from beirgrid.core.errors import DataError
@@ -65,7 +65,7 @@ PADDED = {
 
 @pytest.mark.parametrize("name", PADDED)
 def test_texts_that_depend_on_padding_are_computed_by_length(tmp_path, name):
-    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END) if name == "GPTNeo" else _tokenizer()
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END) if name == "GPTNeo" else _tokenizer()
     encoder = _open(_save(tmp_path / "model", name, tokenizer, **PADDED[name]))
     assert encoder.facts()["batches"].startswith("texts of one length")
     alone = np.concatenate([encoder.encode_documents([text]) for text in TEXTS])
@@ -90,7 +90,7 @@ def test_texts_beyond_the_length_at_which_positions_are_scaled_are_refused(tmp_p
     size = {**SIZE, "max_position_embeddings": 128 if name == "Phi3" else 32, "pad_token_id": 0}
     if name == "Phi3":
         size["original_max_position_embeddings"] = 32
-    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
     folder = _save(tmp_path / "model", name, tokenizer, rope_parameters=rope, bos_token_id=0, eos_token_id=0, **size)
     with pytest.raises(DataError, match="depend on the longest text of a batch: set max_length to 32 or less"):
         _open(folder, max_length=33)
@@ -100,7 +100,7 @@ def test_texts_beyond_the_length_at_which_positions_are_scaled_are_refused(tmp_p
 
 
 def test_texts_without_tokens_have_one_vector_in_any_batch(tmp_path):
-    tokenizer = _byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
     size = {**SIZE, "num_key_value_heads": 2, "head_dim": 16}
     encoder = _open(_save(tmp_path / "model", "Qwen3", tokenizer, **size))
     assert encoder.read([""]) == [[]]

@@ -208,6 +208,14 @@ def test_the_rule_makes_the_same_tables(grid):
     assert RECORD.is_file()
 
 
+def test_a_page_of_the_tables_of_another_grid_is_refused(grid, capsys):
+    aggregate(grid=grid, output=TABLES, record=RECORD)
+    save(grid.model_copy(update={"systems": ("a",), "cells": tuple(cell for cell in grid.cells if cell.system == "a")}))
+    words = ["page", "--grid", "@results/grids/test/grid.json", "--tables", str(TABLES)]
+    assert main([*words, "--output", "page.html", "--record", "page.json"]) == 1
+    assert "scores.csv has other cells than the grid" in capsys.readouterr().err
+
+
 def test_statistics_are_computed_once(grid, monkeypatch):
     computed = []
     compare = statistics.compare
@@ -338,6 +346,14 @@ def _another_run(cell: Cell) -> str:
     return "has the scores of another run than results/runs/a/x.json describes"
 
 
+def _another_corpus(cell: Cell) -> str:
+    for path, corpus in ((cell.records[-1], "1" * 64), (cell.scores, "2" * 64)):
+        record = json.loads(Path(path).read_text())
+        record["lineage"] = {"corpus": {"value": corpus, "path": "../../corpora/x/corpus.parquet"}}
+        Path(path).write_text(json.dumps(record))
+    return "do not belong together: the corpus of the first is results/corpora/x/corpus.parquet"
+
+
 def _cut_write(cell: Cell) -> str:
     path = Path(cell.per_query)
     path.write_bytes(path.read_bytes()[:-30])
@@ -363,6 +379,7 @@ def _lost_values(cell: Cell) -> str:
 
 DAMAGES = [
     *(_half_the_queries, _another_grid, _other_settings, _another_cell, _another_run),
+    _another_corpus,
     *(_cut_write, _cut_scores, _half_a_run, _lost_values),
 ]
 

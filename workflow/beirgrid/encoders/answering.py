@@ -73,7 +73,7 @@ class AnswerScorer(PairScorer[AnsweringT]):
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         head.forward = torch.autocast(runtime.kind, enabled=False)(head.forward)
         core = encoder_of(self.model)
-        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0])
+        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.limit)
 
     def _read_prompt(self, folder: Path) -> None:
         """Tokenize the parts of the prompt that are the same for all pairs."""

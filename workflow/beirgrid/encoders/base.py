@@ -187,8 +187,7 @@ class LoadedModel(Generic[EntryT]):
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
-        weight_checks.check_scaling(transformer.config, self.model.max_seq_length)
-        self.check_batches(self.model.tokenizer, self._transformed)
+        self.check_batches(self.model.tokenizer, self._transformed, transformer.config, self.model.max_seq_length)
 
     def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Return what the first module makes of a batch: vectors of tokens, or else vectors or scores of texts."""
@@ -197,9 +196,25 @@ class LoadedModel(Generic[EntryT]):
         found: torch.Tensor = next(features[name] for name in names if name in features)
         return found
 
-    def check_batches(self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor]) -> None:
-        """Restrict batches to texts of one length if the model's numbers depend on the other texts of a batch."""
-        self.engine.one_length = weight_checks.depends_on_batch(tokenizer, compute, self.autocast, self.runtime.device)
+    def check_batches(
+        self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor], config: Any, limit: int | None
+    ) -> None:
+        """Restrict batches to texts of one length if the model's numbers depend on the other texts of a batch.
+
+        Args:
+            tokenizer: the model's tokenizer.
+            compute: as in ``depends_on_batch``.
+            config: the transformer's configuration.
+            limit: tokens that are read of a text.
+
+        Raises:
+            DataError: batches of one length would not help (``check_scaling``).
+        """
+        weight_checks.check_scaling(config, limit)
+        lengths = weight_checks.probe_lengths(config, limit)
+        self.engine.one_length = weight_checks.depends_on_batch(
+            tokenizer, compute, self.autocast, self.runtime.device, lengths
+        )
 
     def store_weights(self, transformer: Any, head: Any) -> None:
         """Store the weights of linear layers as batches multiply them: in the model's precision, as kernels read them.

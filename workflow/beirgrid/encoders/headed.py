@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import cutting, weight_checks
+from . import cutting
 from .base import EntryT, LoadedModel, encoder_of, load_checkpoint
 from .engine import TOKENIZED, Tokens, parts
 
@@ -43,8 +43,7 @@ class HeadedModel(LoadedModel[EntryT]):
         if self.precision != "float32":
             self.multiply_in_float32(head)
         core = encoder_of(self.model)
-        weight_checks.check_scaling(core.config, self.longest)
-        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0])
+        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.longest)
 
     def token_ids(self, texts: list[str], prompt: str = "") -> list[list[int]]:
         """Return the word pieces of each text, the prompt before it, cut to the model's length."""

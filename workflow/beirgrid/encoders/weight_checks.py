@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..core.errors import DataError
 from .engine import Tokens
@@ -23,8 +25,10 @@ _CONSTANTS = re.compile(
 )
 # Largest difference between a text alone and in a batch, relative to the largest number, by the type of the products.
 _TOLERANCE = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
-# Tokens of the longest probe.
+# Tokens of the longest probe of a model whose tokens attend to whole texts.
 _LONGEST = 48
+# Keys of configurations that say how far tokens attend, or how long the parts of a text are that are computed apart.
+_WINDOWS = re.compile(r"(window|chunk)(_size|_length|_len)?$|^local_attention$|^block_size$")
 
 
 def check_weights(folder: Path, model: Any) -> None:
@@ -80,35 +84,60 @@ def check_scaling(config: Any, limit: int | None) -> None:
             )
 
 
+def probe_lengths(config: Any, limit: int | None) -> list[int]:
+    """Return how many tokens the longer probes of a model have.
+
+    Two are longer than the smallest window or chunk of its configuration, if any text that it reads is.
+
+    Args:
+        config: the transformer's configuration.
+        limit: tokens that are read of a text.
+    """
+    found = [value for key, value in config.get_text_config().to_dict().items() if _WINDOWS.search(key)]
+    sizes = [size for value in found for size in (value if isinstance(value, list) else [value])]
+    window = min((size for size in sizes if type(size) is int and size > 0), default=0)
+    most = limit or getattr(config, "max_position_embeddings", None) or window + 2
+    if not window or most < window + 2:
+        return [_LONGEST]
+    return [_LONGEST, min(window + 16, most - 1), min(window + 48, most)]
+
+
 def depends_on_batch(
     tokenizer: Any,
     compute: Callable[[dict[str, Any]], torch.Tensor],
     autocast: Callable[[], AbstractContextManager[Any]],
     device: str,
+    lengths: Sequence[int],
 ) -> bool:
-    """Return whether a model gives a short text other numbers in a batch with longer ones than alone.
+    """Return whether a model gives a text other numbers in a batch with longer ones than alone.
 
     Args:
         tokenizer: the model's tokenizer, which pads.
         compute: inputs of a batch to the transformer's results: [texts, longest, width] or [texts, width].
         autocast: returns the context in which the model computes.
         device: PyTorch's name of the device.
+        lengths: tokens of the longer texts that are compared.
     """
     import torch
 
-    read = [tokenizer(text, truncation=True, max_length=_LONGEST, verbose=False)["input_ids"] for text in PROBES[1:]]
-    tokens = Tokens({"input_ids": [torch.tensor(ids, dtype=torch.int32).numpy() for ids in sorted(read, key=len)]})
+    texts = [(PROBES[1], _LONGEST), *((PROBES[2] * (1 + length // 100), length) for length in lengths)]
+    read = [tokenizer(text, truncation=True, max_length=most, verbose=False)["input_ids"] for text, most in texts]
+    tokens = Tokens({"input_ids": [np.array(ids, np.int32) for ids in sorted(read, key=len)]})
+
+    def computed(rows: Sequence[int]) -> list[torch.Tensor]:
+        batch = {name: value.to(device) for name, value in tokens.padded(rows, tokenizer).items()}
+        results = compute(dict(batch)).float()
+        masks = batch["attention_mask"].bool()
+        return [row[mask] if row.ndim == 2 else row for row, mask in zip(results, masks, strict=True)]
+
     with torch.inference_mode(), autocast():
-        inputs, results = [], []
-        for rows in ([0], range(len(read))):
-            batch = tokens.padded(rows, tokenizer)
-            inputs.append({name: value.to(device) for name, value in batch.items()})
-            results.append(compute(dict(inputs[-1])).float())
+        together = computed(range(len(read)))
+        alone = [computed([row])[0] for row in range(len(read) - 1)]
         kind = device.partition(":")[0]
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
-    alone, together = (
-        result[0][given["attention_mask"][0].bool()] if result.ndim == 3 else result[0]
-        for given, result in zip(inputs, results, strict=True)
-    )
     tolerance = _TOLERANCE[str(low).removeprefix("torch.")]
-    return not bool((together - alone).abs().max() <= tolerance * alone.abs().max())
+    # In this order a NaN differs.
+    return not all(
+        bool((one - other).abs().max() <= tolerance * one.abs().max())
+        for one, other in zip(alone, together, strict=False)
+    )

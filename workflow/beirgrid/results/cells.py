@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..collections import qrels as judgements
-from ..core import files, portable, provenance
+from ..core import files, lineage, portable, provenance
 from ..core.errors import DataError
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
 from .scores import Scores, of_another_run, read_cell, unanswered
@@ -217,11 +217,13 @@ class _Look:
         """Return the scores of a cell and its values per query.
 
         Raises:
-            DataError: a file is damaged, or belongs to another run, dataset or grid.
+            DataError: a file is damaged, or belongs to another run, corpus, dataset or grid.
         """
         for path in (*cell.records, cell.scores):
             if isinstance(record := self.record(path), DataError):
                 raise record
+        qrels, run = self.grid.datasets[cell.dataset].qrels, [Path(path) for path in cell.records[-1:]]
+        lineage.check({"qrels": [Path(qrels)] if qrels else None, "run": run, "scores": Path(cell.scores)})
         found, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):

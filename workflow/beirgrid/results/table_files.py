@@ -9,8 +9,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
-from ..core import files
-from .answers import DONE, STATUSES, Answers, write_answers
+from ..core import files, provenance
+from ..core.errors import DataError
+from .answers import DONE, STATUSES, Answers, read_answers, write_answers
 from .summary import NO, UNKNOWN, YES, GridSummary
 
 # The formats of a metric's table.
@@ -65,6 +66,22 @@ def file_names(grid: GridSummary) -> list[str]:
     """Return the names of all files in the folder of a grid's tables, but for their record."""
     names = [f"{name}.csv" for name in Answers._fields]
     return names + [f"{metric}.{suffix}" for metric in grid.metrics for suffix in FORMATS]
+
+
+def read(grid: GridSummary, folder: Path) -> Answers:
+    """Read the tables of a grid.
+
+    Raises:
+        DataError: a table is missing, damaged or of another grid.
+    """
+    for name in Answers._fields:
+        provenance.artifact(folder / f"{name}.csv")
+    answers = read_answers(folder)
+    found = set(answers.scores[["system", "dataset", "metric"]].itertuples(index=False, name=None))
+    wanted = {(cell.system, cell.dataset, metric) for cell in grid.cells for metric in grid.metrics}
+    if wanted - found or {system for system, _, _ in found} - {*grid.systems, *grid.members}:
+        raise DataError(f"{folder / 'scores.csv'} has other cells than the grid. {files.REMEDY}")
+    return answers
 
 
 def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:

@@ -14,10 +14,10 @@ from ..collections import collection
 from ..collections import qrels as judgements
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..core import files, paths, provenance
-from ..core.errors import DataError, warn
+from ..core.errors import warn
 from ..core.progress import Progress
-from ..results import summary
-from ..results.answers import Answers, guarded, read_answers
+from ..results import summary, table_files
+from ..results.answers import guarded
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import Cell, GridSummary
 from ..runs import pairs, runs
@@ -62,7 +62,7 @@ def analyse(
     names = [*(f"{name}.csv" for name in TABLES), "standings.md", "standings.tex", CONTRASTS]
     outputs = [*(folder / name for name in names), output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
-        answers = _answers(grid, folder)
+        answers = table_files.read(grid, folder)
         cells = find(grid)
         done = dict(_done(grid, cells))
         found = _of_datasets(grid, done)
@@ -95,22 +95,6 @@ def analyse(
         drawn = draw(grid, tables)
         figures.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn), scores=files.sha256(folder / "scores.csv"))
-
-
-def _answers(grid: GridSummary, folder: Path) -> Answers:
-    """Return the tables of the grid.
-
-    Raises:
-        DataError: a table is missing, damaged or of another grid.
-    """
-    for name in Answers._fields:
-        provenance.artifact(folder / f"{name}.csv")
-    answers = read_answers(folder)
-    found = set(answers.scores[["system", "dataset", "metric"]].itertuples(index=False, name=None))
-    wanted = {(cell.system, cell.dataset, metric) for cell in grid.cells for metric in grid.metrics}
-    if wanted - found or {system for system, _, _ in found} - {*grid.systems, *grid.members}:
-        raise DataError(f"{folder / 'scores.csv'} has other cells than the grid. {files.REMEDY}")
-    return answers
 
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.DrawnFigure]:

@@ -15,7 +15,8 @@ from ..core import files, paths, provenance
 from ..models.arguments import from_json
 from ..page.analyses import Figure
 from ..page.render import render
-from ..results.answers import Answers, main_comparison, read_answers
+from ..results import table_files
+from ..results.answers import Answers, main_comparison
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
 
@@ -33,12 +34,10 @@ def page(
     """Write the page of a grid.
 
     Raises:
-        DataError: a table is missing or damaged.
+        DataError: a table is missing, damaged or of another grid.
     """
     with provenance.record("report", record, {}, [output]) as facts:
-        for name in Answers._fields:
-            provenance.artifact(tables / f"{name}.csv")
-        files.write_text(output, illustrated(grid, read_answers(tables), find(grid)))
+        files.write_text(output, illustrated(grid, table_files.read(grid, tables), find(grid)))
         facts["bytes"] = files.size(output)
 
 

@@ -1,0 +1,113 @@
+"""Architectures that transformers builds from a small text configuration: our vectors against its own."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import byte_tokenizer, opened
+
+from beirgrid.core.errors import DataError
+from beirgrid.encoders import DenseEncoder
+
+# Sizes by the keys of configurations. Windows and chunks are shorter than most of the texts.
+SIZES = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embedding_size", "model_dim"), 32),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"), 4),
+    **dict.fromkeys(("num_decoder_layers", "num_encoder_layers"), 4),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "num_kv_heads", "n_head_kv"), 2),
+    **dict.fromkeys(("intermediate_size", "n_inner", "hidden_dim", "d_ff", "ffn_dim", "ffn_hidden_size"), 64),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size", "d_inner"), 64),
+    **dict.fromkeys(("shared_expert_intermediate_size", "feed_forward_size", "dff"), 64),
+    **dict.fromkeys(("head_dim", "d_kv", "d_head", "rotary_dim", "attention_head_size", "kv_channels"), 8),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "n_shared_experts", "n_group", "topk_group"), 1),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_sequence_length"), 256),
+    **dict.fromkeys(("sliding_window", "attention_chunk_size", "local_attention", "window_size"), 8),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8),
+    **dict.fromkeys(("dropout", "attention_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
+}
+LIMIT = 100
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "[BOS]", "eos_token": "[EOS]"}
+
+
+def _texts() -> list[str]:
+    rng = np.random.default_rng(7)
+    return [
+        " ".join("".join(rng.choice(list("abcdefgh"), 3)) for _ in range(number)) for number in (1, 2, 4, 9, 16, 22, 30)
+    ]
+
+
+def _kinds() -> list[str]:
+    """Return the model types that have a text model."""
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    return sorted(MODEL_MAPPING_NAMES)
+
+
+def _build(kind: str, folder: Path) -> None:
+    """Save a random model of an architecture and its tokenizer, or skip the test where no text model can be built."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", **SPECIAL)
+    try:
+        known = inspect.signature(CONFIG_MAPPING[kind].__init__).parameters
+        plain = AutoConfig.for_model(kind)
+        own = {key: value for key, value in SIZES.items() if key in known or hasattr(plain, key)}
+        special = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "decoder_start")}
+        config = AutoConfig.for_model(kind, **own, vocab_size=len(tokenizer), **special)
+        with torch.device("meta"):
+            empty = AutoModel.from_config(config)
+        assert sum(weight.numel() for weight in empty.parameters()) < 2_000_000, "it stays large"
+        torch.manual_seed(1)
+        model = AutoModel.from_config(config, dtype=torch.float32)
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                torch.nn.init.normal_(weight, std=0.2)
+        ids = torch.tensor([tokenizer("abc def")["input_ids"]])
+        assert model.eval()(input_ids=ids)[0].shape[:2] == ids.shape
+    except Exception as error:
+        pytest.skip(f"{kind}: no small text model ({type(error).__name__}: {str(error)[:200]})")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _plain(folder: Path, texts: list[str]) -> np.ndarray:
+    """Return the normalised mean over tokens, one text at a time without padding, by transformers alone."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        rows = [model(**_inputs(tokenizer, text))[0][0].mean(0).numpy() for text in texts]
+    vectors = np.stack(rows)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def _inputs(tokenizer: Any, text: str) -> dict[str, Any]:
+    read = tokenizer(text, truncation=True, max_length=LIMIT, return_tensors="pt")
+    return {name: read[name] for name in ("input_ids", "attention_mask")}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", _kinds())
+def test_vectors_equal_those_of_transformers_one_text_at_a_time(tmp_path, kind):
+    _build(kind, tmp_path)
+    spec = {"similarity": "cosine", "pooling": "mean", "max_length": LIMIT}
+    try:
+        encoder = opened(DenseEncoder, tmp_path, spec, "float32", 100_000)
+    except DataError as error:
+        pytest.skip(f"{kind} is refused: {error}")
+    texts = _texts()
+    together = encoder.encode_documents(texts)
+    alone = np.concatenate([encoder.encode_documents([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=2e-5, rtol=0)
+    np.testing.assert_allclose(together, _plain(tmp_path, texts), atol=2e-5, rtol=0)
