@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -242,6 +243,27 @@ def test_a_kill_loses_no_judgement_that_was_acknowledged(store):
     assert len(store.judgements()) == kept + 1
 
 
+def test_a_full_disk_is_named_and_judging_goes_on_when_there_is_space(full_disk):
+    found, filler = JudgementStore(full_disk / "judgements.sqlite"), full_disk / "filler"
+    found.add_pool(PooledPair("q", f"d{number}", 1.0) for number in range(300))
+    filler.write_bytes(b"x" * max(shutil.disk_usage(full_disk).free - 150_000, 0))
+    acknowledged = 0
+
+    def judge() -> None:
+        nonlocal acknowledged
+        while pair := found.next("ann"):
+            found.judge(Grading("ann", *pair, 1, "why " * 200))
+            acknowledged += 1
+
+    with pytest.raises(BeirgridError, match=r"the disk is full.* All judgements before this one are kept"):
+        judge()
+    assert 0 < acknowledged < 300
+    filler.unlink()
+    assert len(found.judgements()) == acknowledged
+    found.judge(Grading("ann", *found.next("ann"), 2))
+    assert len(JudgementStore(found.path).judgements()) == acknowledged + 1
+
+
 def test_a_damaged_store_is_named(tmp_path):
     (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(DataError, match=r"x\.sqlite is damaged"):
@@ -300,6 +322,45 @@ def test_the_server_answers_nobody_else(served):
     assert ask(served, "elsewhere")[0] == 404
     with urllib.request.urlopen(served, timeout=10) as answer:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+def test_a_page_left_open_over_night_stores_nothing_wrong(made, served):
+    """The server was started again, with a new token, and another judge took the query in the meantime."""
+    _, shown = ask(served, "next")
+    pair = {key: shown["pair"][key] for key in ("query", "document")}
+    running, morning = server.serve(server.Judging(made))
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    try:
+        stale = morning.partition("?")[0] + "?" + served.partition("?")[2]
+        assert ask(stale, "judge", {**pair, "grade": 3}) == (403, {"error": "open the address that beirgrid printed"})
+        assert made.store.judgements() == []
+        made.store.judge(Grading("ben", pair["query"], pair["document"], 0))
+        assert ask(morning, "judge", {**pair, "grade": 3})[0] == 200
+    finally:
+        running.shutdown()
+        running.server_close()
+    # Both grades stand, as two judges of one pair: none replaces the other.
+    assert made.grades() == {
+        "ben": {(pair["query"], pair["document"]): 0},
+        "ann": {(pair["query"], pair["document"]): 3},
+    }
+
+
+def test_hostile_texts_stay_text(made, served, tmp_path):
+    """They come as JSON that the page shows as text, and no browser may read it as anything else."""
+    found = {}
+    for judge in ("ann", "ben"):
+        while (answer := ask(served, "next", judge=judge)[1])["pair"]:
+            pair = answer["pair"]
+            found[pair["document"]] = pair["text"]
+            row = {"query": pair["query"], "document": pair["document"], "grade": None, "reason": HOSTILE}
+            assert ask(served, "judge", row, judge=judge)[0] == 200
+    assert HOSTILE in found["d1"]
+    with urllib.request.urlopen(served, timeout=10) as answer:
+        assert HOSTILE not in answer.read().decode()
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    made.description.guideline = f"</script>{HOSTILE}"
+    assert server.offline(server.Judging(made), "cem").count("</script>") == 1
 
 
 def test_an_offline_page_holds_its_pairs_as_data(made):

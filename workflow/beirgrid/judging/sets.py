@@ -60,7 +60,8 @@ class Version(BaseModel):
     def by(self) -> str:
         """Who judged: people, or a model."""
         models = [judge.removeprefix(MODEL) for judge in self.judges if judge.startswith(MODEL)]
-        return f"judged by a model ({models[0]})" if models else f"judged by people ({len(self.judges)})"
+        people = "one person" if len(self.judges) == 1 else f"{len(self.judges)} people"
+        return f"judged by a model ({models[0]})" if models else f"judged by {people}"
 
 
 class Description(BaseModel):
