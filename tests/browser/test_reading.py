@@ -252,12 +252,31 @@ def test_two_systems_are_compared_in_either_order(show, paper):
     for first, second in (("ance", "dpr"), ("dpr", "ance")):
         page.get_by_role("combobox", name="System", exact=True).select_option(first)
         page.get_by_role("combobox", name="minus").select_option(second)
-        row = page.locator("#pair-table tbody tr", has=page.get_by_role("rowheader", name="scidocs", exact=True))
-        texts = row.locator("td").all_inner_texts()
+        row = page.locator("#pair-table tbody tr", has=page.locator("th", has_text=re.compile("^scidocs$")))
+        texts = row.locator("td").all_text_contents()
         difference = found[first] - found[second]
         assert texts[:2] == [f"{found[first]:.4f}", f"{found[second]:.4f}"]
         assert texts[2:4] == [f"{difference:+.4f}", f"[{difference - 0.02:.4f}, {difference + 0.02:.4f}]"]
-        assert texts[6] == f"{3 * difference:+.2f}"
+        assert texts[7] == f"{3 * difference:+.2f}"
+        said = page.locator("#pair-said li", has_text=" on scidocs ").inner_text()
+        assert said == (
+            f"{first} − {second}: {difference:+.3f} [{difference - 0.02:.3f}, {difference + 0.02:.3f}] on scidocs "
+            "(p = 0.02); with 300 queries, a difference under 0.029 cannot be told."
+        )
+    assert "136 pairs" in page.locator("#pair-reason").inner_text()
+
+
+def test_a_planned_comparison_is_shown_first_and_its_p_is_not_corrected(show):
+    grid = pages.grid(3, 2).model_copy(update={"compare": ("doct5query", "bm25")})
+    tables = pages.tables(grid)
+    page = show(grid, tables)
+    row = tables.pairs.query("metric == 'ndcg@10' and system == 'bm25' and other == 'doct5query'").iloc[0]
+    said = page.locator("#pair-said li", has_text=f" on {row['dataset']} ").inner_text()
+    assert said.startswith(f"doct5query − bm25: {-row['difference']:+.3f} ")
+    assert f"(p = {row['p_randomisation']:.2g})" in said
+    page.get_by_role("combobox", name="minus").select_option("bm25-flat")
+    assert page.locator("#pair-said li").count() == 2
+    assert all("(p = 0.02)" in text for text in page.locator("#pair-said li").all_inner_texts())
 
 
 def test_a_table_is_saved_with_all_digits(show, paper):

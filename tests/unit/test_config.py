@@ -76,6 +76,12 @@ MISTAKES = {
     "unknown dataset": ({"grid/datasets": ["sci-fact"]}, "no dataset is named 'sci-fact'; did you mean 'scifact'?"),
     "a name that is a path": ({"grid/name": "../up"}, "'../up' does not fit. A grid's name has at most 80 letters"),
     "unknown baseline": ({"grid/baseline": "bm52"}, "no system of the grid is named 'bm52'; did you mean 'bm25'?"),
+    "planned with itself": (
+        {"grid/compare": ["bm25", "bm25"]},
+        "grid.compare: name two different systems",
+    ),
+    "a planned comparison of one": ({"grid/compare": ["bm25"]}, "grid.compare: name two different systems"),
+    "an unknown planned system": ({"grid/compare": ["bm52", "minilm"]}, "named 'bm52'; did you mean 'bm25'?"),
     "unknown training collection": (
         {"models/minilm/trained_on": {"names": ["ms-marco"], "source": "x"}},
         "models.minilm.trained_on: no dataset or corpus is named 'ms-marco'; did you mean 'msmarco'?",

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 from helpers import ROOT
+from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import config
 from beirgrid.analysis import figures
@@ -28,6 +29,7 @@ from beirgrid.page import analyses, sections, steps
 from beirgrid.page import matrix as grids
 from beirgrid.page.render import render
 from beirgrid.results import answers
+from beirgrid.results.answers import typed
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import GridSummary
 from beirgrid.stages import report
@@ -214,6 +216,20 @@ def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch
     pairs = packed(page, "data")["pairs"]
     assert {metric: sum(map(len, of_pairs.values())) for metric, of_pairs in pairs.items()} == {"ndcg@10": 6}
     assert said in page
+
+
+def test_means_of_pairs_have_the_interval_of_the_t_test_over_datasets():
+    """Checked with statsmodels, in both orders of the systems."""
+    grid = pages.grid(2, 5, ("ndcg@10",))
+    answers = pages.tables(grid)
+    names = ", ".join(grid.rows)
+    for first, second, sign in (("bm25", "bm25-flat", 1), ("bm25-flat", "bm25", -1)):
+        row = {"metric": "ndcg@10", "system": first, "other": second, "datasets": 5, "names": names}
+        table = typed("zero_shot", pd.DataFrame([{**row, "mean": 0.5, "other_mean": 0.4, "difference": 0.1}]))
+        (found,) = sections.zero_shot_means(grid, answers._replace(zero_shot=table))["ndcg@10"].values()
+        differences = DescrStatsW(sign * answers.pairs["difference"])
+        assert found[4:6] == pytest.approx(differences.tconfint_mean(), abs=1e-4)
+        assert found[6] == pytest.approx(differences.ttest_mean()[1], rel=0.1)
 
 
 def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):

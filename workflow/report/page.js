@@ -164,6 +164,9 @@ function showMetric() {
   compare();
 }
 
+// A paired test finds a difference of this many half intervals with a probability of 0.8: (1.96 + 0.84) / 1.96.
+const DETECTED = 1.43;
+
 // Two systems --------------------------------------------------------------------------------------------------------
 
 /** Return the values of a system as the grid has them, by the keys of the columns. */
@@ -177,40 +180,62 @@ function values(system) {
   }));
 }
 
-/** Return a row with the means of two systems over the datasets that are zero-shot for both, if there are several. */
-function zeroShotMean(i, j) {
-  const means = data.zeroShot[chosen("metric")] ?? {};
-  const [found, sign] = means[`${i}-${j}`] ? [means[`${i}-${j}`], 1] : [means[`${j}-${i}`], -1];
-  if (!found || found[0] < 2) return [];
+/** Return a number with its sign. */
+const signed = (number, digits) => (number > 0 ? "+" : "") + number.toFixed(digits);
+
+/** Return the ends of an interval as a text; an unknown interval is empty. */
+const ends = (low, high, digits) => (low === null ? "" : `[${low.toFixed(digits)}, ${high.toFixed(digits)}]`);
+
+/** Return what is known of a pair by the numbers of its systems, and whether it is the second minus the first. */
+function ofPair(found, i, j) {
+  return found[`${i}-${j}`] ? [found[`${i}-${j}`], false] : [found[`${j}-${i}`], true];
+}
+
+/** Turn the interval of a difference round, if the pair is the other way round. */
+const turned = (low, high, back) => (low === null || !back ? [low, high] : [-high, -low]);
+
+/** Add the row and the sentence on the means of two systems over the datasets that are zero-shot for both. */
+function addMean(rows, say, i, j) {
+  const [found, back] = ofPair(data.zeroShot[chosen("metric")] ?? {}, i, j);
+  if (!found || found[0] < 2) return;
   const [count, ...numbers] = found;
-  const [first, second] = sign > 0 ? numbers : [numbers[1], numbers[0]];
-  const difference = sign * numbers[2];
-  const signed = (difference > 0 ? "+" : "") + difference.toFixed(4);
-  return [[`mean of ${count} (zero-shot for both)`, first.toFixed(4), second.toFixed(4), signed, "", "", "", ""]];
+  const [first, second] = back ? [numbers[1], numbers[0]] : numbers;
+  const difference = first - second;
+  const [low, high] = turned(numbers[3], numbers[4], back);
+  const p = numbers[5] === null ? "" : ` (p = ${numbers[5]}, paired t test over the datasets)`;
+  rows.push([`mean of ${count} (zero-shot for both)`, first.toFixed(4), second.toFixed(4), signed(difference, 4),
+    ends(low, high, 4), numbers[5] ?? "", "", "", ""]);
+  say(`${signed(difference, 3)} ${ends(low, high, 3)} on average over ${count} datasets that are zero-shot for both${p}.`);
 }
 
 /** Compare the two chosen systems on each dataset. */
 function compare() {
   if (!one("#pair-table")) return;
-  const [first, second] = [chosen("first"), chosen("second")];
-  const [i, j] = [first, second].map((system) => data.systems.indexOf(system));
-  const pairs = data.pairs[chosen("metric")] ?? {};
-  const [tests, sign] = pairs[`${i}-${j}`] ? [pairs[`${i}-${j}`], 1] : [pairs[`${j}-${i}`] ?? [], -1];
-  const signed = (number, digits) => (number === null ? "" : (sign * number > 0 ? "+" : "") + (sign * number).toFixed(digits));
-  const [ofFirst, ofSecond] = [values(first), values(second)];
-  const rows = tests.map(([dataset, difference, low, high, holm, tukey, effect]) => [
-    data.datasets[dataset],
-    ofFirst[data.datasets[dataset]],
-    ofSecond[data.datasets[dataset]],
-    signed(difference, 4),
-    low === null ? "" : `[${(sign > 0 ? low : -high).toFixed(4)}, ${(sign > 0 ? high : -low).toFixed(4)}]`,
-    holm ?? "",
-    tukey ?? "",
-    signed(effect, 2),
-  ]);
-  rows.push(...zeroShotMean(i, j));
+  const systems = [chosen("first"), chosen("second")];
+  const [i, j] = systems.map((system) => data.systems.indexOf(system));
+  const [tests = [], back] = ofPair(data.pairs[chosen("metric")] ?? {}, i, j);
+  const sign = back ? -1 : 1;
+  const planned = data.systems.length === 2 || systems.every((system) => data.compare.includes(system));
+  const [ofFirst, ofSecond] = systems.map(values);
+  const list = one("#pair-said");
+  list.replaceChildren();
+  const say = (text) => add(list, "li", `${systems.join(" − ")}: ${text}`);
+  const rows = [];
+  addMean(rows, say, i, j);
+  for (const [number, difference, low, high, holm, tukey, alone, effect, queries] of tests) {
+    const dataset = data.datasets[number];
+    const interval = turned(low, high, back);
+    const p = planned ? alone : tukey;
+    const smallest = low === null ? "" : `; with ${queries} queries, a difference under ${(DETECTED * (high - low) / 2).toFixed(3)} cannot be told`;
+    say(`${signed(sign * difference, 3)} ${ends(...interval, 3)} on ${dataset}${p === null ? "" : ` (p = ${p})`}${smallest}.`);
+    rows.push([dataset, ofFirst[dataset], ofSecond[dataset], signed(sign * difference, 4), ends(...interval, 4), p ?? "",
+      holm ?? "", tukey ?? "", effect === null ? "" : signed(sign * effect, 2)]);
+  }
   enhance(one("#pair-table")).clear().rows.add(rows).draw();
-  one("#pair-caption").textContent = `${chosen("metric")}: ${first} minus ${second}`;
+  one("#pair-caption").textContent = `${chosen("metric")}: ${systems.join(" minus ")}`;
+  one("#pair-reason").textContent = planned
+    ? "p: paired randomisation test without a correction, because this comparison was planned or is the only one."
+    : `p: randomised Tukey HSD test, because ${data.systems.length * (data.systems.length - 1) / 2} pairs could be chosen.`;
 }
 
 // A cell -------------------------------------------------------------------------------------------------------------
@@ -324,14 +349,17 @@ one("#grid").addEventListener("click", ({ target }) => {
 one("#cell").addEventListener("click", ({ target }) => target.matches(".copy") && copy(target));
 
 grid();
-if (one("#second")) one("#second").selectedIndex = Math.min(1, data.systems.length - 1);
+if (one("#second")) {
+  const [first, second] = data.compare.length ? data.compare : data.systems;
+  [one("#first").value, one("#second").value] = [first, second];
+  compare();
+}
 // A long table costs time: each becomes interactive when a reader comes near it.
 const near = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (isIntersecting) {
       near.unobserve(target);
-      if (target.id === "pair-table") compare();
-      else enhance(target);
+      enhance(target);
     }
   }
 }, { rootMargin: "100%" });

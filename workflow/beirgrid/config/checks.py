@@ -37,6 +37,10 @@ def registry_problems(config: Config) -> Iterator[str]:
             yield from _supply_problems(name, config)
     if config.grid.baseline is not None:
         yield from unknown("grid.baseline", "system of the grid", config.grid.baseline, config.grid.systems)
+    for name in config.grid.compare:
+        yield from unknown("grid.compare", "system of the grid", name, config.grid.systems)
+    if len(set(config.grid.compare)) != len(config.grid.compare) or len(config.grid.compare) not in (0, 2):
+        yield "grid.compare: name two different systems"
     for metric in config.metrics:
         try:
             parse_metric(metric)

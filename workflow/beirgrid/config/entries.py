@@ -103,6 +103,11 @@ class GridSettings(Entry):
     baseline: Name | None = Field(
         None, description="System that the other systems are compared with. By default, the first BM25 system."
     )
+    compare: Annotated[tuple[Name, ...], LIST] = Field(
+        (),
+        description="Two systems whose comparison was planned before the run. The report tests this pair without a "
+        "correction for the other pairs.",
+    )
     show: ShowSettings = Field(ShowSettings(), description="What tables and report show beside these systems.")
 
 

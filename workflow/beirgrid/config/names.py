@@ -120,7 +120,7 @@ def _is_id(name: Any) -> bool:
 def _columns(raw: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ids that stand where the name of a system does."""
     entries = [entry for entry in raw["systems"].values() if isinstance(entry, Mapping)]
-    places = [raw["grid"].get("systems"), [raw["grid"].get("baseline")]]
+    places = [raw["grid"].get("systems"), [raw["grid"].get("baseline")], raw["grid"].get("compare")]
     places += [[entry.get(key) for key in _SYSTEMS] for entry in entries] + [entry.get("of") for entry in entries]
     for names in places:
         yield from filter(_is_id, names if isinstance(names, list) else ())

@@ -68,6 +68,7 @@ class Summary:
             families={system: self._family(system) for system in config.grid.systems},
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
+            compare=config.grid.compare,
             seed=config.seed,
             trained_on={system: rows for system, (rows, _) in training.items() if rows},
             training_unknown={system: rows for system, (_, rows) in training.items() if rows},

@@ -98,6 +98,7 @@ def render(grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figu
                     "families": grid.families,
                     "cells": _cells(grid, answers, found),
                     "tables": {table.name: table._asdict() for table in by_metric},
+                    "compare": list(grid.compare),
                     "pairs": pairs,
                     "zeroShot": sections.zero_shot_means(grid, answers),
                 }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
@@ -188,7 +189,7 @@ def _in_order(table: pd.DataFrame, grid: GridSummary, means: Iterable[str] = ())
 
 def two_systems(grid: GridSummary) -> ByMetric:
     """Return the table in which the page compares two systems that a reader chooses; it fills in the rows."""
-    columns = ["dataset", "first", "second", "difference", "interval", "p (Holm)", "p (Tukey HSD)", "effect size"]
+    columns = ["dataset", "first", "second", "difference", "interval", "p", "p (Holm)", "p (Tukey HSD)", "effect size"]
     return ByMetric("pair", columns, 1, (), {metric: [] for metric in grid.metrics})
 
 
@@ -196,7 +197,8 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
     """Return the tests of pairs, and whether they are those of all metrics.
 
     The tests are keyed by metric and by the numbers of the two systems ("3-5": 3 minus 5). Each has
-    the number of the dataset, the difference with its interval, p (Holm), p (Tukey HSD) and the effect size.
+    the number of the dataset, the difference with its interval, p (Holm), p (Tukey HSD), p without a correction, the
+    effect size and the number of queries.
     """
     table = answers.pairs[answers.pairs["dataset"].isin(list(grid.rows))]
     whole = len(table) <= MOST_PAIRS
@@ -207,23 +209,39 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
     found: dict[str, dict[str, list[list[Any]]]] = {}
     for row in texts.rows(table):
         of_pair = found.setdefault(row.metric, {}).setdefault(f"{systems[row.system]}-{systems[row.other]}", [])
+        tests = (row.p_holm, row.p_tukey, row.p_randomisation)
         differences = (row.difference, row.difference_low, row.difference_high)
         tested = [_rounded(number, 4) for number in differences]
-        tested += [None if pd.isna(p) else float(texts.probability(p)) for p in (row.p_holm, row.p_tukey)]
-        of_pair.append([datasets[row.dataset], *tested, _rounded(row.effect, 2)])
+        tested += [None if pd.isna(p) else float(texts.probability(p)) for p in tests]
+        of_pair.append([datasets[row.dataset], *tested, _rounded(row.effect, 2), int(row.queries)])
     return found, whole
 
 
 def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, list[Any]]]:
     """Return the means of each pair over the datasets that are zero-shot for both, keyed as ``pairs``.
 
-    Each has the number of datasets, the means of both systems, and the difference.
+    Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p: those of
+    the paired t test over the datasets.
     """
+    from scipy.stats import ttest_1samp
+
+    of_datasets: dict[tuple[str, str, str], dict[str, float]] = {}
+    for row in texts.rows(answers.pairs):
+        of_datasets.setdefault((row.metric, row.system, row.other), {})[row.dataset] = row.difference
     systems = {name: number for number, name in enumerate(grid.systems)}
     found: dict[str, dict[str, list[Any]]] = {metric: {} for metric in grid.metrics}
     for row in texts.rows(answers.zero_shot[answers.zero_shot["datasets"] > 0]):
         means = [_rounded(number, 4) for number in (row.mean, row.other_mean, row.difference)]
-        found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *means]
+        names, sign = of_datasets.get((row.metric, row.system, row.other)), 1
+        if names is None:
+            names, sign = of_datasets.get((row.metric, row.other, row.system), {}), -1
+        differences = [sign * names[name] for name in row.names.split(", ") if name in names]
+        tested: list[float | None] = [None] * 3
+        if len(differences) == row.datasets and np.ptp(differences) > 0:
+            test = ttest_1samp(differences, 0)
+            p = float(texts.probability(test.pvalue))
+            tested = [*(_rounded(end, 4) for end in test.confidence_interval(0.95)), p]
+        found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *means, *tested]
     return found
 
 

@@ -77,6 +77,7 @@ class GridSummary(Entry):
     families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="System that the others are compared with, if there is one.")
+    compare: Texts = Field((), description="The two systems of a planned comparison, if there is one.")
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     trained_on: dict[str, Texts] = Field(
         {}, description="System to the rows that its models, or those that they learned from, were trained on."
@@ -137,6 +138,8 @@ def _contradictions(grid: GridSummary) -> Iterator[str]:
             yield f"names one of its {kind} twice"
     if unknown := [name for name in grid.seeds if name not in grid.systems]:
         yield f"has seeds of {unknown[0]!r}, which is none of its systems"
+    if unknown := [name for name in grid.compare if name not in grid.systems]:
+        yield f"compares {unknown[0]!r}, which is none of its systems"
     parts = [part for entry in grid.datasets.values() for part in entry.mean_of]
     for name in (*grid.rows, *parts):
         if name not in grid.datasets:

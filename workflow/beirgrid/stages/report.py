@@ -77,8 +77,8 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
     others = (against["metric"] == metric) & (against["system"] != against["baseline"])
     if (against.loc[others, "datasets"] > 1).any() and against.loc[others, "wins"].notna().any():
         yield "wins", figures.wins(against, metric)
-    if len(compared) > 1:
-        system, other = _pair(compared)
+    if len(compared) > 1 or grid.compare:
+        system, other = grid.compare or _pair(compared)
         differences = {
             row: (first[metric] - second.reindex(first.index)[metric]).to_numpy()
             for row in grid.rows
