@@ -22,6 +22,7 @@ from beirgrid.core.stages import MODEL_RULES
 from beirgrid.graph.costs import RATES
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.needs import Needs
+from beirgrid.graph.sizes import WORD_PIECES
 
 
 @pytest.fixture
@@ -361,3 +362,38 @@ def test_a_constraint_matches_exactly_its_names(tracked):
     constraint = re.compile(f"(?P<model>{tracked.grid.one_of(names)})/0")
     assert {name for name in names | near if constraint.fullmatch(f"{name}/0")} == names
     assert not re.fullmatch(tracked.grid.one_of([]), "")
+
+
+ENDPOINT = {"model": "m", "url": "https://example.org/v1", "batch": 10, "concurrency": 4}
+
+
+def test_served_models_take_the_time_that_their_limits_allow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def served(family: str, **limits: int) -> Needs:
+        raw = tracked_configuration()
+        entry = {"family": family, "endpoint": ENDPOINT | limits, "size": {"parameters": 100_000.0}}
+        raw["models"]["served"] = entry | ({"similarity": "dot"} if family == "dense" else {})
+        reranked = {"first_stage": "bm25", "reranker": "served", "depth": 100}
+        raw["systems"]["served"] = {"retriever": "served"} if family == "dense" else reranked
+        raw["grid"] |= {"systems": ["served"], "datasets": ["scifact"]}
+        return Needs(Grid(config.load(raw | {"device": "cuda"})))
+
+    encoding = {"model": "served", "corpus": "scifact", "shard": "0"}
+    plain = served("dense").of("encode_dense", **encoding)
+    assert plain.seconds == pytest.approx(5183 / 10 / 4, rel=0.05)
+    assert plain.memory < 1000  # whatever the size of the model
+    assert served("dense").nodes.kind("encode_dense", encoding) == "cpu"
+    assert served("dense").of("fetch_model", model="served").download == 0
+    limited = served("dense", requests_per_minute=10).of("encode_dense", **encoding)
+    assert limited.seconds == pytest.approx(5183 / 10 * 6, rel=0.05)
+    words = 213.63
+    limited = served("dense", tokens_per_minute=10_000).of("encode_dense", **encoding)
+    assert limited.seconds == pytest.approx(5183 * words * WORD_PIECES / 10_000 * 60, rel=0.05)
+
+    scoring = {"reranker": "served", "dataset": "scifact", "first": "bm25"}
+    pairs = served("cross-encoder").of("score", **scoring)
+    assert pairs.seconds == pytest.approx(300 * 100 / 10 / 4, rel=0.1)
+    # Windows of 20 documents, every 10: an answer of 5 s for each 10 documents.
+    listwise = served("listwise-reranker").of("score", **scoring)
+    assert listwise.seconds == pytest.approx(300 * 100 / 10 * 5 / 4, rel=0.1)

@@ -124,6 +124,8 @@ class Sizes:
         if entry.training:
             return self.model(entry.training.base)
         given = {key: float(value) for key, value in entry.size.model_dump(exclude_none=True).items()}
+        if entry.endpoint and entry.endpoint.dimensions:
+            given = {"dimensions": float(entry.endpoint.dimensions), **given}
         return {**MODEL, **_size_on_disk(entry), **given}
 
     def weights_mb(self, model: str) -> float:

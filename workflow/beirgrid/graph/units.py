@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..analysis.permutations import permutations_of
+from ..config.endpoints import Endpoint
 from ..config.entries import (
     Config,
     CrossEncoderTraining,
@@ -12,6 +13,7 @@ from ..config.entries import (
     Gpl,
     HubExpansion,
     LateInteractionRetriever,
+    ListwiseReranker,
     Mlm,
     QueryGenerator,
     Reranked,
@@ -42,7 +44,17 @@ TRAINING_COST = {"cpu": 6.0, "cuda": 6.0}
 # Training points for each centroid of an index of token vectors (search/maxsim.py), and iterations of faiss's k-means.
 CENTROID_POINTS, CENTROID_ITERATIONS = 64, 10
 
+# Seconds of a request with a batch of texts, and of one that a chat model answers with an order. Assumed.
+REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0
+
 Amounts = dict[str, float]
+
+
+def served_seconds(endpoint: Endpoint, requests: float, tokens: float, seconds: float) -> float:
+    """Return the time that requests to a server of models take, each so many seconds, within the limits per minute."""
+    limits = [(requests, endpoint.requests_per_minute), (tokens, endpoint.tokens_per_minute)]
+    waiting = [60 * amount / limit for amount, limit in limits if limit]
+    return max([requests * seconds / endpoint.concurrency, *waiting])
 
 
 def met_postings(queries: float, words: float, documents: float) -> float:
@@ -81,8 +93,8 @@ class Units:
         return {"documents": documents, "published_mb": queries_mb, "download_mb": downloaded}
 
     def fetch_model(self, model: str) -> Amounts:
-        weights = self.sizes.weights_mb(model)
         entry = self.config.models[model]
+        weights = 0.0 if entry.endpoint else self.sizes.weights_mb(model)
         downloaded = weights if entry.origin == "checkpoint" else 0.0
         converted = {"converted_job": 1.0, "converted_mb": weights} if entry.pickled else {}
         return {"weights_mb": weights, "model_download_mb": downloaded, **converted}
@@ -104,8 +116,22 @@ class Units:
         documents, words = self.sizes.documents(corpus, int(shard)), self.sizes.words[corpus]
         return {
             "block_mb": min(documents, BLOCK) * words * WORD_BYTES * BLOCK_BYTES / 1e6,
-            "weights_mb": self.sizes.weights_mb(model),
-            "model_flops": self.sizes.read_flops(model, documents, words),
+            **self._reading(model, documents, words),
+        }
+
+    def _reading(self, model: str, texts: float, words: float) -> Amounts:
+        """Return the work of reading texts of so many words: a model's arithmetic, or the time that a server takes."""
+        entry = self.config.models[model]
+        if not entry.endpoint:
+            flops = self.sizes.read_flops(model, texts, words)
+            return {"model_flops": flops, "weights_mb": self.sizes.weights_mb(model)}
+        together, seconds = entry.endpoint.batch, REQUEST_SECONDS
+        if isinstance(entry, ListwiseReranker):
+            # Windows overlap, so a document is read more than once.
+            texts *= entry.window / entry.step
+            together, seconds = entry.window, ANSWER_SECONDS
+        return {
+            "served_seconds": served_seconds(entry.endpoint, texts / together, texts * words * WORD_PIECES, seconds)
         }
 
     def _corpus(self, dataset: str) -> str:
@@ -200,15 +226,14 @@ class Units:
 
     def _retrieving(self, system: str, dataset: str) -> Amounts:
         model, queries = self.grid.query_model(system), self.sizes.queries(dataset)
-        flops = self.sizes.read_flops(model, queries, self.sizes.query_words[dataset])
-        work = {"model_flops": flops, "weights_mb": self.sizes.weights_mb(model)}
+        work = self._reading(model, queries, self.sizes.query_words[dataset])
         return {**work, "queries": queries, "hits": self._hits(dataset)}
 
     def score(self, reranker: str, dataset: str, first: str) -> Amounts:
         pairs = self.sizes.queries(dataset) * self.grid.score_depth(reranker, first)
         words = self.sizes.query_words[dataset] + self.sizes.words[self._corpus(dataset)]
-        work = {"model_flops": self.sizes.read_flops(reranker, pairs, words), "pairs": pairs, "words": words}
-        return {**work, "weights_mb": self.sizes.weights_mb(reranker), "hits": self._hits(dataset)}
+        work = {"pairs": pairs, "words": words, "hits": self._hits(dataset)}
+        return work | self._reading(reranker, pairs, words)
 
     def rerank(self, system: str, dataset: str) -> Amounts:
         entry, queries = self.config.systems[system], self.sizes.queries(dataset)
