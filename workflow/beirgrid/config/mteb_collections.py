@@ -44,7 +44,7 @@ def collection(name: str) -> dict[str, Any] | None:
             except KeyError:
                 return None
         for task in members:
-            found["rows"] += _rows(task, found["datasets"])
+            found["rows"] += (_in_benchmark if len(members) > 1 else _rows)(task, found["datasets"])
     if whole and name not in whole:  # one subset or split
         one = {row: facts for row, facts in found["datasets"].items() if row == name}
         return found | {"rows": list(one), "datasets": one} if one else None
@@ -65,6 +65,18 @@ def collection_names() -> list[str]:
     import mteb
 
     return [*sorted(_task_names()), *(benchmark.name for benchmark in mteb.get_benchmarks())]
+
+
+def _in_benchmark(task: Any, datasets: dict[str, Any]) -> list[str]:
+    """Return the one row of a task of a benchmark, whose mean counts each task once: mteb's ``get_score``.
+
+    The score of a task with several subsets or splits is the mean over these.
+    """
+    rows = _rows(task, datasets)
+    if len(rows) > 1:
+        rows, parts = [task.metadata.name], rows
+        datasets[rows[0]] = {"mteb": mteb_version(), "task": rows[0], "dataset": {"mean_of": parts}}
+    return rows
 
 
 def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
