@@ -258,6 +258,6 @@ def test_the_shell_completes_commands_and_options(tmp_path):
         subprocess.run([sys.executable, "-c", script], env={**os.environ, **variables}, check=True)
         return said.read_text().split()
 
-    assert completed("beirgrid re") == ["report", "retrieve", "rerank"]
+    assert completed("beirgrid re") == ["reproduce", "report", "retrieve", "rerank"]
     assert completed("beirgrid run --dat") == ["--datasets"]
     assert "trec" in completed("beirgrid export ")

@@ -33,6 +33,7 @@ from .core.version import dated_version
 _TOOLS = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
     "run": ("tools.run:add_arguments", "run a grid: a file, a ready-made grid, or systems and datasets"),
+    "reproduce": ("tools.reproduce:add_arguments", "run a system where values of it are published, and compare"),
     "init": ("tools.init:add_arguments", "write a grid file with comments, from options or a few questions"),
     "list": ("tools.catalogue:add_arguments", "list what is registered, what it needs, and what is here"),
     "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),

@@ -15,6 +15,7 @@ from ..analysis.efficiency import price_of_queries
 from ..analysis.reproducibility import over_seeds
 from ..config import resolve_path
 from ..config.entries import TOLERANCES
+from ..config.names import local_name
 from ..core import files, provenance
 from ..models.arguments import from_json
 from ..results import cells as grid_cells
@@ -194,7 +195,7 @@ def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str
     for reference in values:
         # A model that a grid takes by its name on the hub reads as its authors say, not as a registered entry does.
         names = (reference.system, *([reference.checkpoint] if reference.checkpoint and not reference.protocol else []))
-        for name in names:
+        for name in map(local_name, names):
             known.setdefault((name, reference.dataset, reference.metric), []).append(reference)
     rows: list[dict[str, Any]] = []
     columns = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
@@ -212,7 +213,7 @@ def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.Data
     """Return the published values of systems that the grid does not run; of several for a cell, the first."""
     found: dict[tuple[str, str, str], Published] = {}
     for value in values:
-        here = value.system in grid.systems or value.checkpoint in grid.systems
+        here = {local_name(value.system), local_name(value.checkpoint)} & {*grid.systems}
         if not here and value.dataset in grid.rows and value.metric in grid.metrics:
             found.setdefault((value.system, value.dataset, value.metric), value)
     table = pd.DataFrame(found.values(), columns=list(Published._fields))

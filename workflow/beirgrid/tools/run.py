@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--configfile", "--configfiles", nargs="+", default=[], type=Path, metavar="FILE", help="as for snakemake"
     )
-    _add_places(parser)
+    add_places(parser)
     parser.set_defaults(run=run, snakemake=[])
 
 
@@ -68,11 +68,12 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid demo``."""
     parser.usage = "beirgrid demo [options] [options and targets of Snakemake]"
     parser.allow_abbrev = False
-    _add_places(parser)
+    add_places(parser)
     parser.set_defaults(run=demo, snakemake=[])
 
 
-def _add_places(parser: argparse.ArgumentParser) -> None:
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Declare where Snakemake runs."""
     parser.add_argument("--profile", default="local", help="local, slurm, conda, or a profile of your own")
     parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
 

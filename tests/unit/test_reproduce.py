@@ -1,0 +1,83 @@
+"""``beirgrid reproduce``: which sets have published values, and what differs where a score deviates."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from helpers import beirgrid, tracked_configuration
+
+from beirgrid import config
+from beirgrid.__main__ import main
+from beirgrid.config.entries import TOLERANCES
+from beirgrid.graph.summaries import PUBLISHED
+from beirgrid.results import published
+from beirgrid.stages.aggregate import judge
+from beirgrid.tools.reproduce import _datasets, report
+
+VALUES = list(published.read(PUBLISHED, TOLERANCES))
+
+
+def judged(system: str, dataset: str, value: float, checkpoints: str) -> pd.DataFrame:
+    cell = {"system": system, "dataset": dataset, "metric": "ndcg@10", "value": value, "queries": 300}
+    scores = pd.DataFrame([{**cell, "precision": "bfloat16", "checkpoints": checkpoints, "status": "done"}])
+    return judge(scores, VALUES, TOLERANCES)
+
+
+def reported(verdicts: pd.DataFrame, **grid: list[str]) -> str:
+    return "\n".join(report(verdicts, config.load(tracked_configuration() | {"grid": grid})))
+
+
+def test_a_model_named_by_its_id_meets_the_values_of_its_id(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = judged("MongoDB__mdbr-leaf-ir", "scifact", 0.5, "MongoDB/mdbr-leaf-ir@" + "a" * 40)
+    assert found["published"].notna().all()
+    text = reported(found, systems=["MongoDB/mdbr-leaf-ir"], datasets=["scifact"])
+    assert "another commit from embeddings-benchmark/results" in text
+    (value,) = {one.measured_on for one in VALUES if one.system == "MongoDB/mdbr-leaf-ir" and one.dataset == "scifact"}
+    assert f"revision: measured on another commit: {value}; here MongoDB/mdbr-leaf-ir@aaa" in text
+    assert "precision: here bfloat16" in text
+    assert "task version: measured with mteb" in text
+    assert "here ir_datasets beir/scifact" in text
+    assert "prompt: here 'Represent this sentence for searching relevant passages: ' before queries" in text
+    assert text.endswith("1 another commit")
+
+
+def test_a_score_within_the_tolerance_needs_no_explanation():
+    value = next(one for one in VALUES if (one.system, one.dataset, one.metric) == ("bm25-flat", "scifact", "ndcg@10"))
+    text = reported(
+        judged("bm25-flat", "scifact", value.value + 0.0004, ""), systems=["bm25-flat"], datasets=["scifact"]
+    )
+    assert "1 reproduced" in text
+    assert "precision" not in text
+
+
+def test_the_sets_are_those_with_values_and_of_the_benchmark():
+    everywhere = _datasets("minilm", "", "ndcg@10")
+    assert {"cqadupstack", "demo", "scifact"} <= {*everywhere}
+    assert not [row for row in everywhere if row.startswith("cqadupstack-")], "they are in the mean, which has a value"
+    assert {*_datasets("minilm", "BEIR", "ndcg@10")} < {*everywhere}
+    flat = _datasets("bm25-flat", "BEIR", "ndcg@10")
+    assert "cqadupstack-android" in flat, "the mean has no value"
+    assert _datasets("bm25-flat", "scifact", "ndcg@10") == ["scifact"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["minilm", "demo", "--metric", "map@7"], "has no map@7 of minilm on demo"),
+        (["nobody/none"], "config/published has no values of 'nobody/none'"),
+        (["bm25-flatt"], "Did you mean 'bm25-flat'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_demo_is_reproduced(tmp_path):
+    done = beirgrid("reproduce", "bm25-flat", "demo", "--directory", tmp_path, "--cores", "2")
+    assert done.returncode == 0, done.stderr
+    assert "demo     0.5333" in done.stdout
+    assert done.stdout.endswith("1 reproduced\n")

@@ -1,0 +1,136 @@
+"""``beirgrid reproduce``: run a system where values of it are published, and say which are reproduced."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from ..config import Config
+from ..config.entries import HubCorpus, MtebCorpus
+from ..config.names import local_name
+from ..core import paths
+from ..core.errors import BeirgridError, nearest
+from ..graph.summaries import PUBLISHED
+from ..results import published
+from ..results.answers import DONE, read_answers
+from .configfiles import merged
+from .run import add_places, describe_model, grid_name, keep_grid, snakemake
+from .text import columned
+
+# The verdicts that are no deviation.
+_AGREES = ("reproduced", "close", published.OTHER_PROTOCOL)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid reproduce``."""
+    parser.usage = "beirgrid reproduce MODEL [BENCHMARK] [options] [options of Snakemake]"
+    parser.allow_abbrev = False
+    parser.add_argument("model", metavar="MODEL", help="a system, or a model by its id on the hub")
+    parser.add_argument("benchmark", nargs="?", default="", metavar="BENCHMARK", help="a benchmark or dataset")
+    parser.add_argument("--metric", default="ndcg@10", help="metric to compare (default: ndcg@10)")
+    add_places(parser)
+    parser.set_defaults(run=run, snakemake=[])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run a system and compare; return 0 if every set is reproduced or close.
+
+    Raises:
+        BeirgridError: nothing is published of the model on the benchmark, or a job failed.
+    """
+    system, entries = describe_model(args.model)
+    rows = _datasets(system, args.benchmark, args.metric)
+    grid = {"name": f"reproduce-{grid_name([system], rows)}", "systems": [system], "datasets": rows}
+    content: dict[str, Any] = {**entries, "grid": grid, "metrics": [args.metric]}
+    path = keep_grid(content, args.directory)
+    status = subprocess.run(snakemake([path], args.profile, args.directory, args.snakemake), check=False).returncode
+    if status or {"-n", "--dry-run", "--dryrun"} & {*args.snakemake}:
+        return status
+    verdicts = read_answers(args.directory / paths.TABLES.format(grid=grid["name"])).verdicts
+    found = verdicts[(verdicts["system"] == local_name(system)) & verdicts["dataset"].isin(rows)]
+    print(*report(found, merged([path])), sep="\n")
+    return int(bool((~found["verdict"].isin(_AGREES)).any()))
+
+
+def _datasets(system: str, benchmark: str, metric: str) -> list[str]:
+    """Return the datasets with published values of a system, those of a benchmark alone if one is named."""
+    config = merged([])
+    values = list(published.read(PUBLISHED, config.tolerances))
+    own = [value for value in values if local_name(system) in map(local_name, (value.system, value.checkpoint))]
+    if not own:
+        known = {name for value in values for name in (value.system, value.checkpoint) if name}
+        raise BeirgridError(f"config/published has no values of {system!r}{nearest(system, known)}")
+    rows = dict.fromkeys(value.dataset for value in own if value.metric == metric and not value.protocol)
+    if benchmark:
+        grid = {"name": "asked", "systems": ["bm25"], "datasets": [benchmark]}
+        config = merged([], more={"grid": grid})
+    listed = config.grid.datasets if benchmark else config.datasets
+    asked = [one for row in listed for one in (row, *config.datasets[row].mean_of)]
+    parts = {part for row in rows if row in config.datasets for part in config.datasets[row].mean_of}
+    rows = dict.fromkeys(row for row in asked if row in rows and row not in parts)  # a part of a mean is in that mean
+    if not rows:
+        raise BeirgridError(f"config/published has no {metric} of {system} on {benchmark or 'registered datasets'}")
+    return list(rows)
+
+
+def report(verdicts: pd.DataFrame, config: Config) -> Iterator[str]:
+    """Yield a table of verdicts, what differs from the source where a score is not reproduced, and counts.
+
+    Args:
+        verdicts: rows of the table ``verdicts``.
+        config: configuration of the grid.
+    """
+    rows: list[dict[str, Any]] = [
+        dict(zip(verdicts.columns, row, strict=True)) for row in verdicts.itertuples(index=False, name=None)
+    ]
+    forms = {"dataset": "", "value": ".4f", "published": ".4f", "difference": "+.4f", "tolerance": ".4f", "verdict": ""}
+    cells = [["" if pd.isna(row[name]) else format(row[name], form) for name, form in forms.items()] for row in rows]
+    yield from columned(list(forms), cells)
+    for row in rows:
+        if row["verdict"] != "reproduced":
+            yield f"\n{row['dataset']}: {row['verdict']} from {row['source'] or 'no source'}"
+            yield from (f"  - {text}" for text in differences(row, config))
+    counts = verdicts["verdict"].value_counts()
+    yield "\n" + ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+
+
+def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
+    """Yield what differs between a published value and ours, or may differ, as far as the source and our records say.
+
+    Args:
+        row: a row of the table ``verdicts``.
+        config: configuration of the grid.
+    """
+    if row["status"] != DONE:
+        yield f"there is no score: {row['status']}"
+        return
+    if row["commit"] and "another" in row["commit"]:
+        yield f"revision: {row['commit']}; here {row['checkpoints']}"
+    elif not row["commit"] and row["checkpoints"]:
+        yield f"revision: the source names no commit; here {row['checkpoints']}"
+    system = config.systems.get(row["system"])
+    model = config.models.get(getattr(system, "retriever", None) or getattr(system, "reranker", None) or "")
+    if (prompts := getattr(model, "prompts", None)) is not None:
+        of_row = prompts.datasets.get(row["dataset"])
+        query = of_row.query if of_row and of_row.query is not None else prompts.query
+        ours = f"{query!r} before queries, {prompts.document!r} before documents"
+        yield f"prompt: here {'those of the checkpoint' if prompts.own else ours}"
+    if length := getattr(model, "max_length", None):
+        yield f"length: texts are cut at {length} tokens here"
+    if row["precision"]:
+        yield f"precision: here {row['precision']}"
+    if row["mteb"]:
+        yield f"task version: measured with mteb {row['mteb']}"
+    if row["dataset_revision"]:
+        corpus = config.corpora.get(config.datasets[row["dataset"]].corpus or "")
+        ours = corpus.revision if isinstance(corpus, HubCorpus | MtebCorpus) else ""
+        if not ours.startswith(row["dataset_revision"]):
+            where = f"commit {ours}" if ours else f"{corpus.source} {corpus.id}" if corpus else "several collections"
+            yield f"collection: measured on commit {row['dataset_revision']} of the hub's; here {where}"
+    for key in ("note", "protocol"):
+        if row[key]:
+            yield f"{key}: {row[key]}"
