@@ -120,7 +120,7 @@ def save_yes_no(folder: Path, seed: int = 8) -> Path:
     torch.manual_seed(seed)
     special = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>"}
     tokenizer = byte_tokenizer("Qwen2Tokenizer", **special)
-    tokenizer.add_tokens([AddedToken(word, single_word=True) for word in ("yes", "no", "Yes")])
+    tokenizer.add_tokens([AddedToken(word, single_word=True) for word in ("yes", "no", "Yes", "true", "false")])
     size = {**_SIZE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
     size["max_position_embeddings"] = 1024
     config = Qwen3Config(vocab_size=len(tokenizer), initializer_range=0.3, tie_word_embeddings=True, **size)

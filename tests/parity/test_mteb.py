@@ -26,10 +26,10 @@ from checkpoints import (
     save_yes_no,
 )
 
-from beirgrid.config import registry
+from beirgrid.config import models, registry
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import DecoderScorer, Seq2SeqScorer, open_encoder
+from beirgrid.encoders import DecoderScorer, Seq2SeqScorer, open_encoder, open_scorer
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.late_interaction import LateInteractionEncoder
@@ -363,6 +363,40 @@ def test_t5(tmp_path, loader, model):
     entry = answering(model) | {"max_length": wrapper.max_length}
     scores = opened(Seq2SeqScorer, folder, entry).score(TEXTS, TEXTS[::-1])
     np.testing.assert_allclose(scores, predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
+
+
+def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path):
+    """Its prompts are those of the task; it gets the folder in place of the name, and asks no hub."""
+    from huggingface_hub import constants
+    from mteb.models.model_implementations.uae_models import UAEWrapper
+
+    folder, name = save_dense(tmp_path / "model"), "WhereIsAI/UAE-Large-V1"
+    entry = registry.facts(name)["entry"]
+    assert (entry["engine"], entry["revision"]) == ("mteb", registry._meta(name).revision)
+    wrapper = UAEWrapper(str(folder), device="cpu", **registry._meta(name).loader_kwargs)
+    encoder = open_encoder(folder, entry | {"task": "NQ"}, Runtime("cpu", "float32", 300))
+    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+        np.testing.assert_allclose(encode(TEXTS), normalised(encoded(wrapper, "NQ", side)), atol=1e-5)
+    own = opened(DenseEncoder, folder, {"family": "dense", "similarity": "cosine"})
+    asked = ["Represent this sentence for searching relevant passages: " + text for text in TEXTS]
+    np.testing.assert_allclose(encoder.encode_queries(TEXTS), own.encode_queries(asked), atol=1e-5)
+    assert encoder.encode_documents([]).shape == (0, 32)
+    assert constants.HF_HUB_OFFLINE
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="mteb's loader of WhereIsAI/UAE-Large-V1 cannot open"):
+        open_encoder(folder, entry, Runtime("cpu", "float32", 300))
+
+
+def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path):
+    from mteb.models.model_implementations.rerankers_monot5_based import LlamaReranker
+
+    folder = save_yes_no(tmp_path / "model")
+    name = next(one for one, meta in registry._metas().items() if meta.loader is LlamaReranker)
+    entry = registry.facts(name)["entry"] | {"revision": "0" * 40}
+    scorer = open_scorer(folder, models.CrossEncoder.model_validate(entry), Runtime("cpu", "float32", 300))
+    wrapper = LlamaReranker(str(folder), **registry._meta(name).loader_kwargs)
+    scores = scorer.score(TEXTS, TEXTS[::-1]).astype(float)
+    np.testing.assert_allclose(np.log(scores / (1 - scores)), predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-3)
 
 
 @cache

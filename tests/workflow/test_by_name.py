@@ -7,11 +7,12 @@ from checkpoints import save_dense, save_static
 from helpers import hub, snakemake
 from model_hub import serve
 
-from beirgrid.config import mteb_collections, registry
+from beirgrid.config import mteb_collections, names, registry
 from beirgrid.core import files
 
 MODEL, STATIC, TASK = "thenlper/gte-small", "minishlab/potion-base-2M", "NanoSCIDOCSRetrieval"
-CONFIGURATION = f"grid:\n  systems: [bm25, {MODEL}, {STATIC}]\n  datasets: [{TASK}]\n"
+LOADED = "WhereIsAI/UAE-Large-V1"  # by mteb's loader
+CONFIGURATION = f"grid:\n  systems: [bm25, {MODEL}, {STATIC}, {LOADED}]\n  datasets: [{TASK}]\n"
 
 
 def test_three_lines_give_a_grid(tmp_path, monkeypatch):
@@ -33,6 +34,7 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
         for repository, folder, commit in (
             (MODEL, tmp_path / "model", registry.facts(MODEL)["entry"]["revision"]),
             (STATIC, tmp_path / "static", registry.facts(STATIC)["entry"]["revision"]),
+            (LOADED, tmp_path / "model", registry.facts(LOADED)["entry"]["revision"]),
             (
                 f"datasets/mteb/{TASK}",
                 tmp_path / "data",
@@ -53,7 +55,9 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
         assert "Nothing to be done" in again.stdout, again.stdout
     work = tmp_path / "work"
     scores = pd.read_csv(next((work / "results/grids/grid").rglob("scores.csv")))
-    assert set(scores["system"]) == {"bm25", "thenlper__gte-small", "minishlab__potion-base-2M"}
+    assert set(scores["system"]) == {"bm25", *map(names.local_name, (MODEL, STATIC, LOADED))}
+    loaded = files.read_json(next(work.glob("results/embeddings/WhereIs*/*/*.json")))["facts"]
+    assert loaded["loader"] == f"mteb {registry.mteb_version()}"
     assert scores["dataset"].unique().tolist() == [TASK]
     record = files.read_json(work / "results/models/thenlper__gte-small/model.json")
     assert record["facts"]["entry"] == f"mteb {registry.mteb_version()}"

@@ -23,7 +23,7 @@ def _lines(models: list[Listed]) -> Iterator[str]:
         f"{len(models)} models. [Models](models.md#name-a-model-by-its-id) explains how to use one.\n"
     )
     counts = Counter(model.engine for model in models)
-    families = Counter(model.family for model in models if model.family)
+    families = Counter(model.family for model in models if model.engine == "beirgrid")
     yield "| engine | models | meaning |\n|---|---|---|"
     yield from (f"| `{engine}` | {counts[engine]} | {meaning} |" for engine, meaning in ENGINES.items())
     listed = ", ".join(f"{count} {family}" for family, count in families.most_common())

@@ -41,6 +41,8 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
         yield from _training_problems(name, model, model.training, config)
     elif model.endpoint:
         yield from _endpoint_problems(where, model, model.endpoint)
+    elif getattr(model, "engine", None):
+        yield from _loaded_problems(where, model)
     elif not model.origin:
         yield f"{where}: needs a checkpoint with its revision, or a path, package, endpoint or train"
     elif model.origin == "checkpoint" and model.revision is None:
@@ -81,6 +83,15 @@ def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint
         yield f"{where}.endpoint: a budget needs a price"
     if isinstance(model, entries.ListwiseReranker) and model.step > model.window:
         yield f"{where}.step: {model.step} is more than the window of {model.window}, so documents would be left out"
+
+
+def _loaded_problems(where: str, model: entries.ModelEntry) -> Iterator[str]:
+    """Yield what is wrong with a model that mteb's loader runs."""
+    if model.checkpoint is None or (model.path is None and model.revision is None):
+        yield f"{where}: engine: mteb needs the checkpoint, as mteb lists it, and its revision (or a path to its files)"
+    for key in ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision"):
+        if key in model.model_fields_set:
+            yield f"{where}: the key {key!r} does not go with engine: mteb, whose loader decides that"
 
 
 def _query_side_problems(where: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:

@@ -148,6 +148,12 @@ class ModelEntry(Entry):
         return next((key for key, value in origins.items() if value is not None), "")
 
 
+_ENGINE = Field(
+    None,
+    description="mteb: mteb's own loader runs the model, in its own precision. By default beirgrid's engine does.",
+)
+
+
 class DenseModel(ModelEntry):
     """One vector per text."""
 
@@ -160,6 +166,9 @@ class DenseModel(ModelEntry):
         "sentence-transformers does: what modules.json says, or else the mean.",
     )
     separator: str = Field(" ", description="Text between a document's title and its text.")
+    engine: Literal["mteb"] | None = _ENGINE
+    task: str = Field("", description="With engine: the task of mteb whose instructions the loader uses.")
+    tasks: dict[str, str] = Field({}, description="With engine: the tasks of mteb that datasets are.")
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
     brackets: Brackets | None = Field(None, description="Two tokens around each query and each document (SGPT).")
@@ -200,6 +209,7 @@ class CrossEncoder(ModelEntry):
     """A sequence classifier that scores pairs of query and document."""
 
     family: Literal["cross-encoder"] = Field(description="Decides how the checkpoint is opened and searched.")
+    engine: Literal["mteb"] | None = _ENGINE
     train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
 
 

@@ -28,7 +28,7 @@ from .values import FORMS
 Engine = Literal["beirgrid", "mteb", "endpoint", "refused"]
 ENGINES: dict[Engine, str] = {
     "beirgrid": "beirgrid's own engine runs the model by its name",
-    "mteb": "the model needs mteb's own loader (`engine: mteb`)",
+    "mteb": "mteb's own loader runs the model by its name (`engine: mteb`), if it is dense or a cross-encoder",
     "endpoint": "the model is served, not published: write an entry with `endpoint:` (docs/endpoints.md)",
     "refused": "the model cannot be run here",
 }
@@ -47,6 +47,8 @@ _FAMILIES = {
     "FLANT5Reranker": "seq2seq-reranker",
     "Qwen3RerankerWrapper": "decoder-reranker",
 }
+# Types of models that a loader of mteb runs in our stages, and our families.
+_LOADED = {"dense": "dense", "cross-encoder": "cross-encoder"}
 # Arguments of these loaders that an entry takes over, or that change no number: where and how fast a model runs, how
 # wide its weights are (``precision`` decides here), and on which side padding stands, to which no token attends.
 _TAKEN = {
@@ -90,7 +92,7 @@ class Listed(NamedTuple):
     Attributes:
         name: as mteb lists it, the id on the hub.
         engine: who runs it.
-        family: family of its entry; empty unless beirgrid runs it.
+        family: family of its entry; empty unless a job here runs it.
         reason: why this engine runs it.
     """
 
@@ -168,7 +170,7 @@ def classify(name: str, trusted: bool = False) -> Listed:
         return Listed(name, "endpoint", "", "its publisher serves it and publishes no weights")
     loader = _loader(meta)
     if reason := _foreign(meta, loader):
-        return Listed(name, "mteb", "", reason)
+        return Listed(name, "mteb", _LOADED.get(" and ".join(meta.model_type), ""), reason)
     how = "transformers" if "Reranker" in loader else "sentence-transformers"
     return Listed(name, "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint")
 
@@ -242,19 +244,21 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         ConfigError: mteb lists no such model, or beirgrid's engine does not run it.
     """
     listed, meta = classify(name, trusted), _meta(name)
-    if listed.engine != "beirgrid":
+    if not listed.family:
         raise ConfigError(f"{name} cannot be used by its name: {listed.reason} ({ENGINES[listed.engine]})")
     entry: dict[str, Any] = {"family": listed.family, "checkpoint": name}
     entry["revision"] = meta.revision if COMMIT.match(meta.revision or "") else RESOLVE
     if "safetensors" not in meta.framework:
         entry["pickled"] = True
-    if length := _max_length(meta, listed.family):
+    if listed.engine == "beirgrid" and (length := _max_length(meta, listed.family)):
         entry["max_length"] = length
     entry["size"] = _size(meta, listed.family)
     if meta.license and meta.license != "not specified":
         entry["licence"] = str(meta.license)
     found: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
-    if listed.family == "dense":
+    if listed.engine == "mteb":
+        entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if listed.family == "dense" else {})
+    elif listed.family == "dense":
         # A checkpoint that says otherwise is refused when it is opened.
         entry |= {"similarity": _similarity(meta), "pooling": "own"}
         if meta.loader_kwargs.get("add_eos_token"):
@@ -262,7 +266,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
             entry["special_tokens"] = "both" if first else "end"
     if listed.family in ("seq2seq-reranker", "decoder-reranker"):
         entry |= _asked(meta)
-    if listed.family in ("dense", "sparse"):
+    if listed.engine == "beirgrid" and listed.family in ("dense", "sparse"):
         entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         found |= by_task
         if not entry["prompts"].get("own"):

@@ -29,6 +29,7 @@ from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .engine import FIRST, WINDOW
 from .late_interaction import LateInteractionEncoder
+from .mteb_loader import MtebScorer
 from .protocol import Encoder, Scorer
 from .query_generator import GeneratorModel
 from .served import open_served
@@ -111,6 +112,8 @@ def open_scorer(
     if entry.endpoint:
         return cast(Scorer, open_served(folder, entry, runtime, answers))
     assert not isinstance(entry, ListwiseReranker), "the configuration is checked"
+    if isinstance(entry, CrossEncoder) and entry.engine:
+        return MtebScorer(folder, entry, runtime)
     if isinstance(entry, CrossEncoder):
         return CrossEncoderScorer(folder, entry, runtime)
     if isinstance(entry, DecoderReranker):

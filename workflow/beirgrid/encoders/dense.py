@@ -11,6 +11,7 @@ from ..config.models import DenseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
+from . import mteb_loader
 from .base import TextEncoder, adapt_forward, load_checkpoint
 from .engine import Batch
 from .static import StaticEncoder, is_static
@@ -52,8 +53,12 @@ def pad_with_the_end(tokenizer: Any) -> None:
         tokenizer.pad_token = tokenizer.eos_token
 
 
-def open_dense(folder: Path, entry: DenseModel, runtime: Runtime) -> DenseEncoder | StaticEncoder:
-    """Open a transformer or, if the checkpoint is one, a table of token vectors."""
+def open_dense(
+    folder: Path, entry: DenseModel, runtime: Runtime
+) -> DenseEncoder | StaticEncoder | mteb_loader.MtebEncoder:
+    """Open a transformer or, if the checkpoint is one, a table of token vectors; or what mteb's loader makes of it."""
+    if entry.engine:
+        return mteb_loader.MtebEncoder(folder, entry, runtime)
     saved.refuse_outside(folder)
     return (StaticEncoder if is_static(folder) else DenseEncoder)(folder, entry, runtime)
 

@@ -14,6 +14,7 @@ from ..config import resolve_path
 from ..config.entries import (
     Bm25,
     CrossEncoderTraining,
+    DenseModel,
     DenseRetriever,
     Foreign,
     Gpl,
@@ -40,7 +41,7 @@ _HUB_KEYS = ("checkpoint", "revision")
 _NOT_RUN = {
     *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train", "trained_on"),
     *("licence", "source"),
-    *("prompts", "query_model", "query_length", "query_lengths", "weights"),
+    *("prompts", "query_model", "query_length", "query_lengths", "tasks", "weights"),
 }
 # Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.
 _STAGE_KEYS = {
@@ -103,7 +104,8 @@ class Params:
         """
         entry = self.grid.model(wildcards.model)
         prompts = entry.prefixes
-        sides = [side for side in ("query", "document") if prompts.own or getattr(prompts, side) is not None]
+        own = prompts.own or bool(getattr(entry, "engine", None))
+        sides = [side for side in ("query", "document") if own or getattr(prompts, side) is not None]
         connection = json.dumps(entry.endpoint.connection()) if entry.endpoint else None
         return as_words({"prompts": sides, "source": entry.source or None, "connection": connection})
 
@@ -192,6 +194,8 @@ class Params:
         model = self.grid.model(self.grid.query_model(wildcards.system))
         own = self._of_dataset(model.prefixes.datasets, wildcards.dataset)
         entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
+        if isinstance(model, DenseModel) and (task := self._of_dataset(model.tasks, wildcards.dataset)):
+            entry["task"] = task
         if isinstance(model, LateInteractionModel):
             length = self._of_dataset(model.query_lengths, wildcards.dataset) or model.query_length
             entry |= {"query_length": length} if length else {}
@@ -254,6 +258,8 @@ class Params:
 def _run(model: ModelEntry) -> dict[str, Any]:
     """Return the keys of a model's entry that decide what it computes, but for prompts and query lengths."""
     entry = {key: value for key, value in model.given().items() if key not in _NOT_RUN}
+    if "engine" in entry:  # the loader of this model, which may run its code
+        entry |= model.given("checkpoint", "trust_remote_code")
     return entry | ({"endpoint": model.endpoint.identity()} if model.endpoint else {})
 
 
