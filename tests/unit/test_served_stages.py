@@ -23,6 +23,7 @@ from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.core.errors import ConfigError
+from beirgrid.encoders.served import messages, windows
 from beirgrid.models import endpoints
 from beirgrid.runs import runs
 from beirgrid.stages import score
@@ -192,6 +193,43 @@ def test_a_full_disk_is_named_and_answers_stay_whole(served, jobs, full_disk, ca
     served.asked.clear()
     assert main(encoding) == 0
     assert len(_inputs(served)) == 3 + DOCUMENTS - 5 * len(answered)
+
+
+# Listwise reranking: what RankGPT's authors send (rank_gpt.py, Apache 2.0)
+
+SYSTEM = "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query."
+BEFORE = (
+    "I will provide you with 2 passages, each indicated by number identifier []. \nRank the passages based on their "
+    "relevance to query: what is lift?."
+)
+AFTER = (
+    "Search Query: what is lift?. \nRank the 2 passages above based on their relevance to the search query. The "
+    "passages should be listed in descending order using identifiers. The most relevant passages should be listed "
+    "first. The output format should be [] > [], e.g., [1] > [2]. Only response the ranking results, do not say any "
+    "word or explain."
+)
+
+
+def test_the_prompt_is_that_of_rankgpt():
+    assert [tuple(turn.values()) for turn in messages("what is lift?", ["a force", "a cell"])] == [
+        ("system", SYSTEM),
+        ("user", BEFORE),
+        ("assistant", "Okay, please provide the passages."),
+        ("user", "[1] a force"),
+        ("assistant", "Received passage [1]."),
+        ("user", "[2] a cell"),
+        ("assistant", "Received passage [2]."),
+        ("user", AFTER),
+    ]
+
+
+@pytest.mark.parametrize(("documents", "window", "step"), [(100, 20, 10), (20, 20, 10), (30, 10, 5), (40, 20, 20)])
+def test_windows_are_those_of_rankgpt_where_they_fit(documents, window, step):
+    expected, start, stop = [], documents - window, documents
+    while start >= 0:
+        expected.append((start, stop))
+        start, stop = start - step, stop - step
+    assert list(windows(documents, window, step)) == expected
 
 
 # The configuration
