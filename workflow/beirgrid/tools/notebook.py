@@ -44,7 +44,8 @@ def grid(
         options: more options of Snakemake, such as ``["--cores", "4"]``.
 
     Returns:
-        columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``.
+        columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``. A notebook shows them as the answer, the
+        table and the picture with which the report begins.
 
     Raises:
         ConfigError: a name is not registered.
@@ -138,5 +139,7 @@ def _run(
     command = snakemake([path], profile, directory, ["--quiet", "host", "rules", *options])
     if subprocess.run(command, check=False).returncode:
         raise BeirgridError(f"the grid did not finish: beirgrid status --directory {directory} shows why")
+    from .grid_scores import GridScores
+
     found = load_scores(path.parent)
-    return found[found["metric"].isin(metrics)] if metrics else found
+    return GridScores.of(found[found["metric"].isin(metrics)] if metrics else found, path.parent)

@@ -1,0 +1,45 @@
+"""The scores of a grid in a notebook: the answer, the main table and its picture."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from ..analysis import figures
+from ..page.answer import answer
+from ..results import summary
+from ..results.answers import read_answers
+
+
+class GridScores(pd.DataFrame):
+    """Scores of a grid. A notebook shows what its report begins with; in all else it is a DataFrame."""
+
+    _metadata: ClassVar[list[str]] = ["grid_folder"]
+    grid_folder: Path
+
+    @classmethod
+    def of(cls, scores: pd.DataFrame, grid_folder: Path) -> GridScores:
+        """Return scores with the folder of their grid."""
+        found = cls(scores)
+        object.__setattr__(found, "grid_folder", grid_folder.absolute())
+        return found
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        grid = summary.read(self.grid_folder / "grid.json")
+        answers = read_answers(self.grid_folder / "tables")
+        metric = grid.metrics[0]
+        rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
+        rows = rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]
+        values = rows.pivot(index="dataset", columns="system", values="value").reindex(columns=list(grid.systems))
+        with figures.style():
+            picture = figures.content(figures.forest(rows, metric).figure, "svg").decode()
+        sentences = escape(" ".join(answer(grid, answers)))
+        table = values.rename_axis(index=None, columns=None).to_html(float_format="{:.4f}".format, na_rep="")
+        return f"<p>{sentences}</p><p>{escape(metric)}</p>{table}{picture[picture.index('<svg') :]}"
