@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import statistics
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,7 @@ from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.scores import Scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages import aggregate, analyse
+from beirgrid.stages import aggregate
 from beirgrid.tools import outline
 
 _TAUGHT = {"recipe": "gpl", "base": "minilm-tsdae", "derive": ["titles"], "teacher": "demo-reranker", "seed": 7}
@@ -169,8 +170,10 @@ def _own(raw: dict[str, Any], folder: Path, seeds: int | None, **changes: Any) -
     return raw
 
 
-def test_each_seed_of_a_users_checkpoints_has_a_folder_of_its_own(raw, tmp_path):
-    grid = Grid(config.load(_own(raw, tmp_path, 3)))
+@pytest.mark.parametrize("listed", [False, True])
+def test_each_seed_of_a_users_checkpoints_has_a_folder_of_its_own(raw, tmp_path, listed):
+    given = {"path": [f"{tmp_path}/own-s{number}" for number in (1, 2, 3)]} if listed else {}
+    grid = Grid(config.load(_own(raw, tmp_path, 3, **given)))
     members = [f"own.seed{number}" for number in (1, 2, 3)]
     assert [system for system, _ in grid.cells] == ["bm25", *members, *(f"own+ce.seed{n}" for n in (1, 2, 3))]
     assert [grid.retriever(member) for member in members] == members
@@ -231,8 +234,23 @@ def test_seeds_that_are_one_checkpoint_are_refused(raw, tmp_path, spoil, message
 
 
 def test_a_path_with_a_seed_needs_a_number_of_seeds(raw, tmp_path):
-    with pytest.raises(ConfigError, match=r"systems\.own: needs the key 'seeds', since models\.own\.path has \{seed\}"):
+    with pytest.raises(ConfigError, match=r"systems\.own: needs the key 'seeds', since models\.own\.path is one f"):
         config.load(_own(raw, tmp_path, None))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (["own-s1", "own-s2"], "models.own.path: names 2 folders for 3 seeds; name one for each"),
+        (["own-s1", "own-s2", "own-s1"], "models.own.path: seeds 1 and 3 are one folder, "),
+        (["own-s1", "own-s2", 3], "models.own.path"),
+        ([], "models.own.path: names 0 folders for 3 seeds"),
+    ],
+)
+def test_a_list_of_paths_has_a_folder_for_each_seed(raw, tmp_path, monkeypatch, path, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config.load(_own(raw, tmp_path, 3, path=path))
 
 
 # The tables -----------------------------------------------------------------------------------------------------------
@@ -425,7 +443,7 @@ def test_the_page_shows_seeds_where_there_are_some(finished):
 def test_analyses_take_the_tables_of_a_grid_with_seeds(finished):
     grid, _ = finished
     write_answers(answer(grid), Path("tables"))
-    assert set(analyse._answers(grid, Path("tables")).scores["system"]) == {"base", "s", *MEMBERS}
+    assert set(table_files.read(grid, Path("tables")).scores["system"]) == {"base", "s", *MEMBERS}
 
 
 def test_costs_of_a_system_with_seeds_are_those_of_one_seed():

@@ -271,8 +271,8 @@ def grid_problems(config: Config) -> Iterator[str]:
             yield f"corpora.{corpus}.documents: {parts} per model; make encode.shard larger"
     for name in models_behind(config, config.grid.systems):
         model = config.models[name]
-        if model.path is not None and "{seed}" not in model.path:  # which systems with seeds stand for
-            yield from folder_problems(f"models.{name}.path", resolve_path(model.path))
+        if model.folder is not None:
+            yield from folder_problems(f"models.{name}.path", resolve_path(model.folder))
         elif model.revision == lock.RESOLVE and model.checkpoint is not None:
             yield from _lock_problems(name, model.checkpoint)
     for name in sorted(models):

@@ -2,8 +2,8 @@
 
 Member 1 has the models of the registry. Each further member has copies of the models that the workflow trains for the
 system, or that sample its expansions, and the seeds of these copies are one higher than those of the member before.
-A model that its user trained once per seed has ``{seed}`` in its path: each member has a copy with the folder of its
-number. What no seed changes (other checkpoints, corpora, systems without such models) is shared.
+A model that its user trained once per seed has ``{seed}`` in its path, or a list of paths: each member has a copy with
+the folder of its number. What no seed changes (other checkpoints, corpora, systems without such models) is shared.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from .entries import (
     SystemEntry,
     Training,
 )
+from .models import SEED
 from .places import is_folder, resolve_path
 from .values import SEED_LIMIT
-
-# Stands for the number of the seed in a model's path.
-_SEED = "{seed}"
 
 
 def member(name: str, number: int) -> str:
@@ -69,17 +67,21 @@ def _path_problems(name: str, config: Config) -> Iterator[str]:
     """Yield what is wrong with the models of a system's own that have a folder for each seed."""
     system = config.systems[name]
     for model in checks.trained_with(config, checks.models_of(config, system)):
-        if not has_folders(config.models[model]):
+        if not config.models[model].folders:
             continue
         if system.seeds:
             yield from _folder_problems(model, config.models[model], system.seeds)
         else:
-            yield f"systems.{name}: needs the key 'seeds', since models.{model}.path has {{seed}}"
+            yield f"systems.{name}: needs the key 'seeds', since models.{model}.path is one folder for each seed"
 
 
 def _folder_problems(name: str, model: ModelEntry, seeds: int) -> Iterator[str]:
     """Yield what is wrong with the folders of a model's seeds: one is absent, or two hold the same weights."""
-    where, folders = f"models.{name}.path", [resolve_path(_folder(model, number)) for number in range(1, seeds + 1)]
+    where = f"models.{name}.path"
+    if isinstance(model.path, tuple) and len(model.path) != seeds:
+        yield f"{where}: names {len(model.path)} folders for {seeds} seeds; name one for each"
+        return
+    folders = [resolve_path(_folder(model, number)) for number in range(1, seeds + 1)]
     yield from (problem for folder in folders for problem in checks.folder_problems(where, folder))
     there = [(number, folder) for number, folder in enumerate(folders, start=1) if is_folder(folder)]
     for (one, first), (other, second) in combinations(there, 2):
@@ -98,13 +100,9 @@ def _same_weights(one: Path, other: Path) -> bool:
     return names[0] == names[1] != [] and all(files.equal(one / name, other / name) for name in names[0])
 
 
-def has_folders(model: ModelEntry) -> bool:
-    """Tell whether a model of its user has a folder for each seed."""
-    return _SEED in (model.path or "")
-
-
 def _folder(model: ModelEntry, number: int) -> str:
-    return (model.path or "").replace(_SEED, str(number))
+    path = model.path[number - 1] if isinstance(model.path, tuple) else model.path or ""
+    return path.replace(SEED, str(number))
 
 
 def expand(config: Config) -> Config:
@@ -125,7 +123,7 @@ def _is_random(config: Config, system: SystemEntry) -> bool:
 
 def _has_seed(model: ModelEntry) -> bool:
     """Tell whether a model that a system runs depends on a seed. A query generator samples expansions there."""
-    return model.training is not None or isinstance(model, QueryGenerator) or has_folders(model)
+    return model.training is not None or isinstance(model, QueryGenerator) or model.folders
 
 
 def _reseeded(seed: int, number: int) -> int:
@@ -174,14 +172,14 @@ class _Members:
     def _needs_folders(self, name: str) -> bool:
         """Tell whether a model, its query tower or what it is trained from or with has a folder for each seed."""
         models = [tower for tower in (name, self.config.models[name].query_tower) if tower]
-        return any(has_folders(self.config.models[other]) for other in checks.trained_with(self.config, models))
+        return any(self.config.models[other].folders for other in checks.trained_with(self.config, models))
 
     def _copy(self, name: str, entry: ModelEntry, number: int) -> ModelEntry:
-        if isinstance(entry, QueryGenerator) and not has_folders(entry):
+        if isinstance(entry, QueryGenerator) and not entry.folders:
             values = {key: getattr(entry, key) for key in QueryGenerator.model_fields}
             values |= {"seed": _reseeded(entry.seed, number), "weights": name, "note": ""}
             return ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
-        changes: dict[str, Any] = {"note": "", **({"path": _folder(entry, number)} if has_folders(entry) else {})}
+        changes: dict[str, Any] = {"note": "", **({"path": _folder(entry, number)} if entry.folders else {})}
         if isinstance(entry, QueryGenerator):
             changes["seed"] = _reseeded(entry.seed, number)
         if entry.query_tower:

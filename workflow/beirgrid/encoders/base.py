@@ -137,7 +137,11 @@ class LoadedModel(Generic[EntryT]):
 
         Tokens that the model has no vectors for are refused from now on.
         """
-        self.engine.vocabulary = len(encoder_of(transformer).get_input_embeddings().weight)
+        try:
+            self.engine.vocabulary = len(encoder_of(transformer).get_input_embeddings().weight)
+        except (AttributeError, NotImplementedError) as error:
+            kind = transformer.config.model_type
+            raise DataError(f"models of the type {kind} cannot be used: transformers names no embeddings") from error
         for probe in float16.PROBES:
             self.engine.check_ids(max(tokenizer(probe)["input_ids"], default=0))
         if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):

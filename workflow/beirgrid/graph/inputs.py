@@ -67,7 +67,7 @@ class Inputs:
     def model_files(self, wildcards: Any) -> list[str]:
         """Return the files of a model in a folder that fetch copies."""
         entry = self.grid.model(wildcards.model)
-        return _without_wildcards(sorted(checkpoints.copied(entry))) if entry.path is not None else []
+        return _without_wildcards(sorted(checkpoints.copied(entry))) if entry.folder is not None else []
 
     def run_files(self, wildcards: Any) -> list[str]:
         """Return the file of an external system's run, if Snakemake can take it as an input."""

@@ -92,9 +92,9 @@ class Params:
         if entry.endpoint:
             return {"family": entry.family, "endpoint": entry.endpoint.identity()}
         given = entry.given(*_FETCH_KEYS)
-        if entry.path is not None:
+        if entry.folder is not None:
             given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
-            given["path"] = str(resolve_path(entry.path))
+            given["path"] = str(resolve_path(entry.folder))
         return given
 
     def described(self, wildcards: Any, output: Any) -> list[str]:

@@ -172,7 +172,7 @@ def _opened(path: Path) -> IO[str]:
 
 def _size_on_disk(model: ModelEntry) -> dict[str, float]:
     """Return the size of a model in a folder, read from its files; nothing if they are not there."""
-    folder = resolve_path(model.path) if model.path is not None else None
+    folder = resolve_path(model.folder) if model.folder is not None else None
     parameters = sum(map(_parameters, folder.rglob("*.safetensors"))) if folder else 0
     if not (folder and parameters and (folder / "config.json").is_file()):
         return {}

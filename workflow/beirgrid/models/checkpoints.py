@@ -65,8 +65,8 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     each pickle and how its conversion was kept from the network (``converted``: ``files``, ``network``).
     """
     facts: dict[str, Any] = {}
-    if entry.path is not None:
-        _copy(name, resolve_path(entry.path), target, entry)
+    if entry.folder is not None:
+        _copy(name, resolve_path(entry.folder), target, entry)
     elif entry.package is not None:
         _copy(name, _package_folder(name, entry.package), target, entry)
     else:
@@ -114,8 +114,8 @@ def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str
 
 def copied(entry: ModelEntry) -> list[Path]:
     """Return the files that ``fetch`` copies from the folder of an entry that has a path; it refuses some links."""
-    assert entry.path is not None
-    root = resolve_path(entry.path)
+    assert entry.folder is not None
+    root = resolve_path(entry.folder)
     return [path for path in islice(_walk(root, entry), _MOST) if not path.is_dir()]
 
 
