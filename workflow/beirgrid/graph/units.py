@@ -299,8 +299,7 @@ class Units:
     def generate(self, model: str) -> Amounts:
         train = self._training(model)
         assert isinstance(train, GenQ | Gpl)
-        documents = min(train.documents, self.sizes.documents(train.corpus or ""))
-        queries = documents * train.queries_for_each(documents)
+        documents, queries = self._training_queries(train)
         work: Amounts = {"sampled_documents": documents, "queries": queries}
         if train.generator is None:
             return work | {"derived_documents": documents}
@@ -308,15 +307,16 @@ class Units:
         flops += self._sampling(train.generator, queries)
         return work | {"written_job": 1, "model_flops": flops, "weights_mb": self.sizes.weights_mb(train.generator)}
 
-    def _training_queries(self, train: WithQueries) -> int:
+    def _training_queries(self, train: WithQueries) -> tuple[int, int]:
+        """Return the documents that a recipe samples, and the queries that it writes for them."""
         assert isinstance(train, GenQ | Gpl)
         documents = min(train.documents, self.sizes.documents(train.corpus or ""))
-        return documents * train.queries_for_each(documents)
+        return documents, documents * train.queries_for_each(documents)
 
     def mine(self, model: str) -> Amounts:
         train = self._training(model)
         assert isinstance(train, Gpl)
-        corpus, queries = train.corpus or "", self._training_queries(train)
+        corpus, (_, queries) = train.corpus or "", self._training_queries(train)
         documents, dense = self.sizes.documents(corpus), train.dense_miners
         dimensions = [self.sizes.model(name)["dimensions"] for name in dense]
         # The search of BM25 is as shallow as negatives are drawn: about a tenth of the work for 1,000 hits.
@@ -335,7 +335,7 @@ class Units:
     def label(self, model: str) -> Amounts:
         train = self._training(model)
         assert isinstance(train, Gpl)
-        queries = self._training_queries(train)
+        _, queries = self._training_queries(train)
         pairs = min(train.steps * train.batch, queries * 100) + queries
         words = QUERY_WORDS + self.sizes.words[train.corpus or ""]
         flops = self.sizes.read_flops(train.teacher, pairs, words)

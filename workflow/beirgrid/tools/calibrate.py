@@ -1,11 +1,8 @@
-"""Measures how much work this machine does per second, with the code of the stages. ``plan`` uses these rates."""
+"""Measures how fast models and searches are on this machine, with the code of the stages. ``plan`` uses these rates."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import io
-import json
 import os
 import platform
 import random
@@ -32,15 +29,13 @@ _VECTORS, _DIMENSIONS, _QUERIES = 200_000, 384, 500
 
 
 def calibrate(path: Path) -> None:
-    """Write ``rates`` (those of ``costs.RATES``), ``device``, ``machine`` and ``cpus`` to ``path``."""
+    """Write ``rates`` (of models and exact searches), ``device``, ``machine`` and ``cpus`` to ``path``."""
     texts = list(_texts(random.Random(0), 20_000))  # noqa: S311
     rates: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder, Compute().start() as runtime:
-        for name, measure in (("model_flops", _model), ("search_flops", _search), ("index_mb", _index)):
+        for name, measure in (("model_flops", _model), ("search_flops", _search)):
             say(f"calibrate: {name} …")
             rates[name] = float(f"{measure(Path(folder), runtime, texts):.4g}")
-        say("calibrate: lucene_postings …")
-        rates["lucene_postings"] = float(f"{_lucene(Path(folder), texts):.4g}")
     measured = {
         "rates": rates,
         "device": runtime.kind,
@@ -101,33 +96,3 @@ def _search(folder: Path, runtime: Runtime, texts: list[str]) -> float:
     started = time.monotonic()
     search_shards([folder / "0.faiss"], queries, 1000)
     return 2.0 * _VECTORS * _DIMENSIONS * _QUERIES / (time.monotonic() - started)
-
-
-def _index(folder: Path, runtime: Runtime, texts: list[str]) -> float:
-    """Return the MB of text per second that Lucene indexes."""
-    from ..search import lucene
-
-    (folder / "documents").mkdir()
-    with (folder / "documents" / "corpus.jsonl").open("w") as stream:
-        for number, text in enumerate(texts):
-            stream.write(json.dumps({"_id": str(number), "title": "", "text": text}) + "\n")
-    started = time.monotonic()
-    with contextlib.redirect_stdout(io.StringIO()):
-        lucene.build_index(folder / "documents", folder / "lucene", "flat", "en", _threads(), 1500)
-    return sum(map(len, texts)) / 1e6 / (time.monotonic() - started)
-
-
-def _lucene(folder: Path, texts: list[str]) -> float:
-    """Return the postings per second of BM25, counted as ``units`` does."""
-    from ..graph.units import met_postings
-    from ..search import lucene
-
-    queries = {str(number): " ".join(text.split()[:12]) for number, text in enumerate(texts[:_QUERIES])}
-    options: dict[str, Any] = {"fields": "flat", "language": "en", "k1": 0.9, "b": 0.4}
-    started = time.monotonic()
-    lucene.search(folder / "lucene", queries, **options, depth=1000, threads=_threads(), memory_mb=1500)
-    return met_postings(len(queries), 12, len(texts)) / (time.monotonic() - started)
-
-
-def _threads() -> int:
-    return min(8, len(os.sched_getaffinity(0)))

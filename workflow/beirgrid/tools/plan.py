@@ -202,7 +202,7 @@ def _rates(needs: Needs) -> str:
     measured = needs.measured
     if measured:
         models = "" if measured.get("device") == needs.device else f", models on {needs.device}"
-        return f"measured on {measured['machine']} ({CALIBRATION}); downloads{models} assumed"
+        return f"measured on {measured['machine']} ({CALIBRATION}); Lucene and downloads{models} assumed"
     return f"assumed for {needs.cores} cores (plan --calibrate measures a machine)"
 
 
