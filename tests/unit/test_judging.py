@@ -77,6 +77,22 @@ def test_a_pdf_is_read_and_a_scan_is_refused(tmp_path):
         list(documents.read(tmp_path))
 
 
+def test_a_pdf_without_the_extra_names_the_command_that_installs_it(tmp_path, monkeypatch):
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7")
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    with pytest.raises(BeirgridError, match=r"a\.pdf: to read PDF files: pip install 'beirgrid\[documents\]'"):
+        list(documents.read(tmp_path))
+
+
+def test_ids_stay_the_same_when_other_documents_come(folder):
+    before = {document.id: document.text for document in documents.read(folder, chunk=20)}
+    (folder / "0-first.md").write_text("# New\n\nA document that comes first.")
+    (folder / "sub folder/aa.txt").write_text("Another one, before b.")
+    after = {document.id: document.text for document in documents.read(folder, chunk=20)}
+    assert len(after) == len(before) + 2
+    assert {name: after[name] for name in before} == before
+
+
 def test_long_documents_are_cut_at_paragraphs(tmp_path):
     paragraphs = [" ".join(f"{name}{i}" for i in range(30)) for name in "abc"]
     (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
