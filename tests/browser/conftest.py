@@ -11,6 +11,7 @@ import pytest
 
 from beirgrid.page.render import render
 from beirgrid.results.answers import Answers
+from beirgrid.results.cells import Cells
 from beirgrid.results.summary import GridSummary
 
 
@@ -34,10 +35,12 @@ def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callabl
     contexts = []
     monkeypatch.chdir(tmp_path)
 
-    def opened(grid: GridSummary, tables: Answers | None = None, **options):
+    def opened(grid: GridSummary, tables: Answers | None = None, cells: Cells | None = None, **options):
         path = tmp_path / "index.html"
-        is_papers = grid is paper and tables is None
-        path.write_text(paper_page if is_papers else render(grid, tables or pages.tables(grid)), encoding="utf-8")
+        is_papers = grid is paper and tables is None and cells is None
+        path.write_text(
+            paper_page if is_papers else render(grid, tables or pages.tables(grid), cells=cells), encoding="utf-8"
+        )
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)

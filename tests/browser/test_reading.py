@@ -15,6 +15,7 @@ import pytest
 
 from beirgrid.page import matrix as grids
 from beirgrid.results.answers import typed
+from beirgrid.results.cells import CellState
 from beirgrid.results.summary import GridSummary
 
 ALL_METRICS = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10", "success@1", "hole@10")
@@ -218,6 +219,29 @@ def test_a_cell_opens_with_its_queries_whose_texts_stay_texts(show, tmp_path):
     ]
 
 
+def test_a_cell_lists_its_queries_by_the_difference_to_another_system(show):
+    """With counts of all queries, and as a file; texts stay texts."""
+    grid = pages.grid(3, 2)
+    queries = [HOSTILE, "q2", "q3", "q4"]
+    values = {"bm25": [0.1, 0.5, 0.5, 0.25], "bm25-flat": [0.2, 0.5, 0.1, 0], "doct5query": [0.9, 0.5, 0.7, 0]}
+    cells = {
+        (system, "nfcorpus"): CellState("done", "", per_query=pd.DataFrame({"ndcg@10": of}, index=queries))
+        for system, of in values.items()
+    }
+    page = show(grid, cells=cells)
+    cell(page, "bm25-flat", "nfcorpus").click()
+    part = page.get_by_role("dialog").locator(".cell-list")
+    assert part.locator("p").inner_text() == "Of 4 queries, 1 higher, 1 equal, 2 lower."
+    part.get_by_role("combobox").select_option("doct5query")
+    assert part.locator("p").inner_text() == "Of 4 queries, 0 higher, 2 equal, 2 lower."
+    rows = [row.locator("td").all_inner_texts() for row in part.locator("tbody tr").all()]
+    assert [(row[0], row[4]) for row in rows] == [("q4", "0"), ("q2", "0"), ("q3", "-0.6"), (HOSTILE, "-0.7")]
+    with page.expect_download() as saved:
+        part.get_by_role("button", name="Save as CSV").click()
+    assert saved.value.suggested_filename == "bm25-flat-minus-doct5query-nfcorpus.csv"
+    assert len(saved.value.path().read_text(encoding="utf-8-sig").strip().splitlines()) == 5
+
+
 def test_cells_without_a_value_say_why(show, paper):
     page = show(paper, pages.tables(paper, STATES))
     found = values(page)
@@ -287,6 +311,11 @@ def test_a_table_is_saved_with_all_digits(show, paper):
     text = saved.value.path().read_text(encoding="utf-8-sig")
     rows = [row for row in csv.reader(io.StringIO(text)) if row]
     assert rows[0] == ["system", "mean of 14 (all)", *paper.rows]
+    page.get_by_role("combobox", name="Show").select_option("baseline")
+    with page.expect_download() as saved:
+        page.locator("#grid").get_by_role("button", name="Save as CSV").click()
+    assert saved.value.suggested_filename == "ndcg-10-minus-bm25.csv"
+    page.get_by_role("combobox", name="Show").select_option("value")
     table = {(row[0], name): text for row in rows[1:] for name, text in zip(rows[0], row, strict=True)}
     assert float(table["dpr", "scifact"]) == pytest.approx(
         scores(pages.tables(paper), "ndcg@10", "scifact")["dpr"], abs=1e-6

@@ -87,6 +87,12 @@ function enhance(table) {
 
 // The grid -----------------------------------------------------------------------------------------------------------
 
+/** Return the name of the file that the grid is saved to: its metric, and what it shows if these are no values. */
+function gridName() {
+  const view = { value: "", baseline: `-minus-${data.baseline}`, published: "-minus-published" }[chosen("view")];
+  return chosen("metric").replace("@", "-") + view;
+}
+
 /** Return the shown table of the grid. */
 function grid() {
   const table = one(".metric.chosen table");
@@ -97,7 +103,7 @@ function grid() {
     cell.append(button);
   }
   return start(table, {
-    ...options(chosen("metric").replace("@", "-"), "Search systems"),
+    ...options(gridName, "Search systems"),
     columnDefs: [
       { targets: 0, orderSequence: ["asc", "desc", ""], searchable: true, type: "string" },
       { targets: "_all", orderSequence: ["desc", "asc", ""], searchable: false, type: "num" },
@@ -285,6 +291,7 @@ function open(cell) {
     add(list, "dd", text);
   }
   showVerdicts(one(".cell-verdicts", dialog), verdicts.get(JSON.stringify([system, key, chosen("metric")])) ?? []);
+  listQueries(one(".cell-list", dialog), system, key);
   showQueries(one(".cell-queries", dialog), system, key);
   showSteps(one(".cell-steps", dialog), about?.steps ?? []);
   dialog.showModal();
@@ -300,6 +307,44 @@ function showVerdicts(place, rows) {
   table.append(one("#verdicts-table thead").cloneNode(true), document.createElement("tbody"));
   for (const row of rows) table.tBodies[0].append(row.cloneNode(true));
   for (const row of table.rows) for (let n = 0; n < 5; n += 1) row.cells[0].remove();
+}
+
+let perQuery;
+
+/** List the queries of a cell by their difference to another system. Only the first metric has them. */
+async function listQueries(place, system, dataset) {
+  perQuery ??= await unpack("#per-query").json();
+  place.replaceChildren();
+  const found = perQuery[dataset];
+  const others = data.systems.filter((name) => name !== system && name in (found?.values ?? {}));
+  if (!(system in (found?.values ?? {})) || !others.length || one("#metric").selectedIndex) return;
+  add(place, "h3", "All queries");
+  const label = add(place, "label", "minus ");
+  const choice = add(label, "select");
+  for (const name of others) add(choice, "option", name);
+  choice.value = others.includes(data.baseline) ? data.baseline : others[0];
+  const part = add(place, "div");
+  const list = () => {
+    part.replaceChildren();
+    const other = choice.value;
+    const [above, below] = [found.above[system][other], found.above[other][system]];
+    const cut = found.ids.length < found.count ? ` Listed: the ${found.ids.length} on which systems differ most.` : "";
+    add(part, "p", `Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.${cut}`);
+    const [own, of] = [found.values[system], found.values[other]];
+    const rows = found.ids.map((id, n) => [id, found.texts[n], own[n], of[n], Number((own[n] - of[n]).toFixed(4))]);
+    rows.sort((a, b) => b[4] - a[4]);
+    const scroll = add(part, "div", "", { className: "scroll", tabIndex: 0, role: "region" });
+    scroll.setAttribute("aria-label", "Queries by their difference");
+    const render = DataTable.render.text();
+    start(add(scroll, "table"), {
+      ...options(`${system}-minus-${other}-${dataset}`, "Search queries"),
+      columns: ["query", "text", system, other, "difference"].map((title, n) => (
+        { title, render, className: n < 2 ? "text" : "" })),
+      data: rows,
+    });
+  };
+  choice.addEventListener("change", list);
+  list();
 }
 
 /** Show the queries that tell most about a cell. */
@@ -364,5 +409,7 @@ const near = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "100%" });
 all("table[id]").forEach((table) => near.observe(table));
+addEventListener("beforeprint", () => all("table[id]").forEach(enhance));
 document.documentElement.dataset.ready = "";
+requestIdleCallback(() => (document.documentElement.dataset.drawn = ""));
 performance.mark("ready");

@@ -18,6 +18,7 @@ from ..core.checkout import CHECKOUT
 from ..core.version import dated_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
+from ..results.cells import Cells
 from ..results.summary import GridSummary
 from . import analyses, sections, steps, texts
 from . import matrix as grids
@@ -28,7 +29,9 @@ TEMPLATES = CHECKOUT / "workflow" / "report"
 LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
 
 
-def render(grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figure] = ()) -> str:
+def render(
+    grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figure] = (), cells: Cells | None = None
+) -> str:
     """Return the page of a grid as HTML.
 
     Args:
@@ -36,6 +39,7 @@ def render(grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figu
             folder, too, and what was analysed.
         answers: the tables of the grid.
         pictures: figures of these tables.
+        cells: what each cell is, with its values per query.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -89,6 +93,7 @@ def render(grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figu
         figures=_packed(
             json.dumps({figure.name: figure.packed() for figure in [*pictures, *analysed.figures]}).encode()
         ),
+        per_query=_packed(json.dumps(sections.per_query(grid, cells or {})).encode()),
         all_pairs=whole,
         data=_packed(
             json.dumps(
@@ -98,6 +103,7 @@ def render(grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figu
                     "families": grid.families,
                     "cells": _cells(grid, answers, found),
                     "tables": {table.name: table._asdict() for table in by_metric},
+                    "baseline": sections.baseline_of(answers),
                     "compare": list(grid.compare),
                     "pairs": pairs,
                     "zeroShot": sections.zero_shot_means(grid, answers),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ..collections import collection
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
-from ..core import provenance
+from ..core import paths, provenance
 from ..core.errors import DataError
 from ..results import table_files
 from ..results.answers import Answers
+from ..results.cells import Cells
 from ..results.summary import DatasetSummary, GridSummary
 from . import texts
 from .matrix import VERDICTS, means
@@ -31,6 +34,10 @@ DATASET_COUNTS = {
 }
 # The most pairs that the page holds. Beyond them it has those of the first metric alone, and at most so many.
 MOST_PAIRS = 20_000
+# Values of queries that the page holds, and between how many queries it lists of a dataset.
+MOST_VALUES, LISTED = 60_000, range(20, 500)
+# Characters of a query that a list shows.
+MOST_CHARACTERS = 100
 # What the page says of a system that others measured.
 NOT_RUN = "published, not run here"
 # Columns of the costs where a server runs a model.
@@ -242,6 +249,34 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
             p = float(texts.probability(test.pvalue))
             tested = [*(_rounded(end, 4) for end in test.confidence_interval(0.95)), p]
         found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *means, *tested]
+    return found
+
+
+def per_query(grid: GridSummary, cells: Cells) -> dict[str, dict[str, Any]]:
+    """Return by dataset the values of its queries in the grid's first metric, for the page's script.
+
+    Listed are the queries on which the systems differ most, with the beginnings of their texts. ``above`` counts all
+    queries: on how many of them the system of a row has a higher value than the system of a column.
+    """
+    listed = max(LISTED.start, min(LISTED.stop, MOST_VALUES // (len(grid.systems) * len(grid.rows))))
+    found = {}
+    for dataset in grid.rows:
+        of_systems = {system: cells[system, dataset].per_query for system in grid.systems if (system, dataset) in cells}
+        tables = {system: of[grid.metrics[0]] for system, of in of_systems.items() if of is not None}
+        if not tables:
+            continue
+        values = pd.DataFrame(tables)
+        spread = values.max(axis=1) - values.min(axis=1)
+        shown = values.loc[spread.sort_values(ascending=False, kind="stable").index[:listed]]
+        path = Path(paths.QUERIES.format(dataset=dataset))
+        queries = collection.read_queries(path) if path.is_file() else {}
+        found[dataset] = {
+            "count": len(values),
+            "ids": list(map(str, shown.index)),
+            "texts": [queries.get(str(query), "")[:MOST_CHARACTERS] for query in shown.index],
+            "values": {system: shown[system].round(4).tolist() for system in shown},
+            "above": {system: values.lt(values[system], axis=0).sum().to_dict() for system in values},
+        }
     return found
 
 

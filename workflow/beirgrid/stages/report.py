@@ -48,7 +48,7 @@ def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
             Figure(name, f"{of.title}. {of.caption}", figures.content(of.figure, "svg").decode(), of.as_pdf())
             for name, of in pictures(grid, answers, cells)
         ]
-    return render(grid, answers, drawn)
+    return render(grid, answers, drawn, cells)
 
 
 def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tuple[str, DrawnFigure]]:
