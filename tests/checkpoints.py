@@ -357,6 +357,22 @@ def save_splade(folder: Path, seed: int = 2, *, distil: bool = False) -> Path:
     return folder
 
 
+def save_inference_free(folder: Path, seed: int = 4) -> Path:
+    """Save a random SPLADE of documents beside a table of weights for queries, as OpenSearch's models are."""
+    import torch
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    plain = save_splade(folder.parent / f"{folder.name}-splade", seed)
+    transformer = Transformer(str(plain), transformer_task="fill-mask")
+    table = SparseStaticEmbedding(transformer.tokenizer, torch.rand(len(transformer.tokenizer)), frozen=True)
+    pooling = SpladePooling("max", activation_function="log1p_relu")
+    router = Router.for_query_document([table], [transformer, pooling])
+    SparseEncoder(modules=[router], similarity_fn_name="dot", device="cpu").save_pretrained(str(folder))
+    return folder
+
+
 def save_sparta(folder: Path, seed: int = 3) -> Path:
     """Save a random DistilBERT without a head, as SPARTA checkpoints are."""
     import torch

@@ -16,6 +16,7 @@ from checkpoints import (
     save_cross_encoder,
     save_decoder,
     save_dense,
+    save_inference_free,
     save_modernbert,
     save_plain,
     save_pylate,
@@ -206,11 +207,12 @@ def test_the_instructions_of_qwen(tmp_path):
     assert_equal_vectors(wrapper, folder, entries(q3e_instruct_loader))
 
 
+@pytest.mark.parametrize("save", [save_splade, save_inference_free])
 @pytest.mark.parametrize("given", [None, {"query": "q: ", "document": "d: "}])
-def test_sparse(tmp_path, given):
+def test_sparse(tmp_path, given, save):
     from mteb.models.sentence_transformer_wrapper import SparseEncoderWrapper
 
-    folder = save_splade(tmp_path / "model")
+    folder = save(tmp_path / "model")
     wrapper = SparseEncoderWrapper(str(folder), device="cpu", model_prompts=given)
     prompts = entries(SparseEncoderWrapper, **({"model_prompts": given} if given else {}))
     encoder = opened(SparseTextEncoder, folder, {"family": "sparse", "prompts": prompts["NQ"]})

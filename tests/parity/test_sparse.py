@@ -215,11 +215,9 @@ def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
 def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import Router
-    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
-    model = SparseEncoder(str(tiny_models["splade"]), device="cpu")
-    queries = SparseStaticEmbedding(tokenizer=model.tokenizer)
-    router = Router.for_query_document(query_modules=[queries], document_modules=list(model))
+    queries, documents = (list(SparseEncoder(str(tiny_models["splade"]), device="cpu")) for _ in range(2))
+    router = Router.for_query_document(query_modules=queries, document_modules=documents)
     SparseEncoder(modules=[router], device="cpu").save_pretrained(str(tmp_path))
-    with pytest.raises(DataError, match="starts with a Router"):
+    with pytest.raises(DataError, match="routes queries and documents otherwise"):
         opened(SparseTextEncoder, tmp_path, {}, "float32", BUDGET)

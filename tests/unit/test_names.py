@@ -76,6 +76,7 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
         ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "sentence-transformers"),
         ("Qwen/Qwen3-Reranker-0.6B", "beirgrid", "transformers"),
         ("mixedbread-ai/mxbai-rerank-base-v2", "mteb", "not a sequence classifier"),
+        ("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "beirgrid", "sentence-transformers"),
         ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "mteb", "type router"),
     ],
 )

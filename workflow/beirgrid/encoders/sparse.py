@@ -1,4 +1,4 @@
-"""Learned sparse encoders: a weight per term of the vocabulary (SPLADE, SPARTA)."""
+"""Learned sparse encoders: a weight per term of the vocabulary (SPLADE, SPARTA, queries by a table of weights)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..core.progress import Progress
 from ..models import saved
 from . import cutting, kernels
 from .base import TextEncoder, load_checkpoint
-from .engine import Batch, order
+from .engine import TOKENIZED, Batch, order, parts
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -46,11 +46,14 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
             prompts=saved.prompts(folder, entry.prompts),
             trust_remote_code=entry.trust_remote_code,
         )
+        self.table: Any = None
+        if type(self.model[0]).__name__ == "Router":
+            self.table, self.model = _routes(self.model, folder, runtime.device)
         self.model.eval()
         _refuse_random_layer(self.model, folder)
         if not hasattr(self.model[0], "auto_model"):
             kind = type(self.model[0]).__name__
-            raise DataError(f"{folder} starts with a {kind}: a sparse model encodes queries as it does documents here")
+            raise DataError(f"{folder} starts with a {kind}: a sparse model reads documents with a transformer here")
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         head = self.transformer.get_output_embeddings()
@@ -68,7 +71,12 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
             self.dimension: int = self.model.encode_document([""], convert_to_sparse_tensor=False).shape[1]
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> scipy.sparse.csr_matrix:
-        """Return float32 [texts, vocabulary]; with SPARTA, how often the query has each word piece."""
+        """Return float32 [texts, vocabulary]; with SPARTA, how often the query has each word piece.
+
+        A model without inference for queries looks up the weight of each of their tokens.
+        """
+        if self.table is not None:
+            return self._looked_up(texts, progress)
         if self.sparta:
             return self._bag_of_pieces([self.model.prompts["query"] + text for text in texts])
         return super().encode_queries(texts, progress=progress)
@@ -100,6 +108,19 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
         return scipy.sparse.vstack([none, *blocks], format="csr")
 
+    def _looked_up(self, texts: list[str], progress: Progress | None) -> scipy.sparse.csr_matrix:
+        import scipy.sparse
+
+        rows = []
+        for part in parts(texts, TOKENIZED):
+            found = self.table.encode_query(
+                part, prompt=self.model.prompts["query"], convert_to_sparse_tensor=False, show_progress_bar=False
+            )
+            rows.append(scipy.sparse.csr_matrix(found.cpu().numpy()))
+            if progress:
+                progress.add(len(part))
+        return self.joined(rows)
+
     def _bag_of_pieces(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse
 
@@ -111,6 +132,21 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         )
         bags.sum_duplicates()
         return bags
+
+
+def _routes(model: Any, folder: Path, device: str) -> tuple[Any, Any]:
+    """Return what reads queries and what reads documents of a model that routes them: a table, and a transformer."""
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+
+    routes = model[0].sub_modules
+    if set(routes) != {"query", "document"} or [type(module) for module in routes["query"]] != [SparseStaticEmbedding]:
+        raise DataError(f"{folder} routes queries and documents otherwise than to a table and a transformer")
+    query, document = (
+        SparseEncoder(modules=[*routes[side], *list(model)[1:]], prompts=model.prompts, device=device)
+        for side in ("query", "document")
+    )
+    return query.eval(), document
 
 
 def _refuse_random_layer(model: Any, folder: Path) -> None:
