@@ -93,7 +93,7 @@ def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_base
     assert answer(grid, found) == [
         f"a has the highest ndcg@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
         f"b cannot be told apart from it ({TUKEY}).",
-        f"It differs from the baseline bm25 by +0.3000 {ends} (p = {tested['p_holm']:.2g}, {HOLM.format(3)}).",
+        f"a differs from the baseline bm25 by +0.3000 {ends} (p = {tested['p_holm']:.2g}, {HOLM.format(3)}).",
     ]
     assert of(found.groups, system="b")["in_best_group"]
     assert not of(found.groups, system="c")["in_best_group"]
@@ -104,7 +104,7 @@ def test_three_systems_are_named_and_the_rest_is_counted():
     alike = {f"s{i}": 0.6 - i / 1e4 for i in range(7)}
     _, said, difference, *_ = answer(*made({"d": {"bm25": 0.3, **alike}}, baseline="bm25"))
     assert said == f"s1, s2, s3 and 3 more cannot be told apart from it ({TUKEY})."
-    assert difference.startswith("It differs from the baseline bm25 by +0.3000 [")
+    assert difference.startswith("s0 differs from the baseline bm25 by +0.3000 [")
     _, said, *_ = answer(*made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.5, "c": 0.4}}, baseline="bm25"))
     assert said == f"It can be told apart from each of the 2 other systems ({TUKEY})."
 
@@ -114,11 +114,11 @@ def test_the_corrected_p_decides_whether_the_baseline_is_told_apart():
     tested = of(found.significance, system="a")
     assert tested["p_holm"] > 0.05
     assert answer(grid, found)[1].startswith(
-        "It cannot be told apart from the baseline bm25: the difference is +0.0010 [-"
+        "a cannot be told apart from the baseline bm25: the difference is +0.0010 [-"
     )
     raised = found.significance.assign(p_randomisation=0.02, p_holm=0.06)
     assert "cannot be told apart" in answer(grid, found._replace(significance=raised))[1]
-    assert "It differs" in answer(grid, found._replace(significance=raised.assign(p_holm=0.05)))[1]
+    assert "differs" in answer(grid, found._replace(significance=raised.assign(p_holm=0.05)))[1]
 
 
 def test_a_baseline_that_leads_is_compared_with_the_others():
@@ -149,7 +149,7 @@ def test_queries_that_can_show_nothing_are_said_to(queries, told):
 def test_the_lowest_is_the_best_of_holes_and_its_difference_is_negative():
     said = answer(*made({"d": {"bm25": 0.6, "a": 0.3}}, metric="hole@10", baseline="bm25"))
     assert said[0].startswith("a has the lowest hole@10 on d (40 queries): 0.3000 [")
-    assert said[1].startswith("It differs from the baseline bm25 by -0.3000 [-0.")
+    assert said[1].startswith("a differs from the baseline bm25 by -0.3000 [-0.")
 
 
 def test_several_datasets_are_compared_by_their_mean():
@@ -162,7 +162,7 @@ def test_several_datasets_are_compared_by_their_mean():
         f"a has the highest ndcg@10 on average over 4 datasets (160 queries): {row['mean']:.4f} "
         f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
         f"b cannot be told apart from it on any dataset ({TUKEY}).",
-        f"It differs from the baseline bm25 by {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
+        f"a differs from the baseline bm25 by {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
         f"{row['difference_high_datasets']:.4f}] (p = {p:.2g}, paired t test over the 4 datasets, Bonferroni's "
         "correction for 3 systems).",
         "Note: a test over fewer than 10 datasets finds only large differences (datasets here: 4).",

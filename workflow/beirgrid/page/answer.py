@@ -117,8 +117,8 @@ def _difference(lead: Any, tested: pd.Series, test: str) -> str:
     size = f"{texts.difference(tested['difference'])} {texts.interval(tested['low'], tested['high'])}".rstrip()
     p = f"p = {texts.probability(tested['p'])}, {test}" if pd.notna(tested["p"]) else "not tested"
     if tested["p"] <= SIGNIFICANT:
-        return f"It differs from the baseline {lead.baseline} by {size} ({p})."
-    return f"It cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
+        return f"{lead.system} differs from the baseline {lead.baseline} by {size} ({p})."
+    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
 
 
 def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> It
         steps = costs[costs["system"].isin([system, *grid.seeds.get(system, ())])].drop_duplicates("record")
         if len(steps):
             size = texts.megabytes(steps.loc[steps["stage"].isin(["index", "index_program"]), "bytes"].sum())
-            indexes = f" and wrote indexes of {size} MB" if size else ""
+            indexes = f" and wrote indexes of {size} MB" if size not in ("", "0.0") else ""
             yield f"The steps of {system} took {steps['seconds'].sum():.1f} s{indexes}."
 
 
