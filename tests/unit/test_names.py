@@ -131,6 +131,14 @@ def test_a_reranker_and_a_first_stage_may_be_ids():
     assert found.systems["fused"].of == ("bm25", "BAAI__bge-m3")
 
 
+def test_a_reranked_system_is_a_first_stage_at_several_depths():
+    fast = {"first_stage": "bm25", "reranker": MINILM, "depth": 100}
+    slow = {f"slow@{depth}": {"first_stage": "fast", "reranker": "monot5", "depth": depth} for depth in (5, 20)}
+    grid = Grid(load("fast", *slow, systems={"fast": fast, **slow}))
+    assert [grid.layers[name] for name in ("bm25", "fast", "slow@5")] == [0, 1, 2]
+    assert [grid.depth(grid.config.systems[name]) for name in ("fast", *slow)] == [100, 5, 20]
+
+
 def test_a_reranker_alone_is_no_column():
     with pytest.raises(ConfigError, match="is a reranker, which needs a run to reorder"):
         load(MINILM)
