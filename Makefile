@@ -9,7 +9,7 @@ WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscop
 
 .PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
   test-slurm-full \
-  lint docs schema bench bench-scale lock
+  lint docs schema bench bench-parts bench-scale lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -80,6 +80,9 @@ schema: .venv/ready ## write the JSON schema and docs/configuration.md from the 
 
 bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as ratios (BENCH=small: a small form of each part)
 	.venv/bin/python bench/bench.py
+
+bench-parts: .venv/ready-dev ## measure what each part for speed on a CPU gains: the table of docs/performance.md
+	.venv/bin/python bench/parts.py
 
 bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten million vectors
 	.venv/bin/python bench/scale.py

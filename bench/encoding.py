@@ -197,15 +197,20 @@ def open_ours(model: Model, folder: Path, runtime: Runtime) -> tuple[Any, Callab
     return encoder, encoder.encode_documents
 
 
+def read(kind: str, corpus: Path, documents: int | None) -> list[Any]:
+    """Return the texts (or pairs) of the first documents that a kind of model computes."""
+    rows = [json.loads(line) for line, _ in islice(lines.read(corpus), documents)]
+    texts: list[Any] = [f"{row['title']} {row['text']}".strip() for row in rows]
+    if kind == "cross-encoder":  # another document's title is as long as a query
+        texts = list(zip([row["title"] for row in rows[1:] + rows[:1]], texts, strict=True))
+    return texts
+
+
 def main() -> None:
     """Measure, and print the result."""
     kind, minilm, corpus, documents, rounds = sys.argv[1:]
     model = MODELS[kind]
-    first = islice(lines.read(Path(corpus)), None if DEVICE == "cuda" else int(documents))
-    rows = [json.loads(line) for line, _ in first]
-    texts: list[Any] = [f"{row['title']} {row['text']}".strip() for row in rows]
-    if kind == "cross-encoder":  # another document's title is as long as a query
-        texts = list(zip([row["title"] for row in rows[1:] + rows[:1]], texts, strict=True))
+    texts = read(kind, Path(corpus), None if DEVICE == "cuda" else int(documents))
     with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as temporary:
         folder = Path(minilm)
         if model.save:
