@@ -143,7 +143,9 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_the_screen_of_a_run_escapes_control_sequences(tmp_path, monkeypatch):
+@pytest.fixture
+def on_a_terminal(tmp_path, monkeypatch):
+    """A logger with the handler of a run on a terminal, that handler, and what returns the text that is shown."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TERM", "xterm")
     logger, printed = logging.Logger("snakemake"), _Terminal()
@@ -151,9 +153,12 @@ def test_the_screen_of_a_run_escapes_control_sequences(tmp_path, monkeypatch):
     handler.name = "DefaultStreamHandler"
     manager = SimpleNamespace(logger=logger, get_logfile=lambda: [f"snakemake{CONTROLS}.log"])
     modifier = SimpleNamespace(is_main_snakefile=lambda: True)
-    run_log = console.RunLog(
-        SimpleNamespace(output_settings=OutputSettings(), logger_manager=manager, modifier=modifier)
-    )
+    workflow = SimpleNamespace(output_settings=OutputSettings(), logger_manager=manager, modifier=modifier)
+    return logger, console.RunLog(workflow), lambda: SEQUENCE.sub("", printed.getvalue())
+
+
+def test_the_screen_of_a_run_escapes_control_sequences(on_a_terminal, tmp_path):
+    logger, run_log, shown = on_a_terminal
     logger.info("held back")
     logger.info("begun", extra={"event": LogEvent.WORKFLOW_STARTED})
     run_log.recorder.start(tmp_path / "results/status.jsonl", {})
@@ -164,13 +169,30 @@ def test_the_screen_of_a_run_escapes_control_sequences(tmp_path, monkeypatch):
     logger.info("not shown")
     logger.info("Nothing to be done")
     run_log.close()
-    shown = SEQUENCE.sub("", printed.getvalue())
-    assert f"  encode tiny 1: 1.log\n    before\n    {ESCAPED} in the log\n{ESCAPED} in a warning\n" in shown
-    assert f"Snakemake's log: snakemake{ESCAPED}.log\n" in shown
-    assert shown.endswith("Nothing to be done\n")
-    assert "held back" not in shown
-    assert "not shown" not in shown
-    assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
+    said = shown()
+    assert f"  encode tiny 1: 1.log\n    before\n    {ESCAPED} in the log\n{ESCAPED} in a warning\n" in said
+    assert f"Snakemake's log: snakemake{ESCAPED}.log\n" in said
+    assert said.endswith("Nothing to be done\n")
+    assert "held back" not in said
+    assert "not shown" not in said
+    assert not [letter for letter in said if not letter.isprintable() and letter != "\n"]
+
+
+def test_an_error_before_a_run_is_the_last_line(on_a_terminal):
+    logger, run_log, shown = on_a_terminal
+    logger.info("Config file a is extended")
+    logger.warning("take care")
+    logger.error("wrong key")
+    run_log.close()
+    assert shown() == "take care\nwrong key\n"
+
+
+def test_a_failed_job_without_a_log_is_shown(on_a_terminal, tmp_path):
+    logger, run_log, shown = on_a_terminal
+    run_log.recorder.start(tmp_path / "results/status.jsonl", {})
+    logger.info("job", extra=_info(1, "my_train") | {"log": []})
+    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": []})
+    assert shown() == "  my_train tiny 1 has no log\n"
 
 
 def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):

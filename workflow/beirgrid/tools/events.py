@@ -47,7 +47,10 @@ class RunningJob:
     @property
     def begun(self) -> bool:
         """Whether its log is that of this attempt. Rules of other workflows may have none."""
-        return any(Path(log).is_file() and Path(log).stat().st_mtime >= self.since - 1 for log in self.logs[:1])
+        try:
+            return any(Path(log).stat().st_mtime >= self.since - 1 for log in self.logs[:1])
+        except OSError:
+            return False
 
     @property
     def last_words(self) -> str:

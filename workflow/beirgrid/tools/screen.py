@@ -47,6 +47,9 @@ class Screen:
         elif run and event == LogEvent.JOB_ERROR and (job := run.jobs.get(vars(record)["jobid"])):
             for line in status.failure(job):
                 self.console.print(line, soft_wrap=True)
+        elif record.levelno >= logging.ERROR:
+            self.held = None  # the error is the last that a person reads
+            self._print(record)
         elif record.levelno >= logging.WARNING or record.module in _MODULES or str(record.msg).startswith(_STARTS):
             self._print(record)
         elif self.held is not None:

@@ -132,6 +132,8 @@ def _table(rows: list[list[Text]]) -> Table:
 
 def failure(job: RunningJob) -> Iterator[Text]:
     """Yield a failed job with the last lines of its logs."""
+    if not job.logs:
+        yield text(f"  {job.failure}", "red")
     for log in job.logs:
         yield text(f"  {job.name}: {log}", "red")
         yield from (text(f"    {line}") for line in tail(Path(log), _LINES))
