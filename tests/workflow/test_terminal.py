@@ -115,5 +115,5 @@ def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, ran, tmp_path
     log = "logs/retrieve/bm25-flat/small.log"
     assert f"\n  retrieve_lexical bm25-flat small: {log}\n" in printed
     assert f"    {(tmp_path / log).read_text().splitlines()[-1]}\n" in printed
-    assert re.search(r"^\d of 5 jobs done, 1 failed, 0:0\d:\d\d$", printed, re.MULTILINE)
+    assert re.search(r"^\d of \d jobs done, 1 failed, 0:0\d:\d\d$", printed, re.MULTILINE), printed[-3000:]
     assert re.search(r"^small +x$", printed, re.MULTILINE)
