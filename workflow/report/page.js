@@ -21,9 +21,12 @@ const data = await unpack("#data").json();
 const library = new Blob([await unpack("#library").arrayBuffer()], { type: "text/javascript" });
 const { default: DataTable } = await import(URL.createObjectURL(library));
 
+// A wider figure, in pixels, takes the whole width of the page.
+const WIDE = 800;
 const figures = await unpack("#figures").json();
 for (const image of all("img[data-figure]")) {
   const { svg, pdf } = figures[image.dataset.figure];
+  image.addEventListener("load", () => image.parentNode.classList.toggle("wide", image.naturalWidth > WIDE));
   image.src = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
   const saved = add(image.parentNode, "p", "Save as ", { className: "save" });
   add(saved, "a", "SVG", { href: image.src, download: `${image.dataset.figure}.svg` });
@@ -331,15 +334,15 @@ async function listQueries(place, system, dataset) {
     const cut = found.ids.length < found.count ? ` Listed: the ${found.ids.length} on which systems differ most.` : "";
     add(part, "p", `Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.${cut}`);
     const [own, of] = [found.values[system], found.values[other]];
-    const rows = found.ids.map((id, n) => [id, found.texts[n], own[n], of[n], Number((own[n] - of[n]).toFixed(4))]);
-    rows.sort((a, b) => b[4] - a[4]);
+    const rows = found.ids.map((id, n) => [id, Number((own[n] - of[n]).toFixed(4)), own[n], of[n], found.texts[n]]);
+    rows.sort((a, b) => b[1] - a[1]);
     const scroll = add(part, "div", "", { className: "scroll", tabIndex: 0, role: "region" });
     scroll.setAttribute("aria-label", "Queries by their difference");
     const render = DataTable.render.text();
     start(add(scroll, "table"), {
       ...options(`${system}-minus-${other}-${dataset}`, "Search queries"),
-      columns: ["query", "text", system, other, "difference"].map((title, n) => (
-        { title, render, className: n < 2 ? "text" : "" })),
+      columns: ["query", "difference", system, other, "text"].map((title, n) => (
+        { title, render, className: n % 4 ? "" : "text" })),
       data: rows,
     });
   };
