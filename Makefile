@@ -9,7 +9,7 @@ WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscop
 
 .PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
   test-slurm-full \
-  lint docs schema bench bench-parts bench-scale lock
+  lint docs schema bench bench-parts bench-scale reproduce lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -86,6 +86,9 @@ bench-parts: .venv/ready-dev ## measure what each part for speed on a CPU gains:
 
 bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten million vectors
 	.venv/bin/python bench/scale.py
+
+reproduce: .venv/ready ## write docs/results.md: run BM25 and MiniLM on small public sets (COLLECTIONS=folder of collections)
+	.venv/bin/python bench/results.py $(or $(WORK),build/results) $(COLLECTIONS)
 
 lock: .venv/ready ## resolve the dependencies in pyproject.toml, and envs/, again (needs uv)
 	.venv/bin/python requirements/resolve.py $(or $(TORCH_INDEX),https://download.pytorch.org/whl/cpu)

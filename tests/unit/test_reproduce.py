@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from helpers import beirgrid, tracked_configuration
+from helpers import ROOT, beirgrid, tracked_configuration
 
 from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
+from beirgrid.results.answers import Answers
 from beirgrid.stages.aggregate import judge
 from beirgrid.tools.reproduce import _datasets, report
 
@@ -73,6 +74,24 @@ def test_what_cannot_be_compared_is_refused(words, message, capsys, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_page_of_results_has_each_score_beside_its_value(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import results
+
+    verdicts = judged("bm25-flat", "scifact", 0.6788, "")
+    scores = verdicts[["system", "dataset", "metric"]].drop_duplicates().assign(low=0.6, high=0.7)
+    empty = {name: pd.DataFrame() for name in Answers._fields}
+    record = {"packages": {"beirgrid": "1.2", "torch": "9"}, "finished": "2026-01-02T03:04:05", "cpus": 3}
+    text = "\n".join(results.page(Answers(**empty | {"scores": scores, "verdicts": verdicts}), [record]))
+    assert (
+        "| scifact | `bm25-flat` | ndcg@10 | 0.6788 | 0.6000 to 0.7000 | 0.6789 | -0.0001 | reproduced | pyserini"
+        in text
+    )
+    assert "2026-01-02, 3 cores of" in text
+    assert "beirgrid 1.2, torch 9." in text
+    assert "| 24 of 24 reproduced |" in text
 
 
 @pytest.mark.slow

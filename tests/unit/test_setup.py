@@ -140,6 +140,7 @@ TARGETS = [
     "docs",
     "schema",
     "bench",
+    "reproduce",
 ]
 
 

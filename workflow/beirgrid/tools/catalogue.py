@@ -114,6 +114,7 @@ def models(args: argparse.Namespace) -> Iterator[Row]:
             "family": entry.family,
             "from": str(getattr(entry, origin)) if origin in ("checkpoint", "path", "package") else "trained here",
             "million parameters": entry.size.parameters,
+            "licence": entry.licence,
             "download MB": round(_download(registry, name)),
             "pickled": entry.pickled,
             "runs code": entry.trust_remote_code,
