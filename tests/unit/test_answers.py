@@ -497,7 +497,11 @@ def run_log():
     logger, printed = logging.Logger("snakemake"), io.StringIO()
     logger.addHandler(handler := ColorizingTextHandler(stream=printed))
     handler.name = "DefaultStreamHandler"
-    workflow = SimpleNamespace(output_settings=OutputSettings(), logger_manager=SimpleNamespace(logger=logger))
+    workflow = SimpleNamespace(
+        output_settings=OutputSettings(),
+        logger_manager=SimpleNamespace(logger=logger),
+        modifier=SimpleNamespace(is_main_snakefile=lambda: True),
+    )
     return console.RunLog(workflow), logger, printed
 
 
@@ -513,7 +517,8 @@ def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, run_log, monkeyp
     logger.info("job", extra=evaluation)
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
     assert heard.refresher is None  # a dry run, which never starts
-    heard.start("test", {})
+    grid_config = SimpleNamespace(grid=SimpleNamespace(name="test"))
+    heard.start(None, SimpleNamespace(grid=SimpleNamespace(config=grid_config)), {})
     logger.info("job", extra=evaluation)
     logger.info("job", extra=_job(2, "index_dense"))
     logger.info("done", extra={"event": "job_finished", "job_id": 2})
