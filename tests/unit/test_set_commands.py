@@ -58,6 +58,16 @@ def judge(made: EvaluationSet, relevant: str = "abx") -> None:
         made.store.judge(Grading("ann", query, document, 2 if document[-1] in relevant else 0))
 
 
+def test_documents_that_repeat_another_one_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    for name, text in (("a", "# Rye\n\nBread"), ("b", "# rye\n\nbread"), ("c", "# Wheat\n\nBread")):
+        (tmp_path / f"docs/{name}.md").write_text(text)
+    call("init", "twins", "--documents", "docs")
+    assert "1 documents repeat another one (set.json names them); b.md repeats a.md" in capsys.readouterr().err
+    assert EvaluationSet(tmp_path / "twins").description.documents["duplicates"] == {"a.md": ["b.md"]}
+
+
 def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made, capsys):
     call("pool", "notes", "--depth", 3, "--queries", 5)
     first = {query for query, _ in made.store.pool()}

@@ -111,7 +111,9 @@ def init(args: argparse.Namespace) -> None:
     if twins := documents.duplicates(found):
         first, others = next(iter(twins.items()))
         number = sum(map(len, twins.values()))
-        warn(f"{number} documents repeat another one; {others[0]} repeats {first}, say")
+        made.description.documents["duplicates"] = twins
+        made.save()
+        warn(f"{number} documents repeat another one (set.json names them); {others[0]} repeats {first}, say")
     show(f"Next: beirgrid set queries {args.set} --from FILE")
 
 
