@@ -136,6 +136,22 @@ def test_weights_of_other_types_are_refused(tmp_path, kind, name):
         _open(_changed(tmp_path / "model", convert))
 
 
+@pytest.mark.parametrize("kinds", [("float16", "bfloat16"), ("bfloat16", "float16")], ids=str)
+def test_a_header_that_names_the_other_type_of_16_bits_is_refused(tmp_path, kinds):
+    stored, named = (getattr(torch, kind) for kind in kinds)
+
+    def convert(weights: dict[str, torch.Tensor]) -> None:
+        weights.update({name: (weight * 0.04).to(stored) for name, weight in weights.items()})
+
+    def swap(weights: dict[str, torch.Tensor]) -> None:
+        convert(weights)
+        weights.update({name: weight.view(named) for name, weight in weights.items()})
+
+    _open(_changed(tmp_path / "right", convert))
+    with pytest.raises(DataError, match=r"word_embeddings\.weight is stored as .* a wrong header"):
+        _open(_changed(tmp_path / "swapped", swap))
+
+
 @pytest.mark.parametrize("setting", [{"return_dict": False}, {"chunk_size_feed_forward": 3}], ids=str)
 def test_settings_of_the_output_and_of_memory_change_no_vector(tmp_path, setting):
     folder = save_plain(tmp_path / "bert", "bert")

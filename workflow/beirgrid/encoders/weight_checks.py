@@ -44,6 +44,7 @@ def check_weights(folder: Path, model: Any) -> None:
     encodes = type(first).__name__.endswith("EncoderModel")
     for path in sorted(folder.rglob("*.safetensors")):
         with safe_open(path, "pt") as weights:
+            _check_header(path, weights)
             for name in weights.keys():  # noqa: SIM118
                 kind = weights.get_slice(name).get_dtype()
                 if kind not in _FLOATS and not _CONSTANTS.search(name):
@@ -58,6 +59,29 @@ def check_weights(folder: Path, model: Any) -> None:
     for name, weight in model.named_parameters() if isinstance(model, torch.nn.Module) else ():
         if weight.numel() and not all(bool(end.isfinite()) for end in weight.aminmax()):
             raise DataError(f"{folder}: the weight {name} has values that are not finite: the checkpoint is damaged")
+
+
+def _check_header(path: Path, weights: Any) -> None:
+    """Refuse a file whose largest matrix has bits of float16 under the name of bfloat16, or the other way round.
+
+    Numbers between 2^-15 and 2 in bfloat16 have bits that float16 reads as 0.5 to 2. Numbers of float16 below 0.1 have
+    bits that bfloat16 reads as less than 1e-11. No matrix that was trained has hardly a number near 0, or only such.
+    """
+    shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+    name = max((name for name, shape in shapes.items() if len(shape) == 2), key=lambda one: shapes[one][0], default="")
+    if not name or (kind := weights.get_slice(name).get_dtype()) not in ("F16", "BF16"):
+        return
+    sizes = weights.get_slice(name)[:1000].float().abs()
+    sizes = sizes[sizes > 0]
+    if len(sizes) < 1000:
+        return
+    swapped = ((sizes >= 0.5) & (sizes < 4)).float().mean() > 0.95 if kind == "F16" else sizes.median() < 1e-9
+    if swapped:
+        other = {"F16": "BF16", "BF16": "F16"}[kind]
+        raise DataError(
+            f"{path}: the weight {name} is stored as {kind}, but its numbers look like {other} under a wrong header: "
+            "write the file again"
+        )
 
 
 def check_scaling(config: Any, limit: int | None) -> None:
