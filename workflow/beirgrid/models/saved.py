@@ -70,7 +70,7 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
         return
     if saved.get("model_type") == "CrossEncoder":
         raise DataError(
-            f"model {name!r}: its checkpoint has prompts of its own, {json.dumps(prompts, ensure_ascii=False)}, but a "
+            f"model {name!r}: its checkpoint has prompts of its own, {json.dumps(prompts, ensure_ascii=False)}, but "
             "beirgrid's cross-encoders add no text to query and document: it cannot be used"
         )
     left_out = [role for role in ("query", "document") if role not in given and _has_prompt(role, saved)]
