@@ -21,7 +21,6 @@ from beirgrid.core.errors import DataError
 from beirgrid.runs import runs
 from beirgrid.search import impact, lucene
 from beirgrid.search.flat import search_shards
-from beirgrid.stages import index
 
 
 def _index(folder: Path, vectors: np.ndarray, number: int) -> Path:
@@ -127,7 +126,7 @@ def test_bm25_equals_pyserini(tmp_path, root, fields):
     assert fetched.returncode == 0, fetched.stderr
     jsonl = tmp_path / "jsonl"
     jsonl.mkdir()
-    index._write_jsonl(collection.read_documents(corpus), jsonl / "corpus.jsonl")
+    collection.write_jsonl(collection.read_documents(corpus), jsonl / "corpus.jsonl")
     lucene.build_index(jsonl, tmp_path / "index", fields, "en", threads=2, memory_mb=800)
     with (demo / "queries.jsonl").open() as stream:
         rows = [json.loads(line) for line in stream]

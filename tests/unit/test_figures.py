@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beirgrid.analysis import figures, lengths
+from beirgrid.analysis import drawing, figures, lengths
 from beirgrid.analysis.efficiency import EFFICIENCY_COLUMNS, trade_offs
 from beirgrid.analysis.holes import HOLE_COLUMNS
 
@@ -32,7 +32,7 @@ HOLES = pd.DataFrame(
 
 @pytest.fixture(autouse=True)
 def style():
-    with figures.style():
+    with drawing.style():
         yield
 
 
@@ -169,7 +169,7 @@ def test_the_overlap_of_datasets():
 
 def test_files_and_captions(tmp_path):
     drawn = {"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}
-    figures.write(drawn, tmp_path)
+    drawing.write(drawn, tmp_path)
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert sorted(found) == ["captions.json", "wins.pdf", "wins.png", "wins.svg"]
     assert found["wins.pdf"].startswith(b"%PDF")
@@ -178,7 +178,7 @@ def test_files_and_captions(tmp_path):
     assert "$x^2$_&amp;&lt;b&gt;" in text  # as it stands, not as a formula or as markup
     captions = json.loads(found["captions.json"])
     assert captions == {"wins": f"Wins against bm25. {drawn['wins'].caption} Numbers: against_baseline.csv."}
-    figures.write({"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
+    drawing.write({"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found
 
 
@@ -207,7 +207,7 @@ def test_queries_are_counted_before_their_curve_is_thinned():
 
 
 def test_an_svg_follows_the_colour_scheme_and_its_texts_stay_texts():
-    svg = figures.content(figures.wins(AGAINST, "ndcg@10").figure, "svg").decode()
+    svg = drawing.content(figures.wins(AGAINST, "ndcg@10").figure, "svg").decode()
     assert svg.count("prefers-color-scheme: dark") == 1
     assert "fill: currentColor" in svg
     assert "stroke: var(--line)" in svg

@@ -21,6 +21,8 @@ import os, sys, torch
 torch.cuda.device_count = lambda: min(2, len(os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")))
 torch.cuda.is_available = lambda: True
 from beirgrid.core.compute import Compute
+from beirgrid.core.errors import log_to_standard_error
+log_to_standard_error()
 visible = os.environ.get("CUDA_VISIBLE_DEVICES")
 runtime = Compute().start()
 assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible

@@ -19,7 +19,7 @@ from helpers import ROOT
 from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import config
-from beirgrid.analysis import figures
+from beirgrid.analysis import drawing, figures
 from beirgrid.core import files, paths, provenance
 from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid
@@ -66,7 +66,7 @@ def draw_figures(grid: GridSummary) -> None:
     curves = [(d, s, "bm25", "ndcg@10", k) for d in grid.rows[:8] for s in grid.systems for k in range(0, 101, 5)]
     table = pd.DataFrame(curves, columns=["dataset", "system", "first_stage", "metric", "depth"])
     folder = Path("results/grids/paper/figures")
-    with figures.style():
+    with drawing.style():
         drawn = figures.depth_curves(table.assign(value=np.random.default_rng(0).random(len(table)), queries=1))
         folder.mkdir(parents=True)
         drawn.figure.savefig(folder / "f0.svg")

@@ -1,19 +1,27 @@
-"""Figures of a grid, in one style. Each function draws one figure from the tables of the other modules."""
+"""Figures of a grid. Each function draws one figure from the tables of the other modules."""
 
 from __future__ import annotations
 
-import io
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from ..core import files
+from .drawing import (
+    INK,
+    LINE,
+    MARKERS,
+    WIDTH,
+    DrawnFigure,
+    add_legend,
+    make_panels,
+    new_figure,
+    panels_by_system,
+    unique_names,
+    write_names,
+    write_values,
+)
 from .efficiency import on_front
 from .lengths import JUDGED, RETRIEVED
 
@@ -21,147 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = ("svg", "pdf", "png")
-# Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
-_INK, _LINE = "#17191c", "#c9cdd3"
-_THEME = (
-    f"<style>svg {{ color: {_INK}; --line: {_LINE} }}"
-    " @media (prefers-color-scheme: dark) { svg { color: #eceef1; --line: #3a3f47 } }</style>"
-)
-_STYLE: dict[str, Any] = {
-    "figure.constrained_layout.use": True,
-    "figure.dpi": 150,
-    "font.family": "sans-serif",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": _LINE,
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "text.parse_math": False,  # a $ in a name is a $
-    "image.cmap": "cividis",
-    "svg.fonttype": "none",  # letters stay letters: they can be searched and read aloud
-    "svg.hashsalt": "beirgrid",  # the same figure has the same bytes
-}
-# Dates would make each run's files differ.
-_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-# The width of a point's mark, and how far to the right of the point and above it its name may stand; all in points.
-_NAMED_MARK = 6
-_BESIDE = [(4, 3), (4, -3), (-4, 3), (-4, -3), (4, 12), (4, -12), (-4, 12), (-4, -12)]
-_MARKERS = "osD^vP*X<>"
-_COLUMNS = 3
 # Of a dataset with more queries, a curve over its queries has so many points.
 _DRAWN_QUERIES = 500
-_WIDTH = 7.2
-
-
-class DrawnFigure(NamedTuple):
-    """A figure with what is said below it, and the table that has its numbers."""
-
-    figure: Figure
-    title: str
-    caption: str
-    table: str
-
-    def as_pdf(self) -> bytes:
-        """Return the figure as a PDF file."""
-        return content(self.figure, "pdf")
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Have the figures that are made in the block look alike, in colours that colour-blind readers tell apart."""
-    import matplotlib
-    from matplotlib import style as styles
-
-    with matplotlib.rc_context(), styles.context(["petroff10", _STYLE]):
-        yield
-
-
-def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:
-    """Write figures as SVG, PDF and PNG, and ``captions.json``, by name the text below each: title, caption and table.
-
-    The folder is replaced, so it has no figure of an earlier grid.
-    """
-    captions = {name: f"{found.title}. {found.caption} Numbers: {found.table}." for name, found in drawn.items()}
-    with style(), files.atomic(folder, directory=True) as temporary:
-        for name, (figure, *_) in drawn.items():
-            for suffix in FORMATS:
-                (temporary / f"{name}.{suffix}").write_bytes(content(figure, suffix))
-        files.write_json(temporary / "captions.json", captions)
-
-
-def content(figure: Figure, suffix: str) -> bytes:
-    """Return a figure as a file of one of ``FORMATS``. An SVG follows the reader's colour scheme, light or dark."""
-    file = io.BytesIO()
-    figure.savefig(file, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
-    figure.set_layout_engine("none")  # nothing moves in the other files
-    if suffix != "svg":
-        return file.getvalue()
-    text = file.getvalue().decode().replace(_INK, "currentColor").replace(_LINE, "var(--line)")
-    return re.sub("<svg [^>]*>", lambda found: found[0] + _THEME, text, count=1).encode()
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height))
-
-
-def _panels(names: Sequence[str], height: float, *, sharex: bool = True) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure with a panel for each name; those of a row, and with ``sharex`` of a column, share axes."""
-    columns = min(_COLUMNS, len(names))
-    rows = math.ceil(len(names) / columns)
-    figure = _figure(_WIDTH if columns > 1 else _WIDTH / 1.6, rows * height + 0.4)
-    axes = figure.subplots(rows, columns, sharex=sharex, sharey=True, squeeze=False).ravel()
-    for axis, name in zip(axes, names, strict=False):
-        axis.set_title(name)
-    for place, unused in enumerate(axes[len(names) :], len(names)):
-        axes[place - columns].tick_params(labelbottom=True)  # it is the last of its column now
-        unused.remove()
-    return figure, dict(zip(names, axes, strict=False))
-
-
-def _names(column: pd.Series) -> list[str]:
-    return list(dict.fromkeys(column.astype(str)))
-
-
-def _write_names(axis: Axes, points: pd.DataFrame) -> None:
-    """Write the names of points (columns name, x, y) beside them, where they cover nothing else if there is room."""
-    from matplotlib.transforms import Bbox
-
-    figure = axis.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()  # which decides where points are
-    middles = axis.transData.transform(points.iloc[:, 1:].to_numpy(np.float64))
-    size = figure.dpi / 72 * _NAMED_MARK
-    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in middles]
-    for number, (name, x, y) in enumerate(points.itertuples(index=False)):
-        others = taken[:number] + taken[number + 1 :]
-        note = None
-        for right, up in (*_BESIDE, _BESIDE[0]):  # without any room, the first place again
-            if note is not None:
-                note.remove()
-            note = axis.annotate(
-                name,
-                (x, y),
-                xytext=(right, up),
-                textcoords="offset points",
-                fontsize=7,
-                ha="left" if right > 0 else "right",
-                va="bottom" if up > 0 else "top",
-            )
-            box = note.get_window_extent()
-            if not any(box.overlaps(other) for other in others):
-                break
-        taken.append(box)
-
-
 # Scores ---------------------------------------------------------------------------------------------------------------
 
 
@@ -172,14 +41,14 @@ def forest(scores: pd.DataFrame, metric: str) -> DrawnFigure:
         scores: columns ``dataset``, ``system``, ``value``, ``low`` and ``high``; without an end, there is no interval.
         metric: name of the metric.
     """
-    figure, _ = _by_system(scores, _draw_interval, sharex=False)
+    figure, _ = panels_by_system(scores, _draw_interval, sharex=False)
     figure.supxlabel(metric)
     text = f"{metric} of each system with its 95 % interval. The line is the highest value."
     return DrawnFigure(figure, "Scores with intervals", text, "scores.csv, across.csv")
 
 
 def _draw_interval(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
-    axis.axvline(rows["value"].max(), color=_LINE)
+    axis.axvline(rows["value"].max(), color=LINE)
     axis.hlines(at, rows["low"], rows["high"], color="C0")
     axis.plot(rows["value"], at, "o", color="C0", markersize=4)
     axis.grid(visible=False)
@@ -189,23 +58,15 @@ def heat_map(values: pd.DataFrame, metric: str, *, lower_is_better: bool = False
     """Draw float64 systems × datasets; the shade of a cell is its place between worst and best of its column."""
     worst, best = (values.max(), values.min()) if lower_is_better else (values.min(), values.max())
     shares = (values - worst) / (best - worst).replace(0, np.nan)
-    figure = _figure(0.4 * len(values.columns) + 2, 0.22 * len(values) + 1.5)
+    figure = new_figure(0.4 * len(values.columns) + 2, 0.22 * len(values) + 1.5)
     axis = figure.subplots()
     axis.imshow(np.ma.masked_invalid(shares.to_numpy(np.float64)), vmin=0, vmax=1, aspect="auto")
-    _write_values(axis, values.to_numpy(np.float64), shares.fillna(0).to_numpy() < 0.5)
+    write_values(axis, values.to_numpy(np.float64), shares.fillna(0).to_numpy() < 0.5)
     axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
     axis.set_yticks(range(len(values)), values.index)
     axis.grid(visible=False)
     text = f"{metric} of each system on each dataset. The brightest cell of a column has its best value."
     return DrawnFigure(figure, "Systems and datasets", text, "scores.csv")
-
-
-def _write_values(axis: Axes, values: np.ndarray, dark: np.ndarray) -> None:
-    """Write the values of a heat map into its cells, in white where a cell is dark."""
-    for (i, j), value in np.ndenumerate(values):
-        if not np.isnan(value):
-            colour = "white" if dark[i, j] else "black"
-            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
@@ -217,7 +78,7 @@ def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, met
         other: the second system.
         metric: name of the metric.
     """
-    figure, panels = _panels(list(differences), 1.5, sharex=False)
+    figure, panels = make_panels(list(differences), 1.5, sharex=False)
     for dataset, axis in panels.items():
         ordered = np.sort(differences[dataset])[::-1]
         above, below = int((ordered > 0).sum()), int((ordered < 0).sum())
@@ -242,7 +103,7 @@ def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
 
     rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
     rows = rows.sort_values(["wins", "mean"])
-    figure = _figure(_WIDTH / 1.6, 0.22 * len(rows) + 0.9)
+    figure = new_figure(WIDTH / 1.6, 0.22 * len(rows) + 0.9)
     axis = figure.subplots()
     better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
     above = axis.barh(rows["system"], better, label="better")
@@ -276,7 +137,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
 
     points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)
     front = on_front(points[cost], points["mean"])
-    figure = _figure(_WIDTH / 1.4, 3.4)
+    figure = new_figure(WIDTH / 1.4, 3.4)
     axis = figure.subplots()
     axis.plot(points.loc[front, cost], points.loc[front, "mean"], "o-", label="Pareto front")
     axis.plot(points.loc[~front, cost], points.loc[~front, "mean"], "s", color="0.55", label="others")
@@ -288,7 +149,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis.set_xlabel(label)
     axis.set_ylabel(f"mean {metric}")
     figure.legend(loc="outside upper right", ncols=2)
-    _write_names(axis, points[["system", cost, "mean"]])
+    write_names(axis, points[["system", cost, "mean"]])
     caption = f"Mean {metric} against {label}. No system is both better and cheaper than a system on the front."
     return DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
 
@@ -298,40 +159,30 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
 
 def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
     """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
-    datasets, systems = _names(depth["dataset"]), _names(depth["system"])
-    figure, panels = _panels(datasets, 1.7)
+    datasets, systems = unique_names(depth["dataset"]), unique_names(depth["system"])
+    figure, panels = make_panels(datasets, 1.7)
     for dataset, axis in panels.items():
         for place, system in enumerate(systems):
             rows = depth[(depth["dataset"] == dataset) & (depth["system"] == system)]
             if len(rows):
-                marker = _MARKERS[place % len(_MARKERS)]
+                marker = MARKERS[place % len(MARKERS)]
                 axis.plot(rows["depth"], rows["value"], marker=marker, markersize=3, color=f"C{place}", label=system)
         axis.set_xscale("symlog", linthresh=1)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     metric = str(depth["metric"].iloc[0])
     figure.supxlabel("documents reranked")
     figure.supylabel(metric)
-    _legend(figure, panels)
+    add_legend(figure, panels)
     caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
     return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")
-
-
-def _legend(figure: Figure, panels: Mapping[str, Axes]) -> None:
-    """Add one legend for all panels."""
-    entries = {
-        label: handle
-        for axis in panels.values()
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=min(4, len(entries)))
 
 
 def hole_rates(holes: pd.DataFrame) -> DrawnFigure:
     """Draw both shares of documents that nobody judged, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
-    figure, panels = _by_system(holes, lambda axis, rows, at: _draw_holes(axis, rows, at, k))
+    figure, panels = panels_by_system(holes, lambda axis, rows, at: _draw_holes(axis, rows, at, k))
     figure.supxlabel(f"share of the top {k} that is not judged")
-    _legend(figure, panels)
+    add_legend(figure, panels)
     caption = (
         f"Share of the top {k} documents that is not judged for the query, and share that is not judged for any "
         "query of the dataset, as in Table 4 of the BEIR paper."
@@ -347,9 +198,9 @@ def _draw_holes(axis: Axes, rows: pd.DataFrame, at: np.ndarray, k: int) -> None:
 def judged_only(holes: pd.DataFrame) -> DrawnFigure:
     """Draw nDCG of all documents and of the judged ones alone, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
-    figure, panels = _by_system(holes, _draw_judged)
+    figure, panels = panels_by_system(holes, _draw_judged)
     figure.supxlabel(f"nDCG@{k}")
-    _legend(figure, panels)
+    add_legend(figure, panels)
     caption = (
         f"nDCG@{k} of all retrieved documents, of which those not judged count as irrelevant, and of the judged "
         "documents only."
@@ -363,27 +214,13 @@ def _draw_judged(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
     axis.plot(rows["ndcg_judged"], at, "D", color="C1", markersize=4, label="judged documents alone")
 
 
-def _by_system(
-    table: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, np.ndarray], None], *, sharex: bool = True
-) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure with a panel for each dataset and a line for each system, the first on top."""
-    systems = _names(table["system"])
-    figure, panels = _panels(_names(table["dataset"]), 0.2 * len(systems) + 0.5, sharex=sharex)
-    for dataset, axis in panels.items():
-        rows = table[table["dataset"] == dataset]
-        draw(axis, rows, len(systems) - 1 - np.array([systems.index(system) for system in rows["system"]]))
-        axis.set_yticks(range(len(systems)), systems[::-1])
-        axis.grid(visible=False, axis="y")
-    return figure, panels
-
-
 # Lengths --------------------------------------------------------------------------------------------------------------
 
 
 def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
     """Draw how long the top documents of each system are, a panel for each dataset (the paper's Figure 4)."""
     rows = summary[summary["kind"] == RETRIEVED].assign(label=summary["system"])
-    figure = _violins(rows, histogram, _names(rows["label"]), lambda row: "C0")
+    figure = _violins(rows, histogram, unique_names(rows["label"]), lambda row: "C0")
     caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
     return DrawnFigure(figure, "Lengths of retrieved documents", caption, "lengths.csv")
 
@@ -401,7 +238,7 @@ def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnF
     order, which = ["similarity"], "dense models, which differ in more than their similarity:"
     if len(of_both):
         rows, order, which = of_both, ["model", "similarity"], "models that the grid has with both similarities:"
-    labels = _names(rows.sort_values(order, kind="stable")["label"])
+    labels = unique_names(rows.sort_values(order, kind="stable")["label"])
     figure = _violins(rows, histogram, labels, lambda row: "C0" if row["similarity"] == "cosine" else "C1")
     caption = (
         f"Lengths in words of the top 10 documents of {which} cosine (blue) and dot product (orange). The mark is the "
@@ -414,7 +251,7 @@ def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigur
     """Draw how long judged documents are by their grade, a panel for each dataset (the paper's Figure 5)."""
     rows = summary[summary["kind"] == JUDGED]
     rows = rows.assign(label="grade " + rows["grade"].astype(str))
-    labels = _names(rows.sort_values("grade")["label"])
+    labels = unique_names(rows.sort_values("grade")["label"])
     figure = _violins(rows, histogram, labels, lambda row: "C0" if row["grade"] > 0 else "0.6")
     caption = "Lengths in words of judged documents, by their grade. Above 0 is relevant. The mark is the median."
     return DrawnFigure(figure, "Lengths of judged documents", caption, "lengths.csv")
@@ -425,7 +262,7 @@ def _violins(
 ) -> Figure:
     """Return a figure of distributions from their histograms: a panel for each dataset, a line for each label."""
     summary = summary[summary["documents"] > 0]
-    figure, panels = _panels(_names(summary["dataset"]), 0.22 * len(labels) + 0.5)
+    figure, panels = make_panels(unique_names(summary["dataset"]), 0.22 * len(labels) + 0.5)
     for dataset, axis in panels.items():
         for _, row in summary[summary["dataset"] == dataset].iterrows():
             at = len(labels) - 1 - labels.index(row["label"])
@@ -434,7 +271,7 @@ def _violins(
             places, density = _density(histogram[same & (histogram[of_row] == row[of_row])])
             height = 0.42 * density / density.max()
             axis.fill_between(places, at - height, at + height, color=colour(row), alpha=0.75, linewidth=0)
-            axis.plot(np.log10(1 + row["median"]), at, "|", color=_INK, markersize=7)
+            axis.plot(np.log10(1 + row["median"]), at, "|", color=INK, markersize=7)
         axis.set_yticks(range(len(labels)), labels[::-1])
         ticks = [0, 10, 100, 1000, 10_000, 100_000]
         longest = summary["p95"].max() * 3
@@ -465,17 +302,17 @@ def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
     """Draw the similarity of each pair of datasets (the paper's Figure 2, left)."""
-    datasets = _names(pd.concat([overlap["dataset"], overlap["other"]]))
+    datasets = unique_names(pd.concat([overlap["dataset"], overlap["other"]]))
     values = np.ones((len(datasets), len(datasets)))
     for dataset, other, similarity in overlap[["dataset", "other", "similarity"]].itertuples(index=False):
         i, j = datasets.index(dataset), datasets.index(other)
         values[i, j] = values[j, i] = similarity
-    side = min(_WIDTH, 0.36 * len(datasets) + 2)
-    figure = _figure(side, 0.85 * side)
+    side = min(WIDTH, 0.36 * len(datasets) + 2)
+    figure = new_figure(side, 0.85 * side)
     axis = figure.subplots()
     shown = np.ma.masked_where(np.eye(len(datasets), dtype=bool), values)
     image = axis.imshow(shown, vmin=0, vmax=float(shown.max()))
-    _write_values(axis, shown.filled(np.nan), values < shown.max() / 2)
+    write_values(axis, shown.filled(np.nan), values < shown.max() / 2)
     axis.set_xticks(range(len(datasets)), datasets, rotation=90)
     axis.set_yticks(range(len(datasets)), datasets)
     axis.grid(visible=False)
@@ -489,16 +326,16 @@ def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
 
 def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure:
     """Draw the datasets in the plane, those with like vocabularies side by side (the paper's Figure 2, right)."""
-    figure = _figure(_WIDTH / 1.4, 4.2)
+    figure = new_figure(WIDTH / 1.4, 4.2)
     axis = figure.subplots()
     known = places["dataset"].map(domains).fillna("").replace("", "no domain given")
-    for place, domain in enumerate(_names(known)):
+    for place, domain in enumerate(unique_names(known)):
         rows = places[known == domain]
-        axis.plot(rows["x"], rows["y"], _MARKERS[place % len(_MARKERS)], color=f"C{place}", label=domain)
+        axis.plot(rows["x"], rows["y"], MARKERS[place % len(MARKERS)], color=f"C{place}", label=domain)
     axis.set_axis_off()
     axis.margins(0.15)
     figure.legend(loc="outside upper center", ncols=4)
-    _write_names(axis, places[["dataset", "x", "y"]])
+    write_names(axis, places[["dataset", "x", "y"]])
     caption = (
         "Datasets whose corpora share more words are closer: a force-directed layout by networkx. Only distances "
         "mean something."

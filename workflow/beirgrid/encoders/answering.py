@@ -12,10 +12,11 @@ from ..config.models import AnsweringReranker, DecoderReranker, Seq2SeqReranker
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
-from .base import PairScorer, encoder_of, load_checkpoint
+from .base import PairScorer
 from .cutting import Beginning
 from .dense import pad_with_the_end
 from .engine import Tokens
+from .loading import encoder_of, load_checkpoint
 
 if TYPE_CHECKING:
     import torch

@@ -10,9 +10,10 @@ from ..config.models import CrossEncoder
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
-from .base import MOST_LABELS, PairScorer, load_checkpoint
+from .base import MOST_LABELS, PairScorer
 from .cutting import Beginning
 from .engine import Tokens, parts
+from .loading import load_checkpoint
 
 if TYPE_CHECKING:
     import torch

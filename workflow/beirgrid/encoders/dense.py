@@ -12,8 +12,9 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
 from . import mteb_loader
-from .base import TextEncoder, adapt_forward, load_checkpoint
+from .base import TextEncoder
 from .engine import Batch
+from .loading import adapt_forward, load_checkpoint
 from .static import StaticEncoder, is_static
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import cutting
-from .base import EntryT, LoadedModel, encoder_of, load_checkpoint
+from .base import EntryT, LoadedModel
 from .engine import TOKENIZED, Tokens, parts
+from .loading import encoder_of, load_checkpoint
 
 # Word pieces of a document at most, where neither the entry nor the model says less.
 LONGEST = 512

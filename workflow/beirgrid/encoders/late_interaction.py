@@ -12,8 +12,9 @@ from ..config.models import LateInteractionModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..search.maxsim import TokenVectors
-from .base import TextEncoder, load_checkpoint
+from .base import TextEncoder
 from .engine import Batch
+from .loading import load_checkpoint
 
 if TYPE_CHECKING:
     import torch

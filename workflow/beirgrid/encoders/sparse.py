@@ -17,8 +17,9 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
 from . import cutting, kernels
-from .base import TextEncoder, load_checkpoint
+from .base import TextEncoder
 from .engine import TOKENIZED, Batch, order, parts
+from .loading import load_checkpoint
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -13,8 +13,8 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
-from .base import load_checkpoint
 from .engine import windows
+from .loading import load_checkpoint
 
 
 class StaticEncoder:

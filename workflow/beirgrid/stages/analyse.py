@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 
-from ..analysis import contrasts, depth, efficiency, figures, holes, lengths, standings, term_overlap
+from ..analysis import contrasts, depth, drawing, efficiency, figures, holes, lengths, standings, term_overlap
 from ..collections import collection
 from ..collections import qrels as judgements
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
@@ -93,18 +93,18 @@ def analyse(
         of_datasets = {dataset: of.contrasts for dataset, of in found.items()}
         files.write_json(folder / CONTRASTS, {**about, "datasets": of_datasets})
         drawn = draw(grid, tables)
-        figures.write(drawn, output / "figures")
+        drawing.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn), scores=files.sha256(folder / "scores.csv"))
 
 
-def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, figures.DrawnFigure]:
+def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, drawing.DrawnFigure]:
     """Return the figures of a grid by their names: those for which it has data."""
     holes, depth, measured, histogram = (
         tables[name][tables[name]["dataset"].isin(list(grid.rows))]
         for name in ("holes", "depth", "lengths", "length_histogram")
     )
-    with figures.style():
-        drawn: dict[str, figures.DrawnFigure | None] = {}
+    with drawing.style():
+        drawn: dict[str, drawing.DrawnFigure | None] = {}
         if len(depth):
             drawn["depth"] = figures.depth_curves(depth)
         if len(holes):

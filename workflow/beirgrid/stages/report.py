@@ -8,8 +8,8 @@ from typing import Annotated
 
 import pandas as pd
 
-from ..analysis import efficiency, figures, standings
-from ..analysis.figures import DrawnFigure
+from ..analysis import drawing, efficiency, figures, standings
+from ..analysis.drawing import DrawnFigure
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..core import files, paths, provenance
 from ..models.arguments import from_json
@@ -43,9 +43,9 @@ def page(
 
 def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
     """Return the page of a grid as HTML, with the pictures of its first metric."""
-    with figures.style():
+    with drawing.style():
         drawn = [
-            Figure(name, f"{of.title}. {of.caption}", figures.content(of.figure, "svg").decode(), of.as_pdf())
+            Figure(name, f"{of.title}. {of.caption}", drawing.content(of.figure, "svg").decode(), of.as_pdf())
             for name, of in pictures(grid, answers, cells)
         ]
     return render(grid, answers, drawn, cells)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from ..analysis import figures
+from ..analysis import drawing, figures
 from ..page.answer import answer
 from ..results import summary
 from ..results.answers import read_answers
@@ -38,8 +38,8 @@ class GridScores(pd.DataFrame):
         rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
         rows = rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]
         values = rows.pivot(index="dataset", columns="system", values="value").reindex(columns=list(grid.systems))
-        with figures.style():
-            picture = figures.content(figures.forest(rows, metric).figure, "svg").decode()
+        with drawing.style():
+            picture = drawing.content(figures.forest(rows, metric).figure, "svg").decode()
         sentences = escape(" ".join(answer(grid, answers)))
         table = values.rename_axis(index=None, columns=None).to_html(float_format="{:.4f}".format, na_rep="")
         return f"<p>{sentences}</p><p>{escape(metric)}</p>{table}{picture[picture.index('<svg') :]}"

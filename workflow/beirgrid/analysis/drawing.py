@@ -1,0 +1,192 @@
+"""Drawing: style, files and panels of figures."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..core import files
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "pdf", "png")
+# Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
+INK, LINE = "#17191c", "#c9cdd3"
+_THEME = (
+    f"<style>svg {{ color: {INK}; --line: {LINE} }}"
+    " @media (prefers-color-scheme: dark) { svg { color: #eceef1; --line: #3a3f47 } }</style>"
+)
+_STYLE: dict[str, Any] = {
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 150,
+    "font.family": "sans-serif",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "text.parse_math": False,  # a $ in a name is a $
+    "image.cmap": "cividis",
+    "svg.fonttype": "none",  # letters stay letters: they can be searched and read aloud
+    "svg.hashsalt": "beirgrid",  # the same figure has the same bytes
+}
+# Dates would make each run's files differ.
+_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+# The width of a point's mark, and how far to the right of the point and above it its name may stand; all in points.
+_NAMED_MARK = 6
+_BESIDE = [(4, 3), (4, -3), (-4, 3), (-4, -3), (4, 12), (4, -12), (-4, 12), (-4, -12)]
+MARKERS = "osD^vP*X<>"
+_COLUMNS = 3
+WIDTH = 7.2
+
+
+class DrawnFigure(NamedTuple):
+    """A figure with what is said below it, and the table that has its numbers."""
+
+    figure: Figure
+    title: str
+    caption: str
+    table: str
+
+    def as_pdf(self) -> bytes:
+        """Return the figure as a PDF file."""
+        return content(self.figure, "pdf")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Have the figures that are made in the block look alike, in colours that colour-blind readers tell apart."""
+    import matplotlib
+    from matplotlib import style as styles
+
+    with matplotlib.rc_context(), styles.context(["petroff10", _STYLE]):
+        yield
+
+
+def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:
+    """Write figures as SVG, PDF and PNG, and ``captions.json``, by name the text below each: title, caption and table.
+
+    The folder is replaced, so it has no figure of an earlier grid.
+    """
+    captions = {name: f"{found.title}. {found.caption} Numbers: {found.table}." for name, found in drawn.items()}
+    with style(), files.atomic(folder, directory=True) as temporary:
+        for name, (figure, *_) in drawn.items():
+            for suffix in FORMATS:
+                (temporary / f"{name}.{suffix}").write_bytes(content(figure, suffix))
+        files.write_json(temporary / "captions.json", captions)
+
+
+def content(figure: Figure, suffix: str) -> bytes:
+    """Return a figure as a file of one of ``FORMATS``. An SVG follows the reader's colour scheme, light or dark."""
+    file = io.BytesIO()
+    figure.savefig(file, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
+    figure.set_layout_engine("none")  # nothing moves in the other files
+    if suffix != "svg":
+        return file.getvalue()
+    text = file.getvalue().decode().replace(INK, "currentColor").replace(LINE, "var(--line)")
+    return re.sub("<svg [^>]*>", lambda found: found[0] + _THEME, text, count=1).encode()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Create an empty figure; width and height are in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
+def make_panels(names: Sequence[str], height: float, *, sharex: bool = True) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure with a panel for each name; those of a row, and with ``sharex`` of a column, share axes."""
+    columns = min(_COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = new_figure(WIDTH if columns > 1 else WIDTH / 1.6, rows * height + 0.4)
+    axes = figure.subplots(rows, columns, sharex=sharex, sharey=True, squeeze=False).ravel()
+    for axis, name in zip(axes, names, strict=False):
+        axis.set_title(name)
+    for place, unused in enumerate(axes[len(names) :], len(names)):
+        axes[place - columns].tick_params(labelbottom=True)  # it is the last of its column now
+        unused.remove()
+    return figure, dict(zip(names, axes, strict=False))
+
+
+def unique_names(column: pd.Series) -> list[str]:
+    """Return the different values of a column as texts, in their first order."""
+    return list(dict.fromkeys(column.astype(str)))
+
+
+def write_names(axis: Axes, points: pd.DataFrame) -> None:
+    """Write the names of points (columns name, x, y) beside them, where they cover nothing else if there is room."""
+    from matplotlib.transforms import Bbox
+
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # which decides where points are
+    middles = axis.transData.transform(points.iloc[:, 1:].to_numpy(np.float64))
+    size = figure.dpi / 72 * _NAMED_MARK
+    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in middles]
+    for number, (name, x, y) in enumerate(points.itertuples(index=False)):
+        others = taken[:number] + taken[number + 1 :]
+        note = None
+        for right, up in (*_BESIDE, _BESIDE[0]):  # without any room, the first place again
+            if note is not None:
+                note.remove()
+            note = axis.annotate(
+                name,
+                (x, y),
+                xytext=(right, up),
+                textcoords="offset points",
+                fontsize=7,
+                ha="left" if right > 0 else "right",
+                va="bottom" if up > 0 else "top",
+            )
+            box = note.get_window_extent()
+            if not any(box.overlaps(other) for other in others):
+                break
+        taken.append(box)
+
+
+def write_values(axis: Axes, values: np.ndarray, dark: np.ndarray) -> None:
+    """Write the values of a heat map into its cells, in white where a cell is dark."""
+    for (i, j), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            colour = "white" if dark[i, j] else "black"
+            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
+
+
+def add_legend(figure: Figure, panels: Mapping[str, Axes]) -> None:
+    """Add one legend for all panels."""
+    entries = {
+        label: handle
+        for axis in panels.values()
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=min(4, len(entries)))
+
+
+def panels_by_system(
+    table: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, np.ndarray], None], *, sharex: bool = True
+) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure with a panel for each dataset and a line for each system, the first on top."""
+    systems = unique_names(table["system"])
+    figure, panels = make_panels(unique_names(table["dataset"]), 0.2 * len(systems) + 0.5, sharex=sharex)
+    for dataset, axis in panels.items():
+        rows = table[table["dataset"] == dataset]
+        draw(axis, rows, len(systems) - 1 - np.array([systems.index(system) for system in rows["system"]]))
+        axis.set_yticks(range(len(systems)), systems[::-1])
+        axis.grid(visible=False, axis="y")
+    return figure, panels
