@@ -19,6 +19,7 @@ from helpers import ROOT
 from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import config
+from beirgrid.__main__ import main
 from beirgrid.analysis import drawing, figures
 from beirgrid.core import files, paths, provenance
 from beirgrid.graph.cell_records import Records
@@ -239,3 +240,30 @@ def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):
     answers.significance["note"] = "</script><script>alert(1)</script>"
     row = packed(render(grid, answers), "data")["tables"]["baseline"]["rows"]["ndcg@10"][0]
     assert row[-1] == "</script><script>alert(1)</script>"
+
+
+def test_published_values_are_a_page_without_a_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--published"]) == 0
+    page = Path("results/grids/published/report/index.html").read_text()
+    assert "<h1>published: 17 systems × 14 datasets</h1>" in page
+    answer = "All values are published ones: nothing was run here. qwen3-embedding has the highest ndcg@10"
+    assert answer in page
+    assert answer in " ".join(capsys.readouterr().out.split())
+    shown = re.findall(r"<td[^>]*>(0\.\d{4})</td>", page.partition('<table class="grid"')[2].partition("</table>")[0])
+    assert len(shown) == 17 * 14 + 17 + 15  # two systems have no zero-shot mean
+    sources = pd.read_csv(ROOT / "config/published/beir_paper.csv").set_index(["system", "dataset", "metric"])["value"]
+    assert shown[2] == f"{sources['bm25', 'trec-covid', 'ndcg@10']:.4f}"
+    for absent in ("significance", "costs", "steps"):
+        assert f'id="{absent}"' not in page
+        assert f'href="#{absent}"' not in page
+    assert [path.name for path in Path("results").rglob("*") if path.is_file()] == ["index.html"]
+    assert main(["demo", "--published", "-n"]) == 1
+    assert "--published runs nothing: leave out -n" in capsys.readouterr().err
+
+
+def test_columns_that_are_empty_for_each_metric_are_hidden():
+    rows = {"ndcg@10": [["bm25", "", "0.5", ""]], "recall@100": [["bm25", "", "", "late"]]}
+    shown = sections.ByMetric("x", ["system", "family", "value", "note"], 1, ("note",), rows).without_empty()
+    assert shown.columns == ["system", "value", "note"]
+    assert shown.rows == {"ndcg@10": [["bm25", "0.5", ""]], "recall@100": [["bm25", "", "late"]]}

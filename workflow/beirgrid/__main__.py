@@ -43,6 +43,7 @@ _TOOLS = {
     "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
     "serve": ("tools.serve:add_arguments", "serve reports and a search over finished indexes to a browser"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
+    "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX or Markdown"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
     "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),

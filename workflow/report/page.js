@@ -252,17 +252,16 @@ function compare() {
 const texts = (row) => [...row.cells].map((cell) => cell.textContent);
 const verdicts = Map.groupBy(all("#verdicts-table tbody tr"), (row) => JSON.stringify(texts(row).slice(0, 3)));
 
-/** Return the texts of a row of a table by metric, by its columns. */
+// What a dialog says by itself, or does not need beside a value.
+const SAID = new Set(["system", "dataset", "over", "queries", "value", "mean", "interval", "status"]);
+
+/** Return the texts of a row of a table by metric, by its columns, but for what a dialog says by itself. */
 function facts(name, ...keys) {
   const { columns, rows } = data.tables[name];
   const row = rows[chosen("metric")].find((cells) => keys.every((key, number) => cells[number] === key));
-  return row ? columns.map((column, number) => [column, row[number]]) : [];
+  return row ? columns.map((column, number) => [column, row[number]]).filter(([column]) => !SAID.has(column)) : [];
 }
 
-/** Return what is known of a mean over datasets, but for its value. */
-function meanFacts(system, over) {
-  return facts("across", system, over).slice(2).filter(([column]) => column !== "mean");
-}
 
 /** Show all that is known of a cell. */
 function open(cell) {
@@ -286,8 +285,8 @@ function open(cell) {
     ["cost", about?.cost],
     ["precision", about?.precision],
     ["mean of", about?.parts.join(", ")],
-    ...facts("seeds", system, title).slice(3, 6),
-    ...(mean === undefined ? facts("baseline", system, key).slice(5) : meanFacts(system, key)),
+    ...facts("seeds", system, title),
+    ...(mean === undefined ? facts("baseline", system, key) : facts("across", system, key)),
   ];
   for (const [name, text] of lines.filter(([, text]) => text)) {
     add(list, "dt", name);

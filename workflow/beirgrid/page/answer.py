@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..results.answers import DONE, STATUSES, ZERO_SHOT, Answers, main_comparison
+from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import texts
 from .matrix import SIGNIFICANT, counts
@@ -18,10 +19,16 @@ def answer(grid: GridSummary, answers: Answers) -> list[str]:
     """Return the sentences. They are about the grid's first metric; corrected p values decide which systems differ."""
     across = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
     finished = counts(grid, answers)
+    published = ["All values are published ones: nothing was run here."] if all_published(answers) else []
     said = ["No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."]
     if across["mean"].notna().any():
         said = list(_leader(grid, answers, across.dropna(subset="mean")))
-    return [*said, *_deviations(answers.verdicts), *_missing(finished, across)]
+    return [*published, *said, *_deviations(answers.verdicts), *_missing(finished, across)]
+
+
+def all_published(answers: Answers) -> bool:
+    """Tell whether the scores are published values."""
+    return bool((answers.verdicts["verdict"] == SCORE_IS_PUBLISHED).any())
 
 
 def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iterator[str]:
@@ -35,7 +42,9 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
     yield f"{lead.system} has {best} on {_score(answers, lead, scores)}.{alone}"
     yield from _training(lead)
     tests, by = _tests(answers, compared, lead)
-    if lead.system == lead.baseline:
+    if answers.pairs.empty and others:
+        yield "No test compares the systems on a dataset, because there are no values of single queries."
+    elif lead.system == lead.baseline:
         yield from _alike(others, {*tests.index[tests["p"] <= SIGNIFICANT]}, by)
     else:
         rivals = [name for name in others if name != lead.baseline]
@@ -48,7 +57,8 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         yield f"The baseline {grid.baseline} is not compared, because it lacks scores."
     # Signs of differences are flipped: what was seen and its mirror image are as extreme, so p >= 2 / 2 ** queries.
-    smallest = min(1, len(tests) * 2.0 ** (1 - int(scores["queries"].sum()))) if lead.datasets == 1 else 0
+    queries = int(scores["queries"].sum()) if lead.datasets == 1 else 0
+    smallest = min(1, len(tests) * 2.0 ** (1 - queries)) if queries else 0
     if smallest > SIGNIFICANT:
         yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
     if lead.datasets > 1 and lead.note:
@@ -72,8 +82,9 @@ def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
         ends, where = (lead.low_datasets, lead.high_datasets), f"average over {lead.datasets} datasets{zero_shot}"
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
-    queries = texts.counted(int(scores["queries"].sum()), "query", "queries")
-    return f"{where} ({queries}): " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
+    queries = int(scores["queries"].sum())
+    counted = f" ({texts.counted(queries, 'query', 'queries')})" if queries else ""
+    return f"{where}{counted}: " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
 
 
 def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:

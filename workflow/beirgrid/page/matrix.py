@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..config.metric_names import LOWER_IS_BETTER, parse_metric
 from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
-from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
+from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from ..results.summary import NO, GridSummary
 from ..results.table_files import FLAW, TRAINING, shown_scores
 from . import texts
@@ -25,6 +25,7 @@ VERDICTS = (
     PENDING,
     FAILED,
     "no reference",
+    SCORE_IS_PUBLISHED,
     OTHER_PROTOCOL,
     OTHER_COMMIT,
     "reproduced",

@@ -22,7 +22,7 @@ from ..results.cells import Cells
 from ..results.summary import GridSummary
 from . import analyses, sections, steps, texts
 from . import matrix as grids
-from .answer import answer
+from .answer import all_published, answer
 
 TEMPLATES = CHECKOUT / "workflow" / "report"
 # The library of the page's tables, in the package that ships it: DataTables with its buttons, MIT licence.
@@ -49,6 +49,7 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters["breakable"] = breakable
+    environment.globals["filled"] = sections.filled
     found = steps.collect(grid)
     by_metric = [
         sections.best_groups(grid, answers),
@@ -60,11 +61,14 @@ def render(
     ]
     pairs, whole = sections.pairs(grid, answers)
     analysed = analyses.read(grid.name, answers.scores)
+    by_metric = [table.without_empty() for table in by_metric]
     groups, baseline, across, pair, seeds, not_run = by_metric
     return environment.get_template("index.html.j2").render(
         version=dated_version(),
         grid=grid,
         answer=answer(grid, answers),
+        all_published=all_published(answers),
+        significant=len(answers.significance) > 0,
         tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),
         domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),
         tables=grids.tables(grid, answers),

@@ -59,6 +59,17 @@ class ByMetric(NamedTuple):
     texts: tuple[str, ...]
     rows: dict[str, Rows]
 
+    def without_empty(self) -> ByMetric:
+        """Return the table without the columns that are empty for each metric."""
+        kept = filled([row for rows in self.rows.values() for row in rows], self.columns, self.headers)
+        rows = {metric: [[row[n] for n in kept] for row in of_metric] for metric, of_metric in self.rows.items()}
+        return self._replace(columns=[self.columns[n] for n in kept], rows=rows)
+
+
+def filled(rows: Rows, columns: list[str], headers: int) -> list[int]:
+    """Return the numbers of the columns to show: those with a text in some row, and the first ``headers``."""
+    return [n for n in range(len(columns)) if n < headers or not rows or any(row[n] for row in rows)]
+
 
 class Verdict(NamedTuple):
     """A score beside a reference value."""

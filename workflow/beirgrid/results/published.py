@@ -19,6 +19,8 @@ MEASURED_ON = ["checkpoint", "revision", "mteb", "dataset_revision"]
 OTHER_PROTOCOL = "other protocol"
 # The verdict instead of "deviates" where the published value was measured on another commit than ours.
 OTHER_COMMIT = "another commit"
+# Stands in place of a verdict where the score itself is a published value.
+SCORE_IS_PUBLISHED = "published"
 # The fewest digits of an abbreviated commit that identify it.
 _DIGITS = 7
 

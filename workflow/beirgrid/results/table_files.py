@@ -30,6 +30,8 @@ _ESCAPED = {
     "±": r"$\pm$",
     "<": "$<$",
     ">": "$>$",
+    "≤": r"$\leq$",
+    "–": "--",
     "@": "{@}",
     "\\": r"\textbackslash{}",
 }
@@ -60,6 +62,11 @@ class Wide(NamedTuple):
     trained: pd.DataFrame
     flawed: pd.DataFrame
     notes: tuple[str, ...]
+
+
+def in_latex(text: str) -> str:
+    """Return a text for LaTeX."""
+    return text.translate(_LATEX)
 
 
 def file_names(grid: GridSummary) -> list[str]:
@@ -265,12 +272,12 @@ def _markdown(table: Wide, metric: str) -> str:
 
 def _latex(table: Wide, metric: str) -> str:
     columns = list(table.shown.columns)
-    rows = [[name.translate(_LATEX) for name in (metric, *columns)]]
+    rows = [[in_latex(name) for name in (metric, *columns)]]
     cells = _rows(table, metric, r"\textbf{{{}}}", (r"$^\dagger$", r"$^\ddagger$", r"\S{}"), r" $\pm$ {:.4f}")
-    rows += [[str(name).translate(_LATEX), *row] for name, row in zip(table.shown.index, cells, strict=True)]
+    rows += [[in_latex(str(name)), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     body = [" & ".join(row) + r" \\" for row in rows]
     head = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
     lines = [head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
     if table.notes:  # below the table, where they are broken into lines
-        lines.append(rf"\par\smallskip{{\footnotesize {' '.join(table.notes).translate(_LATEX)}\par}}")
+        lines.append(rf"\par\smallskip{{\footnotesize {in_latex(' '.join(table.notes))}\par}}")
     return "\n".join(lines) + "\n"

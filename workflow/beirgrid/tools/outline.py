@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..page.answer import answer
+from ..page.answer import all_published, answer
 from ..results import table_files
 from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
@@ -29,7 +29,7 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
         page: its page.
         width: columns of the terminal.
     """
-    notes = [" ".join(table_files.seed_notes(grid)), *_verdicts(answers.verdicts)]
+    notes = [" ".join(table_files.seed_notes(grid)), *([] if all_published(answers) else _verdicts(answers.verdicts))]
     notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
     said = textwrap.wrap(
         " ".join(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False

@@ -66,7 +66,10 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 
 def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid demo``."""
-    parser.usage = "beirgrid demo [options] [options and targets of Snakemake]"
+    parser.usage = "beirgrid demo [--published] [options] [options and targets of Snakemake]"
+    parser.add_argument(
+        "--published", action="store_true", help="write a page of published values, 17 systems × 14 datasets, at once"
+    )
     parser.allow_abbrev = False
     add_places(parser)
     parser.set_defaults(run=demo, snakemake=[])
@@ -82,9 +85,16 @@ def _names(text: str) -> list[str]:
     return [name for name in re.split(r"[,\s]+", text) if name]
 
 
-def demo(args: argparse.Namespace) -> NoReturn:
-    """Run the grid of the demo."""
-    become_snakemake([_GRIDS / "demo.yaml"], args)
+def demo(args: argparse.Namespace) -> None:
+    """Run the grid of the demo, or write a page of published values."""
+    if args.published:
+        from . import published_page
+
+        if args.snakemake:
+            raise BeirgridError(f"--published runs nothing: leave out {' '.join(args.snakemake)}")
+        published_page.write(_GRIDS / "published.yaml", args.directory)
+    else:
+        become_snakemake([_GRIDS / "demo.yaml"], args)
 
 
 def run(args: argparse.Namespace) -> NoReturn:
