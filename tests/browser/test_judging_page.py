@@ -120,7 +120,7 @@ def test_a_killed_server_loses_nothing(made, served, judge):
 
 def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_path):
     judging, path = server.Judging(made), tmp_path / "ann.html"
-    path.write_text(server.offline(judging, "ann"), encoding="utf-8")
+    path.write_text(server.offline(judging, "ann", judging.store.waiting("ann")), encoding="utf-8")
     page = judge(path.as_uri(), "")
     for key in "3201":
         press(page, key)

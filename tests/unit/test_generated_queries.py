@@ -129,7 +129,7 @@ def test_personal_data_in_generated_queries_is_flagged(made, served, capsys):
     served.chat = lambda messages: f"who is ann@thing{things(messages)}.org of thing{things(messages)}"
     with pytest.raises(BeirgridError, match=r"writer\.yaml: no query is left"):
         call("queries", "notes", "--generate", 3, "--with", "writer.yaml")
-    assert "seems to hold an e-mail address" in capsys.readouterr().err
+    assert "1 queries seem to hold an e-mail address: q" in capsys.readouterr().err
 
 
 def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):

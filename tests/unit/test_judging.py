@@ -376,11 +376,25 @@ def test_hostile_texts_stay_text(made, served, tmp_path):
         assert HOSTILE not in answer.read().decode()
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     made.description.guideline = f"</script>{HOSTILE}"
-    assert server.offline(server.Judging(made), "cem").count("</script>") == 1
+    assert server.offline(server.Judging(made), "cem", made.store.waiting("cem")).count("</script>") == 1
+
+
+def test_files_for_several_judges_share_the_queries_and_repeat_those_of_the_overlap(tmp_path):
+    made = EvaluationSet.create(tmp_path / "dealt", [documents.SetDocument("d", "", "text")], "here")
+    made.write_queries([queries.SetQuery(f"q{n}", f"query {n}") for n in range(30)])
+    made.store.add_pool([PooledPair(f"q{n}", "d", 1.0) for n in range(30)], overlap=0.3)
+    shared = made.store.shared()
+    assert 0 < len(shared) < 30
+    dan = made.store.next("dan")  # a query that dan has begun on the page is in no file, unless all judge it
+    files = server.dealt(server.Judging(made), ["ann", "ben", "cem"])
+    own = [set(pairs) - shared for pairs in files.values()]
+    assert all(shared <= set(pairs) for pairs in files.values())
+    assert sum(map(len, own)) == len(set.union(*own)) == 30 - len(shared) - (dan not in shared)
+    assert max(map(len, own)) - min(map(len, own)) <= 1
 
 
 def test_an_offline_page_holds_its_pairs_as_data(made):
-    page = server.offline(server.Judging(made), "ann")
+    page = server.offline(server.Judging(made), "ann", made.store.waiting("ann"))
     assert "<script>document.title" not in page
     assert "\\u003cscript>document.title" in page
     assert page.count("</script>") == 1

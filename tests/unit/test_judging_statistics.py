@@ -41,6 +41,15 @@ def test_a_budget_takes_first_ranks_first_and_alternates_between_queries():
     assert pools.pool(RUNS, "depth", 3, budget=1).complete == {"a": 0, "b": 0, "c": 1}
 
 
+def test_a_budget_is_for_pairs_that_no_earlier_pool_has():
+    first = pools.pool(RUNS, "depth", 3, budget=2)
+    second = pools.pool(RUNS, "depth", 3, budget=2, earlier=chosen(first))
+    assert chosen(first) == [("q1", "d1"), ("q2", "e1")]
+    assert chosen(second) == [("q1", "d3"), ("q2", "e3")]
+    both = pools.pool(RUNS, "depth", 3, budget=4)
+    assert (second.complete, second.left_out) == (both.complete, both.left_out)
+
+
 def test_rank_biased_weights_are_summed_over_runs():
     weights = {(pair.query, pair.document): pair.weight for pair in pools.pool(RUNS, "rbp", 3).pairs}
     assert weights["q1", "d1"] == pytest.approx(0.2 * (1 + 0.8 + 1))
@@ -100,6 +109,36 @@ def test_coefficients_have_intervals_and_name_their_judges():
     assert all(coefficient.low <= coefficient.value <= coefficient.high for coefficient in found)
     assert found[1].value == found[1].low == found[1].high == 1
     assert agreement.coefficients({"ann": truth}) == []
+
+
+def test_agreement_is_shown_per_judge_and_per_query():
+    """ann and ben grade alike, cem one grade higher; only on query 1 do all agree."""
+    pairs = [(f"q{query}", f"d{document}") for query in range(4) for document in range(8)]
+    ann = {pair: int(pair[1][1]) % 3 for pair in pairs}
+    cem = {pair: grade + (pair[0] != "q1") for pair, grade in ann.items()}
+    judges = {
+        found.judges[0]: (found, higher) for found, higher in agreement.by_judge({"ann": ann, "ben": ann, "cem": cem})
+    }
+    assert judges["cem"][0].value == pytest.approx(
+        cohen_kappa_score([cem[pair] for pair in pairs], [ann[pair] for pair in pairs])
+    )
+    assert judges["cem"][0].low <= judges["cem"][0].value <= judges["cem"][0].high < 1
+    # Of two grades that the others give, the lower counts: ann's and ben's is what ann and ben have with each other.
+    assert [(found.value, higher) for found, higher in (judges["ann"], judges["ben"])] == [(1, 0)] * 2
+    assert judges["cem"][1] == 0.75
+    least = agreement.by_query({"ann": ann, "cem": cem}, 3)
+    assert [query for query, _ in least] == ["q0", "q2", "q3"]
+    assert all(found.value < 0.6 and found.low < found.value < found.high and found.pairs == 8 for _, found in least)
+    ((query, found),) = agreement.by_query(
+        {"ann": ann, "cem": {pair: cem[pair] for pair in pairs if pair[0] == "q1"}}, 3
+    )
+    assert (query, found.value) == ("q1", 1)
+
+
+def test_who_adjudicates_does_not_count_as_a_judge():
+    assert set(agreement.without_adjudicators(GRADES, {"cem"})) == {"ann", "ben"}
+    two = {judge: GRADES[judge] for judge in ("ann", "ben")}
+    assert agreement.without_adjudicators(two, {"ben"}) == two, "nothing would be left to compare"
 
 
 GRADES = {

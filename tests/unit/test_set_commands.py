@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 import json
 
@@ -66,6 +67,77 @@ def test_documents_that_repeat_another_one_are_named(tmp_path, monkeypatch, caps
     call("init", "twins", "--documents", "docs")
     assert "1 documents repeat another one (set.json names them); b.md repeats a.md" in capsys.readouterr().err
     assert EvaluationSet(tmp_path / "twins").description.documents["duplicates"] == {"a.md": ["b.md"]}
+
+
+def test_files_of_unknown_kinds_are_counted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs/.git").mkdir(parents=True)
+    for name in ("a.md", "b.docx", "c.DOCX", "Makefile", ".git/config"):
+        (tmp_path / "docs" / name).write_text("Rye bread")
+    call("init", "kinds", "--documents", "docs")
+    assert "3 files of other kinds are left out (2 .docx, 1 without an ending)" in capsys.readouterr().err
+
+
+def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, capsys):
+    call("status", "notes")
+    told = capsys.readouterr().out
+    assert "A pool of 4 systems would have these pairs: 48 to depth 5" in told
+    assert "bm25 and bm25+minilm" in told
+    for pairs in (20, 40):
+        call("pool", "notes", "--depth", 3, "--judgements", 20)
+        assert len(made.store.pool()) == pairs
+    call("pool", "notes", "--depth", 3)
+    capsys.readouterr()
+    call("pool", "notes", "--depth", 1)
+    told = capsys.readouterr().out
+    assert "0 new pairs to judge, of 36 in the top 1" in told
+    assert all(line.endswith(" 0.0%") for line in told.splitlines() if line.startswith(tuple(RUNS)))
+
+
+def test_a_version_closes_holes(made, capsys):
+    """The first pool has each system's first document, the second all three: a, c and x, then b."""
+    call("pool", "notes", "--depth", 1)
+    judge(made)
+    call("accept", "notes")
+    call("pool", "notes", "--depth", 3)
+    judge(made)
+    call("accept", "notes")
+    capsys.readouterr()
+    call("compare", "notes", 1, 2)
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
+    assert rows["system"][1:] == ["ndcg@10", "v1", "ndcg@10", "v2", "change", "hole@10", "v1", "hole@10", "v2", "ranks"]
+    # Three documents were retrieved, of which b was a hole: one of ten places.
+    assert rows["bm25"][4:6] == ["10.0%", "0.0%"]
+    assert rows["minilm"][4:6] == ["0.0%", "0.0%"]
+    assert float(rows["bm25"][3]) == pytest.approx(float(rows["bm25"][2]) - float(rows["bm25"][1]), abs=1e-4)
+
+
+def test_disagreements_are_adjudicated_in_a_table(made, capsys, tmp_path):
+    call("pool", "notes", "--depth", 1)
+    judge(made)
+    for query, document in made.store.pool():
+        made.store.judge(Grading("ben", query, document, 3 if document == "0/a" else 2 if document[-1] in "abx" else 0))
+    with pytest.raises(BeirgridError, match="disagree on 1 pairs that 'eve' has not judged"):
+        call("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
+    capsys.readouterr()
+    call("status", "notes", "--disagreements", "open.csv")
+    told = capsys.readouterr().out
+    assert "open.csv: 1 pairs with several grades" in told
+    assert "Cohen's kappa with the others' majority" in told
+    (row,) = csv.DictReader((tmp_path / "open.csv").open())
+    assert row == {
+        **{"query": "q0", "document": "0/a", "query_text": "query 0", "title": "A: é", "text": "Text a of 0."},
+        **{"by ann": "2", "by ben": "3", "grade": ""},
+    }
+    with (tmp_path / "decided.csv").open("w") as stream:
+        writer = csv.DictWriter(stream, row)
+        writer.writeheader()
+        writer.writerow({**row, "grade": "1"})
+    call("judge", "notes", "--take-back", "eve", "decided.csv")
+    call("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
+    version = EvaluationSet(made.folder).description.versions[0]
+    assert EvaluationSet(made.folder).qrels(1)["q0"]["0/a"] == 1
+    assert {tuple(found["judges"]) for found in version.agreement} == {("ann", "ben")}, "eve saw disagreements alone"
 
 
 def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made, capsys):

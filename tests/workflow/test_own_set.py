@@ -45,7 +45,9 @@ def scores(work: Path) -> dict[str, dict[str, str]]:
 
 def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monkeypatch):
     assert "15 documents" in told("init", "notes", "--documents", "docs", cwd=work)
-    assert "seems to hold an e-mail address" in (said := told("queries", "notes", "--from", "queries.txt", cwd=work))
+    assert "queries seem to hold an e-mail address: q6" in (
+        said := told("queries", "notes", "--from", "queries.txt", cwd=work)
+    )
     assert "notes: 5 queries" in said
     path = work / "notes/queries.jsonl"
     path.write_text(path.read_text().replace('"stratum": ""', '"synthetic": true', 1))
@@ -63,7 +65,8 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
     page = (work / "results/grids/notes/report/index.html").read_text()
     assert "1 of 5 queries are synthetic" in page
     assert "The dataset has no qrels" in page.replace("the dataset", "The dataset")
-    assert "bm25 and bm25-flat" not in told("status", "notes", cwd=work)  # there is no pool yet
+    assert "to depth 5" in (said := told("status", "notes", cwd=work))  # what a pool would be
+    assert "bm25 and bm25-flat" in said
 
     assert "RBP weight left out" in told("pool", "notes", "--depth", "3", "--judgements", "12", cwd=work)
     assert "bm25 and bm25-flat" in told("status", "notes", cwd=work)

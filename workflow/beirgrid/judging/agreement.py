@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ import numpy as np
 Grades = Mapping[str, Mapping[tuple[str, str], int]]
 Resolution = Literal["majority", "strictest", "adjudicated"]
 _RESAMPLES = 1000
+_ALPHA = "Krippendorff's alpha (ordinal)"
 
 
 class Coefficient(NamedTuple):
@@ -84,30 +86,55 @@ def coefficients(grades: Grades, seed: int = 0) -> list[Coefficient]:
     """
     found = []
     for judges in itertools.combinations(sorted(grades), 2):
-        first, second = (grades[judge] for judge in judges)
-        common = sorted(first.keys() & second.keys())
-
-        def kappa(pairs: list[tuple[str, str]], first: Mapping = first, second: Mapping = second) -> float:  # type: ignore[type-arg]
-            return cohen(np.array([first[pair] for pair in pairs]), np.array([second[pair] for pair in pairs]))
-
-        found.append(_with_interval("Cohen's kappa", judges, common, kappa, seed))
+        found.append(_kappa(judges, grades[judges[0]], grades[judges[1]], seed))
     if len(grades) < 2:
         return found
     everyone = tuple(sorted(grades))
     by_all = sorted(set.intersection(*(set(of_judge) for of_judge in grades.values())))
+    by_two = _by_two(grades)
     scale = sorted({grade for of_judge in grades.values() for grade in of_judge.values()})
 
     def of_all(pairs: list[tuple[str, str]]) -> float:
         counts = [Counter(grades[judge][pair] for judge in everyone) for pair in pairs]
         return fleiss(np.array([[count[grade] for grade in scale] for count in counts]))
 
-    def alpha(pairs: list[tuple[str, str]]) -> float:
-        return krippendorff(np.array([[grades[judge].get(pair, np.nan) for pair in pairs] for judge in everyone]))
-
-    by_two = sorted(pair for pair, number in Counter(itertools.chain(*grades.values())).items() if number > 1)
     if len(everyone) > 2:
         found.append(_with_interval("Fleiss' kappa", everyone, by_all, of_all, seed))
-    return [*found, _with_interval("Krippendorff's alpha (ordinal)", everyone, by_two, alpha, seed)]
+    return [*found, _with_interval(_ALPHA, everyone, by_two, partial(_alpha, grades), seed)]
+
+
+def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
+    """Return each judge's kappa against the majority of the others, and how much higher the judge's mean grade is."""
+    found = []
+    for judge, of_judge in grades.items():
+        others, _ = resolve({other: of_other for other, of_other in grades.items() if other != judge}, "majority")
+        common = [pair for pair in of_judge if pair in others]
+        first, second = np.array([[of_judge[pair], others[pair]] for pair in common]).reshape(-1, 2).T
+        found.append((_kappa((judge, "the others"), of_judge, others), float(np.mean(first - second)) if common else 0))
+    return found
+
+
+def by_query(grades: Grades, most: int) -> list[tuple[str, Coefficient]]:
+    """Return the queries on which judges agree least, with alpha; its interval is of samples of the query's pairs.
+
+    Queries whose pairs all have one grade have no alpha.
+    """
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for pair in _by_two(grades):
+        pairs.setdefault(pair[0], []).append(pair)
+    values = {query: _alpha(grades, of_query) for query, of_query in pairs.items()}
+    least = sorted((query for query in pairs if not np.isnan(values[query])), key=lambda query: values[query])[:most]
+    everyone = tuple(sorted(grades))
+    return [
+        (query, _with_interval(_ALPHA, everyone, pairs[query], partial(_alpha, grades), 0, over_queries=False))
+        for query in least
+    ]
+
+
+def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grades:
+    """Leave out judges who graded where others disagree, if two others remain: they would lower each coefficient."""
+    others = {judge: of_judge for judge, of_judge in grades.items() if judge not in adjudicators}
+    return others if len(others) > 1 else grades
 
 
 def disagreements(grades: Grades) -> list[tuple[tuple[str, str], dict[str, int]]]:
@@ -147,17 +174,43 @@ def resolve(
     return resolved, undecided
 
 
+def _by_two(grades: Grades) -> list[tuple[str, str]]:
+    """Return the pairs that at least two judges graded."""
+    return sorted(pair for pair, number in Counter(itertools.chain(*grades.values())).items() if number > 1)
+
+
+def _alpha(grades: Grades, pairs: list[tuple[str, str]]) -> float:
+    """Return Krippendorff's alpha of all judges on some pairs."""
+    return krippendorff(np.array([[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()]))
+
+
+def _kappa(
+    judges: tuple[str, ...],
+    first: Mapping[tuple[str, str], int],
+    second: Mapping[tuple[str, str], int],
+    seed: int = 0,
+) -> Coefficient:
+    """Return Cohen's kappa of two judges on the pairs that both graded, with its interval."""
+
+    def kappa(pairs: list[tuple[str, str]]) -> float:
+        return cohen(np.array([first[pair] for pair in pairs]), np.array([second[pair] for pair in pairs]))
+
+    return _with_interval("Cohen's kappa", judges, sorted(first.keys() & second.keys()), kappa, seed)
+
+
 def _with_interval(
     name: str,
     judges: tuple[str, ...],
     pairs: list[tuple[str, str]],
     statistic: Callable[[list[tuple[str, str]]], float],
     seed: int,
+    over_queries: bool = True,
 ) -> Coefficient:
-    by_query: dict[str, list[tuple[str, str]]] = {}
+    """Return a statistic with the percentiles of bootstrap samples of queries, or of the pairs of one query."""
+    grouped: dict[Any, list[tuple[str, str]]] = {}
     for pair in pairs:
-        by_query.setdefault(pair[0], []).append(pair)
-    blocks = list(by_query.values())
+        grouped.setdefault(pair[0] if over_queries else pair, []).append(pair)
+    blocks = list(grouped.values())
     if not blocks:
         return Coefficient(name, judges, 0, *[float("nan")] * 3)
     random = np.random.default_rng(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,15 @@ def read(folder: Path, chunk: int | None = None) -> Iterator[SetDocument]:
             yield from _chunks(document, chunk) if chunk else [document]
 
 
+def unread(folder: Path) -> Counter[str]:
+    """Count the files of a folder that ``read`` leaves out because it does not know their kind, by their endings."""
+    return Counter(
+        path.suffix.lower()
+        for path in folder.rglob("*")
+        if path.is_file() and not _is_hidden(path, folder) and path.suffix.lower() not in _READERS
+    )
+
+
 def duplicates(documents: Iterable[SetDocument]) -> dict[str, list[str]]:
     """Return groups of documents whose words are the same: the first id to the others."""
     first: dict[str, str] = {}
@@ -64,8 +74,11 @@ def duplicates(documents: Iterable[SetDocument]) -> dict[str, list[str]]:
 
 def _is_document(path: Path, folder: Path) -> bool:
     """Tell whether a path is a file of a known kind; hidden files and folders are none."""
-    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return not hidden and path.suffix.lower() in _READERS and path.is_file()
+    return path.suffix.lower() in _READERS and path.is_file() and not _is_hidden(path, folder)
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _chunks(document: SetDocument, most: int) -> Iterator[SetDocument]:

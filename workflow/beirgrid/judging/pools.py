@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Method = Literal["depth", "rbp", "change"]
@@ -34,7 +34,7 @@ class Pool(NamedTuple):
     """The pairs to judge, most valuable first, and what the pool leaves out.
 
     Attributes:
-        pairs: the chosen pairs.
+        pairs: the chosen pairs, without those of earlier pools.
         candidates: pairs among the top ``depth`` documents of all runs.
         complete: for each system, the depth to which the pool has all documents of every query.
         left_out: for each system, the share of its rank-biased-precision weight that is outside of the pool.
@@ -46,7 +46,13 @@ class Pool(NamedTuple):
     left_out: dict[str, float]
 
 
-def pool(rankings: Rankings, method: Method, depth: int, budget: int | None = None) -> Pool:
+def pool(
+    rankings: Rankings,
+    method: Method,
+    depth: int,
+    budget: int | None = None,
+    earlier: Collection[tuple[str, str]] = (),
+) -> Pool:
     """Choose the pairs to judge.
 
     Args:
@@ -54,6 +60,7 @@ def pool(rankings: Rankings, method: Method, depth: int, budget: int | None = No
         method: how pairs are weighted.
         depth: documents per run and query that are considered.
         budget: the largest number of pairs; None for all candidates.
+        earlier: pairs that are in the pool already: the budget is for others.
     """
     queries = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
     weigh = _WEIGHTS[method]
@@ -67,8 +74,10 @@ def pool(rankings: Rankings, method: Method, depth: int, budget: int | None = No
     turn = {}
     for pair in pairs:
         turn[pair] = seen[pair.query, pair.weight] = seen.get((pair.query, pair.weight), -1) + 1
-    chosen = sorted(pairs, key=lambda pair: (-pair.weight, turn[pair]))[:budget]
-    kept = {(pair.query, pair.document) for pair in chosen}
+    kept = set(earlier)
+    fresh = (pair for pair in pairs if (pair.query, pair.document) not in kept)
+    chosen = sorted(fresh, key=lambda pair: (-pair.weight, turn[pair]))[:budget]
+    kept |= {(pair.query, pair.document) for pair in chosen}
     return Pool(
         chosen,
         len(pairs),

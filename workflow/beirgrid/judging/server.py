@@ -11,7 +11,8 @@ import io
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -165,11 +166,29 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
     return server, f"http://127.0.0.1:{server.server_address[1]}/?token={token}"
 
 
-def offline(judging: Judging, judge: str) -> str:
-    """Return one HTML file with all pairs that wait for a judge; it saves the judgements as CSV."""
-    waiting = judging.store.waiting(check_judge(judge))
-    pairs = [judging.pair(query, document) for query, document in waiting]
-    return page({**judging.settings(), "judge": judge, "pairs": pairs})
+def dealt(judging: Judging, judges: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return the pairs that wait for each of some judges: all pairs of shared queries, and a share of the others."""
+    shared = judging.store.shared()
+    waiting = {check_judge(judge): judging.store.waiting(judge) for judge in judges}
+    takers: dict[str, list[str]] = {}
+    for judge, pairs in waiting.items():
+        for query in dict.fromkeys(query for query, document in pairs if (query, document) not in shared):
+            takers.setdefault(query, []).append(judge)
+    taken = Counter[str]()
+    owners = {}
+    for query, able in takers.items():
+        owners[query] = min(able, key=lambda judge: taken[judge])
+        taken[owners[query]] += 1
+    return {
+        judge: [pair for pair in pairs if pair in shared or owners[pair[0]] == judge]
+        for judge, pairs in waiting.items()
+    }
+
+
+def offline(judging: Judging, judge: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """Return one HTML file with pairs for a judge; it saves the judgements as CSV."""
+    shown = [judging.pair(query, document) for query, document in pairs]
+    return page({**judging.settings(), "judge": judge, "pairs": shown})
 
 
 def take_back(judging: Judging, judge: str, path: Path) -> int:

@@ -24,7 +24,7 @@ from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
 from ..core.errors import BeirgridError, DataError
 from ..core.version import __version__
-from .agreement import Coefficient, Grades, Resolution, coefficients, resolve
+from .agreement import Coefficient, Grades, Resolution, coefficients, resolve, without_adjudicators
 from .documents import SetDocument
 from .queries import SetQuery
 from .store import MODEL, JudgementStore
@@ -181,6 +181,11 @@ class EvaluationSet:
                 found.setdefault(judgement.judge, {})[judgement.query, judgement.document] = judgement.grade
         return found
 
+    @property
+    def adjudicators(self) -> set[str]:
+        """The judges who decided disagreements in a version."""
+        return {version.adjudicator for version in self.description.versions}
+
     def people(self) -> Grades:
         """Return the grades by judge, without judges that are models."""
         return {judge: of_judge for judge, of_judge in self.grades().items() if not judge.startswith(MODEL)}
@@ -215,7 +220,8 @@ class EvaluationSet:
             query, document = undecided[0]
             raise BeirgridError(
                 f"judges disagree on {len(undecided)} pairs that {adjudicator!r} has not judged, first document "
-                f"{document!r} for query {query!r}: beirgrid set status {self.folder} --disagreements FILE lists them"
+                f"{document!r} for query {query!r}: beirgrid set status {self.folder} --disagreements FILE lists them, "
+                f"and beirgrid set judge {self.folder} --take-back {adjudicator!r} FILE stores the column grade"
             )
         if not any(grade > 0 for grade in resolved.values()):
             raise BeirgridError(f"none of the {len(resolved)} judged documents is relevant: every score would be 0")
@@ -233,7 +239,11 @@ class EvaluationSet:
             resolution=how,
             adjudicator=adjudicator,
             guideline=self.description.guideline,
-            agreement=[_defined(found) for found in coefficients(people | grades) if found.pairs],
+            agreement=[
+                _defined(found)
+                for found in coefficients(without_adjudicators(people | grades, {adjudicator}))
+                if found.pairs
+            ],
             sha256=files.sha256(path),
         )
         self.description.versions.append(version)

@@ -98,6 +98,11 @@ class JudgementStore:
         with self._connect() as connection:
             return list(connection.execute("SELECT query, document FROM pool"))
 
+    def shared(self) -> set[tuple[str, str]]:
+        """Return the pairs that every judge judges."""
+        with self._connect() as connection:
+            return set(connection.execute("SELECT query, document FROM pool WHERE shared"))
+
     def judge(self, judgement: Grading, now: float | None = None) -> None:
         """Store a judgement. A later one of the same judge and pair counts in place of it.
 

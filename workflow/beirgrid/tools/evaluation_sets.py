@@ -6,6 +6,7 @@ import argparse
 import csv
 import tempfile
 import webbrowser
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from ..results import results_folder, summary
 from . import generated_queries, set_findings
 from .text import columned
 
+# Queries with personal data, and endings of files that are left out, that a warning names.
+_NAMED = 5
 _GRID = """\
 # Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only.
 grid:
@@ -75,8 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--as", dest="name", default="", help="name of this model as a judge (default: the model's)")
     step.add_argument("--port", type=int, default=0, help="port on the loopback interface (default: a free one)")
     step.add_argument("--no-browser", action="store_true", help="print the address only")
-    step.add_argument("--offline", metavar="JUDGE", help="write one HTML file for a judge without a server")
-    step.add_argument("--output", type=Path, help="the file that --offline writes")
+    step.add_argument(
+        "--offline", nargs="+", metavar="JUDGE", help="write an HTML file for each judge without a server"
+    )
+    step.add_argument("--output", type=Path, help="the file that --offline writes for one judge")
     step.add_argument("--take-back", nargs=2, metavar=("JUDGE", "CSV"), help="store a judge's saved judgements")
 
     step = command("accept", accept, "make a version of the qrels from the judgements")
@@ -108,6 +113,11 @@ def init(args: argparse.Namespace) -> None:
     grid = _GRID.format(name=made.description.name, path=args.set)
     files.write_text(args.set / "grid.yaml", grid)
     show(f"{args.set}: {len(found):,} documents from {args.documents}")
+    if unread := documents.unread(args.documents):
+        kinds = ", ".join(
+            f"{number:,} {ending or 'without an ending'}" for ending, number in unread.most_common(_NAMED)
+        )
+        warn(f"{unread.total():,} files of other kinds are left out ({kinds})")
     if twins := documents.duplicates(found):
         first, others = next(iter(twins.items()))
         number = sum(map(len, twins.values()))
@@ -131,8 +141,9 @@ def add_queries(args: argparse.Namespace) -> None:
         found, facts = generated_queries.generate(made, args.generate, args.model, args.seed)
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
     suspects = queries.personal(found)
-    for identifier, what in suspects.items():
-        warn(f"query {identifier} seems to hold {what}")
+    for what, number in Counter(suspects.values()).items():
+        named = [identifier for identifier, held in suspects.items() if held == what]
+        warn(f"{number:,} queries seem to hold {what}: {', '.join(named[:_NAMED])}{', …' * (number > _NAMED)}")
     if suspects and not args.keep_personal:
         found = [query for query in found if query.id not in suspects]
         facts["left_out_as_personal"] = len(suspects)
@@ -172,7 +183,8 @@ def make_pool(args: argparse.Namespace) -> None:
             system: {query: ranked for query, ranked in of_system.items() if query in sampled}
             for system, of_system in rankings.items()
         }
-    found = pools.pool(rankings, args.method, args.depth, args.judgements)
+    earlier = made.store.pool() if (args.set / "judgements.sqlite").is_file() else []
+    found = pools.pool(rankings, args.method, args.depth, args.judgements, set(earlier))
     added = made.store.add_pool(found.pairs, args.overlap)
     facts: dict[str, Any] = {
         "method": args.method,
@@ -182,9 +194,11 @@ def make_pool(args: argparse.Namespace) -> None:
     }
     if args.queries:
         facts["queries"] = min(args.queries, len(asked))
-    made.description.pools.append({**facts, "pairs": len(found.pairs), "new": added, "overlap": args.overlap})
+    made.description.pools.append({**facts, "new": added, "overlap": args.overlap})
     made.save()
     show(f"{args.set}: {added:,} new pairs to judge, of {found.candidates:,} in the top {args.depth} of all runs")
+    if earlier:
+        show(f"The pool has {len(earlier) + added:,} pairs now.")
     rows = [["system", "all judged to depth", "RBP weight left out"]]
     rows += [[system, str(found.complete[system]), f"{found.left_out[system]:.1%}"] for system in rankings]
     show(*columned(rows[0], rows[1:]))
@@ -202,10 +216,13 @@ def judge(args: argparse.Namespace) -> None:
         show(f"{server.take_back(judging, name, Path(path)):,} judgements of {name} are stored")
         return
     if args.offline:
-        output = args.output or Path(f"{judging.set.description.name}-{args.offline}.html")
-        files.write_text(output, server.offline(judging, args.offline))
-        show(f"{output}: open it in a browser, judge, and save the judgements as CSV")
-        show(f"Then: beirgrid set judge {args.set} --take-back {args.offline!r} FILE.csv")
+        if args.output and len(args.offline) > 1:
+            raise BeirgridError("--output names the file of one judge")
+        for name, pairs in server.dealt(judging, args.offline).items():
+            output = args.output or Path(f"{judging.set.description.name}-{name}.html")
+            files.write_text(output, server.offline(judging, name, pairs))
+            show(f"{output}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
+            show(f"Then: beirgrid set judge {args.set} --take-back {name!r} FILE.csv")
         return
     try:
         running, address = server.serve(judging, args.port)
@@ -242,7 +259,7 @@ def accept(args: argparse.Namespace) -> None:
         f"{args.set}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
-    show(*set_findings.agreed(made.people()))
+    show(*set_findings.agreed(agreement.without_adjudicators(made.people(), made.adjudicators)))
     show(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
 
 
@@ -250,9 +267,15 @@ def status(args: argparse.Namespace) -> None:
     """Show what a set has, and what its judgements can tell."""
     made = EvaluationSet(args.set)
     description = made.description
-    show(f"{description.name}: {description.documents.get('number', 0):,} documents, {len(made.queries()):,} queries")
+    documents, queries = (facts.get("number", 0) for facts in (description.documents, description.queries))
+    show(f"{description.name}: {documents:,} documents, {queries:,} queries")
+    if not queries:
+        show(f"Next: beirgrid set queries {args.set}")
+        return
     if not (made.folder / "judgements.sqlite").is_file():
-        show("no pool yet: beirgrid set pool makes it")
+        rankings = _rankings(made, args.results, None)
+        show(*set_findings.alike(rankings), *set_findings.sizes(rankings))
+        show(f"Next: beirgrid set pool {args.set}")
         return
     grades, people = made.grades(), made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
@@ -261,9 +284,14 @@ def status(args: argparse.Namespace) -> None:
     for name, of_judge in grades.items():
         reasons = sum(judgement.judge == name for judgement in skipped)
         show(f"  {name}: {len(of_judge):,} graded, {reasons:,} skipped")
-    show(*set_findings.agreed(people))
+    regular = agreement.without_adjudicators(people, made.adjudicators)
+    show(*set_findings.agreed(regular), *set_findings.agreed_in_parts(regular))
     if args.disagreements:
-        _write_disagreements(args.disagreements, grades)
+        number = _write_disagreements(args.disagreements, made, people)
+        show(
+            f"{args.disagreements}: {number:,} pairs with several grades. Fill in the column grade, then: beirgrid set "
+            f"judge {args.set} --take-back ADJUDICATOR {args.disagreements}"
+        )
     rankings = _rankings(made, args.results, None)
     for model in grades.keys() - people.keys():
         show(*set_findings.calibrated(calibration.calibrate(made, model), rankings))
@@ -304,34 +332,9 @@ def export(args: argparse.Namespace) -> None:
 
 def compare_versions(args: argparse.Namespace) -> None:
     """Show the scores and ranks of all systems under two versions of the qrels."""
-    from scipy.stats import kendalltau
-
     made = EvaluationSet(args.set)
-    rankings = _rankings(made, args.results, None)
-    before, after = (
-        {system: float(values.mean()) for system, values in set_findings.values(made.qrels(version), rankings).items()}
-        for version in args.versions
-    )
-    ranks = [
-        {system: rank for rank, system in enumerate(sorted(means, key=lambda name: -means[name]), start=1)}
-        for means in (before, after)
-    ]
-    rows = [["system", *(f"{set_findings.METRIC} v{version}" for version in args.versions), "change", "ranks"]]
-    for system in sorted(after, key=lambda name: -after[name]):
-        change = f"{after[system] - before[system]:+.4f}"
-        rows.append(
-            [
-                system,
-                f"{before[system]:.4f}",
-                f"{after[system]:.4f}",
-                change,
-                f"{ranks[0][system]} → {ranks[1][system]}",
-            ]
-        )
-    show(*columned(rows[0], rows[1:]))
-    if len(after) > 1:
-        tau = kendalltau([before[system] for system in after], list(after.values())).statistic
-        show(f"Kendall's tau of the two rankings: {tau:.3f}")
+    versions = [(number, made.qrels(number)) for number in args.versions]
+    show(*set_findings.moved(versions, _rankings(made, args.results, None)))
 
 
 def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None) -> dict[str, Any]:
@@ -363,10 +366,21 @@ def _families(place: Path) -> dict[str, str]:
     return found
 
 
-def _write_disagreements(path: Path, grades: agreement.Grades) -> None:
-    judges = sorted(grades)
+def _write_disagreements(path: Path, made: EvaluationSet, grades: agreement.Grades) -> int:
+    """Write the pairs on which judges disagree, with their texts and room for the grade of an adjudicator."""
+    found, judges = agreement.disagreements(grades), sorted(grades)
+    asked, texts = made.queries(), made.documents(document for (_, document), _ in found)
     with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["query", "document", *judges])
-        for (query, document), given in agreement.disagreements(grades):
-            writer.writerow([query, document, *(given.get(name, "") for name in judges)])
+        writer.writerow(
+            ["query", "document", "query_text", "title", "text", *(f"by {judge}" for judge in judges), "grade"]
+        )
+        for (query, document), given in found:
+            shown = (asked[query], texts[document].title, texts[document].text)
+            writer.writerow([query, document, *map(_no_formula, shown), *(given.get(name, "") for name in judges), ""])
+    return len(found)
+
+
+def _no_formula(text: str) -> str:
+    """Return a text that a spreadsheet does not run as a formula."""
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text

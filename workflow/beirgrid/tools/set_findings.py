@@ -13,7 +13,9 @@ from ..judging import agreement, calibration, estimates, overlap, pools
 from ..runs import metrics
 from .text import columned
 
-METRIC = "ndcg@10"
+METRIC, HOLES = "ndcg@10", "hole@10"
+# Depths of the pools whose sizes are shown, and queries with little agreement that are shown.
+_DEPTHS, _LEAST = (5, 10, 20, 50), 5
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
 # A run whose top 10 documents are judged to a smaller share than this gains more by a deeper pool than by more queries.
@@ -22,9 +24,9 @@ _JUDGED_ENOUGH = 0.95
 Grades = Mapping[str, Mapping[str, int]]
 
 
-def values(grades: Grades, rankings: pools.Rankings) -> dict[str, Any]:
-    """Return nDCG@10 of each system per query under some qrels: system to float64 [queries]."""
-    metric = parse_metric(METRIC)
+def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict[str, Any]:
+    """Return a metric of each system per query under some qrels: system to float64 [queries]."""
+    metric = parse_metric(name)
     judged = [dict(of_query) for of_query in grades.values()]
     return {
         system: metrics.evaluate([metric], judged, [list(of_system.get(query, ())) for query in grades])[metric]
@@ -42,14 +44,79 @@ def alike(rankings: Mapping[str, Any]) -> list[str]:
     return ["Agreement of the systems, without judgements:", *columned(headings, rows)] if rows else []
 
 
+def sizes(rankings: pools.Rankings) -> list[str]:
+    """Return how many pairs pools of several depths would have."""
+    numbers = (f"{pools.pool(rankings, 'depth', depth).candidates:,} to depth {depth}" for depth in _DEPTHS)
+    return [f"A pool of {len(rankings)} systems would have these pairs: {', '.join(numbers)}."]
+
+
 def agreed(grades: agreement.Grades) -> list[str]:
     """Return the coefficients of agreement of judges."""
     return [_coefficient(found) for found in agreement.coefficients(grades) if found.pairs]
 
 
+def agreed_in_parts(grades: agreement.Grades) -> list[str]:
+    """Return the agreement of each judge with the others, and the queries with the least agreement."""
+    judges = [
+        [found.judges[0], f"{found.pairs:,}", _interval(found), f"{higher:+.2f}"]
+        for found, higher in agreement.by_judge(grades)
+        if found.pairs
+    ]
+    queries = [[query, f"{found.pairs:,}", _interval(found)] for query, found in agreement.by_query(grades, _LEAST)]
+    headings = ["judge", "pairs", "Cohen's kappa with the others' majority", "mean grade above theirs"]
+    lines = list(columned(headings, judges)) if judges else []
+    if queries:
+        lines += columned(["queries with the least agreement", "pairs", "Krippendorff's alpha"], queries)
+    return lines
+
+
+def moved(
+    versions: Sequence[tuple[int, Grades]],
+    rankings: pools.Rankings,
+) -> list[str]:
+    """Return scores, holes and ranks of all systems under two versions of the qrels."""
+    from scipy.stats import kendalltau
+
+    means, holes = (
+        [
+            {system: float(found.mean()) for system, found in values(grades, rankings, metric).items()}
+            for _, grades in versions
+        ]
+        for metric in (METRIC, HOLES)
+    )
+    ranks = [{system: 1 + sum(other > value for other in of.values()) for system, value in of.items()} for of in means]
+    before, after = means
+    rows = [
+        [
+            system,
+            *(f"{of[system]:.4f}" for of in means),
+            f"{after[system] - before[system]:+.4f}",
+            *(f"{of[system]:.1%}" for of in holes),
+            f"{ranks[0][system]} → {ranks[1][system]}",
+        ]
+        for system in sorted(after, key=lambda name: -after[name])
+    ]
+    named = [f"{metric} v{number}" for metric in (METRIC, HOLES) for number, _ in versions]
+    lines = [*columned(["system", *named[:2], "change", *named[2:], "ranks"], rows)]
+    lines.append(f"{HOLES} is the share of the first 10 documents that nobody judged for the query.")
+    counts = [grades.keys() for _, grades in versions]
+    if counts[0] != counts[1]:
+        lines.append(
+            f"The versions judge {len(counts[0]):,} and {len(counts[1]):,} queries, {len(counts[0] & counts[1]):,} of "
+            "them the same."
+        )
+    if len(after) > 1:
+        tau = kendalltau([before[system] for system in after], list(after.values())).statistic
+        lines.append(f"Kendall's tau of the two rankings: {tau:.3f}")
+    return lines
+
+
 def _coefficient(found: agreement.Coefficient) -> str:
-    interval = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
-    return f"  {found.name} of {', '.join(found.judges)}: {interval}, {found.pairs:,} pairs"
+    return f"  {found.name} of {', '.join(found.judges)}: {_interval(found)}, {found.pairs:,} pairs"
+
+
+def _interval(found: agreement.Coefficient) -> str:
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
 def reach(grades: Grades, rankings: pools.Rankings) -> list[str]:
