@@ -129,6 +129,27 @@ def save_yes_no(folder: Path, seed: int = 8) -> Path:
     return folder
 
 
+def save_chat(folder: Path, seed: int = 9) -> Path:
+    """Save a random Qwen3 that writes little but numbers, with a chat template."""
+    import torch
+    from transformers import AutoTokenizer, Qwen3ForCausalLM
+
+    save_yes_no(folder, seed)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), Qwen3ForCausalLM.from_pretrained(folder)
+    model.config.tie_word_embeddings, model.config.max_position_embeddings = False, 8192
+    head = torch.zeros_like(model.lm_head.weight)
+    digits = tokenizer.convert_tokens_to_ids([*"123456", "[", "]", ">"])
+    head[digits] = torch.randn(len(digits), head.shape[1])
+    model.lm_head.weight = torch.nn.Parameter(head)
+    model.save_pretrained(folder)
+    tokenizer.chat_template = (
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_modernbert(folder: Path, seed: int = 5) -> Path:
     """Save a random ModernBERT as an embedder: every second layer attends to a window of four tokens to each side."""
     import torch

@@ -13,14 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checkpoints import opened, save_dense, save_pylate
+from checkpoints import opened, save_dense, save_pylate, save_stanford
 from helpers import quick_first
 
 from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.config.indexes import token_lists
+from beirgrid.config.models import LateInteractionModel
+from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import LateInteractionEncoder
+from beirgrid.core.progress import Progress
+from beirgrid.encoders import LateInteractionEncoder, open_scorer
 from beirgrid.graph import units
 from beirgrid.runs import runs
 from beirgrid.search import maxsim
@@ -125,6 +128,25 @@ def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
 
 
 # Search, on vectors made up
+
+
+@pytest.mark.parametrize("layout", ["pylate", "stanford"])
+def test_a_late_interaction_model_reranks_by_the_sum_of_best_products(tmp_path, layout):
+    """As sentence-transformers compares both texts of a pair; a document of several pairs is encoded once."""
+    from sentence_transformers import MultiVectorEncoder
+
+    folder = {"pylate": save_pylate, "stanford": save_stanford}[layout](tmp_path / "model")
+    entry = LateInteractionModel.model_validate({"family": "late-interaction", "path": str(folder)})
+    scorer = open_scorer(folder, entry, Runtime("cpu", "float32", 300))
+    queries, documents = _texts(4, longest=8), [*_texts(300, seed=1), ""]
+    pairs = [(query, document) for query in queries for document in [*documents[:3], *documents[-2:]]]
+    pairs += [(queries[0], document) for document in documents]
+    asked, read = map(list, zip(*pairs, strict=True))
+    library = MultiVectorEncoder(str(folder), device="cpu")
+    expected = library.similarity_pairwise(library.encode_query(asked), library.encode_document(read))
+    progress = Progress("score", len(pairs), "pairs")
+    np.testing.assert_allclose(scorer.score(asked, read, progress=progress), expected, atol=1e-4)
+    assert progress.done == len(pairs)
 
 
 def _collection(documents: int, seed: int = 0, dimension: int = 16, longest: int = 30) -> TokenVectors:

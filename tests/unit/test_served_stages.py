@@ -23,7 +23,7 @@ from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.core.errors import ConfigError
-from beirgrid.encoders.served import messages, windows
+from beirgrid.encoders.listwise import messages, windows
 from beirgrid.models import endpoints
 from beirgrid.runs import runs
 from beirgrid.stages import score

@@ -29,6 +29,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "genq": {"retriever": "tiny-genq"},
     "bm25+ce": {"first_stage": "bm25", "reranker": "tiny-ce", "depth": 20},
     "bm25+monot5": {"first_stage": "bm25", "reranker": "tiny-monot5", "depth": 5},
+    "bm25+colbert": {"first_stage": "bm25", "reranker": "tiny-colbert", "depth": 20},
     "fused": {"fusion": "rrf", "of": ["bm25", "splade", "colbert"]},
 }
 

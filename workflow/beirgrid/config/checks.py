@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError
-from ..core.families import RETRIEVERS, named
+from ..core.families import RERANKERS, RETRIEVERS, named
 from . import entries, lock
 from .entries import Config
 from .metric_names import parse_metric
@@ -141,8 +141,10 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         yield from unknown(f"{where}.first_stage", "system", system.first_stage, config.systems)
         yield from unknown(f"{where}.reranker", "model", system.reranker, config.models)
         family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
-        if family not in named("reranker"):
+        if family not in RERANKERS:
             yield f"{where}.reranker: {system.reranker!r} is a {family} model; a cross-encoder model is needed here"
+        elif system.reranker in config.models and config.models[system.reranker].query_tower:
+            yield f"{where}.reranker: {system.reranker!r} has a query_model; a reranker reads both texts with one model"
     elif isinstance(system, entries.Foreign):
         yield from trained_on_problems(where, system.trained_on, config)
         yield from _program_problems(where, system) if isinstance(system, entries.Program) else ()

@@ -50,8 +50,8 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
             f"{where}: needs a revision (40 hex digits), so that the numbers stay the same when the hub changes; "
             f"'{lock.RESOLVE}' asks the hub for it once"
         )
-    if isinstance(model, entries.ListwiseReranker) and not model.endpoint:
-        yield f"{where}: needs an endpoint; a chat model is not run here"
+    if isinstance(model, entries.ListwiseReranker) and model.step > model.window:
+        yield f"{where}.step: {model.step} is more than the window of {model.window}, so documents would be left out"
     if model.package and not model.files:
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
     yield from trained_on_problems(where, model.trained_on, config)
@@ -81,8 +81,6 @@ def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint
         yield f"{where}.endpoint: needs the key 'url'"
     if endpoint.budget and endpoint.price == Price():
         yield f"{where}.endpoint: a budget needs a price"
-    if isinstance(model, entries.ListwiseReranker) and model.step > model.window:
-        yield f"{where}.step: {model.step} is more than the window of {model.window}, so documents would be left out"
 
 
 def _loaded_problems(where: str, model: entries.ModelEntry) -> Iterator[str]:

@@ -262,7 +262,7 @@ class DecoderReranker(AnsweringReranker):
 
 
 class ListwiseReranker(ModelEntry):
-    """A chat model that orders the documents of a window, as RankGPT asks for it."""
+    """A chat model, here or of an endpoint, that orders the documents of a window, as RankGPT asks for it."""
 
     family: Literal["listwise-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
     window: Annotated[int, Field(ge=2, le=1000)] = Field(20, description="Documents that the model orders at a time.")

@@ -130,7 +130,7 @@ class Reranked(SystemEntry):
 
     kind: ClassVar[str] = "rerank"
     first_stage: str = Field(description="System whose run is reranked.")
-    reranker: str = Field(description="Model of a family of rerankers.")
+    reranker: str = Field(description="Reranker, or late-interaction model, that scores the pairs.")
     depth: Size | None = Field(
         None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
     )

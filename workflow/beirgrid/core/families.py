@@ -17,6 +17,7 @@ class Family:
     Attributes:
         name: as registry entries and commands spell it.
         role: what a system uses such a model for.
+        reranks: whether a model that retrieves may rerank, too.
         embeddings: suffix of a shard of vectors; empty for a family that encodes no corpus.
         index: suffix of the index of a shard of vectors.
         encoder: what opens its checkpoints, as module and class or function in ``encoders``.
@@ -35,6 +36,7 @@ class Family:
     folder: bool = False
     index_folder: bool = False
     like: str = ""
+    reranks: bool = False
 
     @property
     def rule(self) -> str:
@@ -55,6 +57,7 @@ FAMILIES = {
             "late_interaction:LateInteractionEncoder",
             "maxsim",
             folder=True,
+            reranks=True,
         ),
         Family("cross-encoder", "reranker"),
         Family("seq2seq-reranker", "reranker"),
@@ -65,6 +68,7 @@ FAMILIES = {
     )
 }
 RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role == "retriever"}
+RERANKERS = [name for name, family in FAMILIES.items() if family.role == "reranker" or family.reranks]
 
 
 def alike(name: str) -> tuple[str, ...]:

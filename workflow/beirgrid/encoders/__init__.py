@@ -28,7 +28,8 @@ from .base import Variety, check_finite
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .engine import FIRST, WINDOW
-from .late_interaction import LateInteractionEncoder
+from .late_interaction import LateInteractionEncoder, LateInteractionScorer
+from .listwise import ListwiseScorer
 from .mteb_loader import MtebScorer
 from .protocol import Encoder, Scorer
 from .query_generator import GeneratorModel
@@ -94,7 +95,7 @@ def open_encoder(
 
 def open_scorer(
     folder: Path,
-    entry: CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker,
+    entry: CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker | LateInteractionModel,
     runtime: Runtime,
     answers: Path | None = None,
 ) -> Scorer:
@@ -111,11 +112,14 @@ def open_scorer(
     """
     if entry.endpoint:
         return cast(Scorer, open_served(folder, entry, runtime, answers))
-    assert not isinstance(entry, ListwiseReranker), "the configuration is checked"
+    if isinstance(entry, ListwiseReranker):
+        return ListwiseScorer(folder, entry, runtime)
     if isinstance(entry, CrossEncoder) and entry.engine:
         return MtebScorer(folder, entry, runtime)
     if isinstance(entry, CrossEncoder):
         return CrossEncoderScorer(folder, entry, runtime)
+    if isinstance(entry, LateInteractionModel):
+        return LateInteractionScorer(folder, entry, runtime)
     if isinstance(entry, DecoderReranker):
         return DecoderScorer(folder, entry, runtime)
     return Seq2SeqScorer(folder, entry, runtime)
@@ -130,6 +134,8 @@ __all__ = [
     "Encoder",
     "GeneratorModel",
     "LateInteractionEncoder",
+    "LateInteractionScorer",
+    "ListwiseScorer",
     "Scorer",
     "Seq2SeqScorer",
     "SparseTextEncoder",

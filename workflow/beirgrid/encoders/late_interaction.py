@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ import numpy as np
 from ..config.models import LateInteractionModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
+from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
 from .base import TextEncoder
-from .engine import Batch
+from .cutting import Beginning
+from .engine import Batch, windows
 from .loading import load_checkpoint
 
 if TYPE_CHECKING:
@@ -103,3 +106,41 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
         vectors, counts = zip(none, *blocks, strict=True)
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
+
+
+class LateInteractionScorer(LateInteractionEncoder):
+    """One score per pair of query and document: the sum over the query's tokens of the best product (MaxSim).
+
+    Vectors are in float32, where a search of stored ones reads float16.
+    """
+
+    def begin(self, text: str, *, counted: bool = True) -> Beginning:
+        """Return the text: it is cut when it is encoded."""
+        return Beginning(text)
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Return the score of each pair: float32 [pairs]. Each text is encoded once, documents a window at a time."""
+        scores = np.empty(len(queries), np.float32)
+        asked = _apart(self.encode_queries, list(dict.fromkeys(query.text for query in queries)))
+        rows: dict[str, list[int]] = {}
+        for row, document in enumerate(documents):
+            rows.setdefault(document.text, []).append(row)
+        for texts in windows(list(rows)):
+            for text, vectors in _apart(self.encode_documents, texts).items():
+                for row in rows[text]:
+                    scores[row] = (asked[queries[row].text] @ vectors.T).max(axis=1).sum() if len(vectors) else 0
+                if progress:
+                    progress.add(len(rows[text]))
+        return scores
+
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        return self.score_beginnings([*map(Beginning, queries)], [*map(Beginning, documents)], progress=progress)
+
+
+def _apart(encode: Callable[[list[str]], TokenVectors], texts: list[str]) -> dict[str, np.ndarray]:
+    """Return the vectors of each text's tokens."""
+    vectors, counts = encode(texts)
+    return dict(zip(texts, np.split(vectors, np.cumsum(counts)[:-1]), strict=True))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,7 @@ from ..core.progress import Progress
 from ..models.endpoints import Client
 from ..models.probe import LEDGER, PROBE, alike, probe, reached
 from .cutting import Beginning
-
-_RANKED = re.compile(r"\d+")
-
+from .listwise import Listwise, of_queries
 
 # What records have in place of a device, and of the precision in which a server computes.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
@@ -125,9 +121,7 @@ class _ServedScorer(_Served):
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
         """Return the score of each pair: float32 [pairs]. Pairs of a query, one after another, are asked together."""
-        # Two queries may have the same text, so it is the object that tells them apart.
-        groups = [list(rows) for _, rows in groupby(range(len(queries)), key=lambda row: id(queries[row]))]
-        tasks = [part for rows in groups for part in _batches(rows, self.documents_together(len(rows)))]
+        tasks = [part for rows in of_queries(queries) for part in _batches(rows, self.documents_together(len(rows)))]
         scores = np.empty(len(queries), np.float32)
 
         def ask(rows: list[int]) -> np.ndarray:
@@ -160,22 +154,18 @@ class ServedScorer(_ServedScorer):
         return self.client.rerank(query, documents)
 
 
-class ListwiseScorer(_ServedScorer):
-    """Scores from an order: a chat model orders windows of documents, from the last to the first (RankGPT).
-
-    Prompt and windows are those of Sun et al. 2023 (https://arxiv.org/abs/2304.09542). The last window begins with the
-    first document also where step and depth do not fit. A document's score is how many documents it is ranked above.
-    """
+class ServedListwise(_ServedScorer):
+    """Scores from an order of documents, from ``/chat/completions``."""
 
     entry: ListwiseReranker
 
     def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime, answers: Path | None = None) -> None:
         super().__init__(folder, entry, runtime, answers)
-        self.windows = {"windows": 0, "windows_without_an_order": 0, "windows_with_gaps": 0}
+        self.listwise = Listwise(entry, self.client.chat)
 
     def facts(self) -> dict[str, Any]:
         """Return, beside the facts of every endpoint, how many answers were no order of all documents of a window."""
-        return super().facts() | self.windows
+        return super().facts() | self.listwise.counts
 
     def documents_together(self, documents: int) -> int:
         """Return all documents of a query: their order is one."""
@@ -183,73 +173,16 @@ class ListwiseScorer(_ServedScorer):
 
     def scores(self, query: str, documents: list[str]) -> np.ndarray:
         """Return the scores of the documents of a query, which stand in the order of the first stage."""
-        order = list(range(len(documents)))
-        for start, stop in windows(len(documents), self.entry.window, self.entry.step):
-            texts = [" ".join(documents[row].split()[: self.entry.words]) for row in order[start:stop]]
-            ranked = self._permutation(self.client.chat(messages(query, texts)), stop - start)
-            order[start:stop] = [order[start + place] for place in ranked]
-        scores = np.empty(len(documents), np.float32)
-        scores[order] = np.arange(len(documents))[::-1]
-        return scores
-
-    def _permutation(self, answer: str, documents: int) -> list[int]:
-        """Return the order that an answer names; documents that it leaves out follow in their order before."""
-        named = [int(number) - 1 for number in _RANKED.findall(answer)]
-        known = [place for place in dict.fromkeys(named) if 0 <= place < documents]
-        with self.client.mutex:
-            self.windows["windows"] += 1
-            if not known:
-                self.windows["windows_without_an_order"] += 1
-            elif sorted(named) != list(range(documents)):
-                self.windows["windows_with_gaps"] += 1
-        return [*known, *(place for place in range(documents) if place not in known)]
-
-
-def windows(documents: int, window: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of each window, from the last documents to the first."""
-    stop = documents
-    while stop > 1:
-        start = max(stop - window, 0)
-        yield start, stop
-        stop = stop - step if start else 0
-
-
-def messages(query: str, documents: list[str]) -> list[dict[str, str]]:
-    """Return the messages with which RankGPT asks for the order of documents."""
-    count = len(documents)
-    turns = [
-        (
-            "system",
-            "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query.",
-        ),
-        (
-            "user",
-            f"I will provide you with {count} passages, each indicated by number identifier []. \n"
-            f"Rank the passages based on their relevance to query: {query}.",
-        ),
-        ("assistant", "Okay, please provide the passages."),
-    ]
-    for number, text in enumerate(documents, 1):
-        turns += [("user", f"[{number}] {text}"), ("assistant", f"Received passage [{number}].")]
-    turns.append(
-        (
-            "user",
-            f"Search Query: {query}. \nRank the {count} passages above based on their relevance to the search query. "
-            "The passages should be listed in descending order using identifiers. The most relevant passages should be "
-            "listed first. The output format should be [] > [], e.g., [1] > [2]. Only response the ranking results, do "
-            "not say any word or explain.",
-        )
-    )
-    return [{"role": role, "content": content} for role, content in turns]
+        return self.listwise.scores(query, documents)
 
 
 def open_served(
     folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None
-) -> ServedEncoder | ServedScorer | ListwiseScorer:
+) -> ServedEncoder | ServedScorer | ServedListwise:
     """Return a served model as its family has it."""
     if isinstance(entry, DenseModel):
         return ServedEncoder(folder, entry, runtime, answers)
     if isinstance(entry, ListwiseReranker):
-        return ListwiseScorer(folder, entry, runtime, answers)
+        return ServedListwise(folder, entry, runtime, answers)
     assert isinstance(entry, CrossEncoder)
     return ServedScorer(folder, entry, runtime, answers)

@@ -196,10 +196,14 @@ class Params:
         entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
         if isinstance(model, DenseModel) and (task := self._of_dataset(model.tasks, wildcards.dataset)):
             entry["task"] = task
-        if isinstance(model, LateInteractionModel):
-            length = self._of_dataset(model.query_lengths, wildcards.dataset) or model.query_length
-            entry |= {"query_length": length} if length else {}
-        return entry
+        return entry | self._query_length(model, wildcards.dataset)
+
+    def _query_length(self, model: ModelEntry, dataset: str) -> dict[str, int]:
+        """Return the length of a dataset's queries, of a model that has one."""
+        if not isinstance(model, LateInteractionModel):
+            return {}
+        length = self._of_dataset(model.query_lengths, dataset) or model.query_length
+        return {"query_length": length} if length else {}
 
     def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
         """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
@@ -233,7 +237,8 @@ class Params:
 
     def reranker(self, wildcards: Any) -> Entry:
         """Return the entry of a model that scores pairs."""
-        return _reading(self.grid.model(wildcards.reranker))
+        model = self.grid.model(wildcards.reranker)
+        return _reading(model) | self._query_length(model, wildcards.dataset)
 
     def score_depth(self, wildcards: Any) -> int:
         """Return how many documents of each query are scored."""

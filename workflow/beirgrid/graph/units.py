@@ -44,6 +44,8 @@ TRAINING_COST = {"cpu": 6.0, "cuda": 6.0}
 # Training points for each centroid of an index of token vectors (search/maxsim.py), and iterations of faiss's k-means.
 CENTROID_POINTS, CENTROID_ITERATIONS = 64, 10
 
+# Word pieces with which a chat model names a document in an order. Assumed.
+RANKED = 5
 # Seconds of a request with a batch of texts, and of one that a chat model answers with an order. Assumed.
 REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 
@@ -121,14 +123,17 @@ class Units:
 
     def _reading(self, model: str, texts: float, words: float) -> Amounts:
         """Return the work of reading texts of so many words: a model's arithmetic, or the time that a server takes."""
-        entry = self.config.models[model]
+        entry, answers = self.config.models[model], 0.0
+        if isinstance(entry, ListwiseReranker):
+            # Windows overlap, so a document is read more than once.
+            answers = texts = texts * entry.window / entry.step
         if not entry.endpoint:
-            flops = self.sizes.read_flops(model, texts, words)
+            flops = self.sizes.read_flops(model, texts, words) + self._sampling(
+                model, answers * RANKED / SAMPLED_PIECES
+            )
             return {"model_flops": flops, "weights_mb": self.sizes.weights_mb(model)}
         together, seconds = entry.endpoint.batch, REQUEST_SECONDS
         if isinstance(entry, ListwiseReranker):
-            # Windows overlap, so a document is read more than once.
-            texts *= entry.window / entry.step
             together, seconds = entry.window, ANSWER_SECONDS
         return {
             "served_seconds": served_seconds(entry.endpoint, texts / together, texts * words * WORD_PIECES, seconds)

@@ -16,6 +16,7 @@ from ..config.messages import explain
 from ..config.models import (
     CrossEncoder,
     DecoderReranker,
+    LateInteractionModel,
     ListwiseReranker,
     Model,
     ModelEntry,
@@ -76,15 +77,13 @@ _KINDS: tuple[type[ModelEntry], ...] = get_args(get_args(Model)[0])
 _RETRIEVING = tuple(kind for kind in _KINDS if get_args(kind.model_fields["family"].annotation)[0] in RETRIEVERS)
 _Encoding: Any = Annotated[reduce(or_, _RETRIEVING), _FAMILY]
 _Expanding = Annotated[QueryGenerator | TermWeightsModel, _FAMILY]
-_Rerankers = CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker
+_Rerankers = CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker | LateInteractionModel
 _Scoring = Annotated[_Rerankers, _FAMILY]
 _HELP = "registry entry of the model, JSON"
 # Types of the options that take a model's entry.
 EncodingModel = Annotated[ModelEntry, from_json(_Encoding), _HELP]
 ExpandingModel = Annotated[QueryGenerator | TermWeightsModel, from_json(_Expanding), _HELP]
-ScoringModel = Annotated[
-    CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker, from_json(_Scoring), _HELP
-]
+ScoringModel = Annotated[_Rerankers, from_json(_Scoring), _HELP]
 
 
 def encoding_model(keys: Mapping[str, Any]) -> ModelEntry:

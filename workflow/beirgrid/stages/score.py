@@ -28,7 +28,7 @@ from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..core.stages import VERSIONS
-from ..encoders import Scorer, check_finite, open_scorer, served
+from ..encoders import ListwiseScorer, Scorer, check_finite, open_scorer, served
 from ..models.arguments import ScoringModel, SizeOption
 from ..runs import runs
 from ..runs.pairs import Manifest, Pair, read_parts, spent_on, write_part
@@ -92,7 +92,7 @@ def score(
             place = os.path.relpath(store, record.parent)
             manifest = Manifest(store=place, parts=names, settings=settings)
             results["pairs"] = manifest.model_dump(mode="json")
-            if model.endpoint:  # of all pairs, in whichever job they were scored
+            if model.endpoint or ordered:  # of all pairs, in whichever job they were scored
                 about_model |= spent_on(parts, set(top))
             facts.update(
                 about_model,
@@ -140,8 +140,9 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
 
 
 def _spent(scorer: Scorer) -> dict[str, float]:
-    """Return the counts of a served model's requests so far; none of a model that runs here."""
-    return scorer.spent() if isinstance(scorer, served.ServedScorer | served.ListwiseScorer) else {}
+    """Return what a model counts so far: requests of a server, windows of documents that a model orders."""
+    counting = isinstance(scorer, served.ServedScorer | served.ServedListwise | ListwiseScorer)
+    return scorer.spent() if counting else {}
 
 
 def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:

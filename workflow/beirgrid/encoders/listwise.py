@@ -1,0 +1,183 @@
+"""Listwise rerankers: a chat model orders windows of documents, from the last to the first (RankGPT).
+
+Prompt and windows are those of Sun et al. 2023 (https://arxiv.org/abs/2304.09542). The last window begins with the
+first document also where step and depth do not fit. A document's score is how many documents it is ranked above.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config.models import ListwiseReranker
+from ..core.compute import Runtime
+from ..core.errors import DataError
+from ..core.progress import Progress
+from .answering import decoder_model
+from .base import LoadedModel
+from .cutting import Beginning
+from .loading import load_checkpoint
+
+_RANKED = re.compile(r"\d+")
+# Tokens that an answer may have beyond those of an order of all documents of a window.
+_MARGIN = 16
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class Listwise:
+    """Orders of documents that a chat model gives, and how many of its answers were none.
+
+    Attributes:
+        counts: windows, and of these the ones whose answers are no order, or no order of all documents.
+    """
+
+    def __init__(self, entry: ListwiseReranker, chat: Callable[[Messages], str]) -> None:
+        self.entry, self.chat = entry, chat
+        self.counts = {"windows": 0, "windows_without_an_order": 0, "windows_with_gaps": 0}
+        self.mutex = threading.Lock()
+
+    def scores(self, query: str, documents: list[str]) -> np.ndarray:
+        """Return the scores of the documents of a query, which stand in the order of the first stage."""
+        order = list(range(len(documents)))
+        for start, stop in windows(len(documents), self.entry.window, self.entry.step):
+            texts = [" ".join(documents[row].split()[: self.entry.words]) for row in order[start:stop]]
+            ranked = self._permutation(self.chat(messages(query, texts)), stop - start)
+            order[start:stop] = [order[start + place] for place in ranked]
+        scores = np.empty(len(documents), np.float32)
+        scores[order] = np.arange(len(documents))[::-1]
+        return scores
+
+    def _permutation(self, answer: str, documents: int) -> list[int]:
+        """Return the order that an answer names; documents that it leaves out follow in their order before."""
+        named = [int(number) - 1 for number in _RANKED.findall(answer)]
+        known = [place for place in dict.fromkeys(named) if 0 <= place < documents]
+        with self.mutex:
+            self.counts["windows"] += 1
+            if not known:
+                self.counts["windows_without_an_order"] += 1
+            elif sorted(named) != list(range(documents)):
+                self.counts["windows_with_gaps"] += 1
+        return [*known, *(place for place in range(documents) if place not in known)]
+
+
+class ListwiseScorer(LoadedModel[ListwiseReranker]):
+    """Scores from an order of documents that a decoder on this machine writes, its likeliest token at each step."""
+
+    def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime) -> None:
+        import torch
+
+        super().__init__(entry, runtime)
+        self.model = load_checkpoint(decoder_model, folder, trust_remote_code=entry.trust_remote_code)
+        self.model.to(runtime.device).eval()
+        self.tokenizer = self.model.tokenizer
+        if not self.tokenizer.chat_template:
+            raise DataError(f"{folder} is no chat model: its tokenizer has no chat template")
+        self.fit_precision(self.model, self.tokenizer)
+        self.model.to(getattr(torch, self.precision))
+        # The checkpoint's own way of sampling does not count: each token is the likeliest one.
+        self.model.generation_config.update(temperature=None, top_p=None, top_k=None)
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        self.limit: int | None = entry.max_length or positions
+        self.listwise = Listwise(entry, self._chat)
+
+    def facts(self) -> dict[str, Any]:
+        """Return, beside the facts of every model, how many answers were no order of all documents of a window."""
+        return super().facts() | self.listwise.counts
+
+    def spent(self) -> dict[str, int]:
+        """Return the counts of windows so far."""
+        return dict(self.listwise.counts)
+
+    def read(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids of texts."""
+        found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return found
+
+    def begin(self, text: str, *, counted: bool = True) -> Beginning:
+        """Return the text: a prompt has its first words (``words`` of the entry)."""
+        return Beginning(text)
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Return the score of each pair: float32 [pairs]. The documents of a query stand one after another."""
+        scores = np.empty(len(queries), np.float32)
+        for rows in of_queries(queries):
+            scores[rows] = self.listwise.scores(queries[rows[0]].text, [documents[row].text for row in rows])
+            if progress:
+                progress.add(len(rows))
+        return scores
+
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        asked = {text: Beginning(text) for text in queries}
+        return self.score_beginnings([asked[text] for text in queries], [*map(Beginning, documents)], progress=progress)
+
+    def _chat(self, asked: Messages) -> str:
+        """Return what the model answers, without a chain of thought where its template can leave that out."""
+        import torch
+
+        prompt = self.tokenizer.apply_chat_template(
+            list(asked), add_generation_prompt=True, enable_thinking=False, return_tensors="pt", return_dict=True
+        ).to(self.runtime.device)
+        order = " > ".join(f"[{number}]" for number in range(1, self.entry.window + 1))
+        answer = len(self.read([order])[0]) + _MARGIN
+        read = prompt["input_ids"].shape[1]
+        if self.limit and read + answer > self.limit:
+            raise DataError(
+                f"a window has {read} tokens and its answer up to {answer}, and the model reads {self.limit}: give the "
+                "model's entry fewer words, or a smaller window"
+            )
+        with torch.inference_mode():
+            written = self.model.generate(**prompt, max_new_tokens=answer, do_sample=False)
+        return str(self.tokenizer.decode(written[0, read:], skip_special_tokens=True))
+
+
+def of_queries(queries: list[Beginning]) -> list[list[int]]:
+    """Return the rows of each query. Two may have the same text, so it is the object that tells them apart."""
+    return [list(rows) for _, rows in groupby(range(len(queries)), key=lambda row: id(queries[row]))]
+
+
+def windows(documents: int, window: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of each window, from the last documents to the first."""
+    stop = documents
+    while stop > 1:
+        start = max(stop - window, 0)
+        yield start, stop
+        stop = stop - step if start else 0
+
+
+def messages(query: str, documents: list[str]) -> list[dict[str, str]]:
+    """Return the messages with which RankGPT asks for the order of documents."""
+    count = len(documents)
+    turns = [
+        (
+            "system",
+            "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query.",
+        ),
+        (
+            "user",
+            f"I will provide you with {count} passages, each indicated by number identifier []. \n"
+            f"Rank the passages based on their relevance to query: {query}.",
+        ),
+        ("assistant", "Okay, please provide the passages."),
+    ]
+    for number, text in enumerate(documents, 1):
+        turns += [("user", f"[{number}] {text}"), ("assistant", f"Received passage [{number}].")]
+    turns.append(
+        (
+            "user",
+            f"Search Query: {query}. \nRank the {count} passages above based on their relevance to the search query. "
+            "The passages should be listed in descending order using identifiers. The most relevant passages should be "
+            "listed first. The output format should be [] > [], e.g., [1] > [2]. Only response the ranking results, do "
+            "not say any word or explain.",
+        )
+    )
+    return [{"role": role, "content": content} for role, content in turns]
