@@ -360,7 +360,7 @@ def test_hostile_texts_stay_texts(show, tmp_path):
     page.get_by_role("combobox", name="Metric", exact=True).select_option("recall@100")
     cell(page, name, HOSTILE).click()
     dialog = page.get_by_role("dialog")
-    assert dialog.locator("h2").inner_text() == f"{name} on {HOSTILE}, recall@100"
+    assert dialog.locator("h2").inner_text() == f"{name} on {HOSTILE}, R@100"
     dialog.locator("summary").first.click()
     assert dialog.locator("pre").first.inner_text() == HOSTILE
     page.keyboard.press("Escape")
@@ -423,7 +423,7 @@ def test_a_keyboard_reaches_cells_and_closes_them(show, paper):
     cell(page, "bm25", "trec-covid").focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.get_by_role("dialog").locator("h2").inner_text() == "bm25 on nfcorpus, ndcg@10"
+    assert page.get_by_role("dialog").locator("h2").inner_text() == "bm25 on nfcorpus, nDCG@10"
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.textContent") == cell(page, "bm25", "nfcorpus").inner_text()
 

@@ -24,6 +24,7 @@ from beir.retrieval import custom_metrics
 from helpers import python
 
 from beirgrid.collections.qrels import read as read_qrels
+from beirgrid.config.metric_names import written
 from beirgrid.runs import metrics, runs
 
 Grades = dict[str, dict[str, int]]
@@ -373,3 +374,20 @@ def test_command_line_end_to_end(tmp_path: Path, root: Path) -> None:
     assert facts["means"] == pytest.approx({n: math.fsum(v) / len(v) for n, v in expected.items()}, abs=EXACT)
     assert facts["queries"] == len(qrels)
     assert facts["queries_without_documents"] == len(qrels) - len(run)
+
+
+@pytest.mark.parametrize("name", ["ndcg", "ndcg_burges", "ndcg_judged", "recall", "mrr", "map", "p", "success"])
+def test_a_metric_has_the_name_and_the_values_of_ir_measures(name):
+    import ir_measures
+
+    rng = np.random.default_rng(5)
+    queries = [str(query) for query in range(1, 13)]
+    qrels = {query: {f"d{n}": int(rng.integers(4)) for n in rng.choice(40, 15, replace=False)} for query in queries}
+    run = {query: {f"d{n}": float(score) for n, score in enumerate(rng.permutation(40))} for query in queries}
+    measure = ir_measures.parse_measure(written(f"{name}@10"))
+    assert str(measure) == written(f"{name}@10")
+    expected = {found.query_id: found.value for found in ir_measures.iter_calc([measure], qrels, run)}
+    ranked = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in run.items()}
+    got = metrics.per_query(ranked, qrels, [str(measure)])[str(measure)]
+    # gdeval, which computes nDCG(dcg='exp-log2'), prints five digits.
+    assert got == pytest.approx([expected[query] for query in queries], abs=1e-5 if name == "ndcg_burges" else 1e-9)

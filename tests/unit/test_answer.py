@@ -91,7 +91,7 @@ def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_base
     score, tested = of(found.scores, system="a"), of(found.significance, system="a")
     ends = f"[{tested['difference_low']:.4f}, {tested['difference_high']:.4f}]"
     assert answer(grid, found) == [
-        f"a has the highest ndcg@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
+        f"a has the highest nDCG@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
         f"b cannot be told apart from it ({TUKEY}).",
         f"a differs from the baseline bm25 by +0.3000 {ends} (p = {tested['p_holm']:.2g}, {HOLM.format(3)}).",
     ]
@@ -159,7 +159,7 @@ def test_several_datasets_are_compared_by_their_mean():
     p = min(1, 3 * row["p_t"])
     assert p < 0.05
     assert answer(grid, found) == [
-        f"a has the highest ndcg@10 on average over 4 datasets (160 queries): {row['mean']:.4f} "
+        f"a has the highest nDCG@10 on average over 4 datasets (160 queries): {row['mean']:.4f} "
         f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
         f"b cannot be told apart from it on any dataset ({TUKEY}).",
         f"a differs from the baseline bm25 by {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
@@ -178,7 +178,7 @@ def test_a_system_that_differs_on_one_dataset_alone_is_not_said_to_differ_on_all
 def test_a_mean_leaves_out_systems_without_all_scores_and_says_so():
     levels = {name: {"bm25": 0.3, "a": 0.6, "b": 0.7} for name in ("x", "y")}
     said = answer(*made(levels, states={("b", "y"): "failed"}, baseline="bm25"))
-    assert said[0].startswith("a has the highest ndcg@10 on average over 2 datasets (80 queries): 0.6000 [")
+    assert said[0].startswith("a has the highest nDCG@10 on average over 2 datasets (80 queries): 0.6000 [")
     assert said[-2:] == ["1 cell has no score: 1 failed.", "Not compared: b (no scores on y)."]
     states = {("bm25", "x"): "pending", ("a", "y"): "pending", ("b", "y"): "failed"}
     assert answer(*made(levels, states=states, baseline="bm25"))[:2] == [
@@ -199,7 +199,7 @@ def test_zero_shot_datasets_decide_and_training_is_told():
 
 def test_without_a_baseline_or_another_system_nothing_is_compared():
     (said,) = answer(*made({"d": {"a": 0.6}}))
-    assert re.fullmatch(r"a has ndcg@10 on d \(40 queries\): 0\.6000 \[.+\]\. No other system is compared\.", said)
+    assert re.fullmatch(r"a has nDCG@10 on d \(40 queries\): 0\.6000 \[.+\]\. No other system is compared\.", said)
     assert [line for line in answer(*made({"d": {"a": 0.6, "b": 0.3}})) if "baseline" in line] == []
     said = answer(*made({"d": {"a": 0.6, "bm25": 0.3}}, states={("bm25", "d"): "pending"}, baseline="bm25"))
     assert said[1:] == [
@@ -234,18 +234,18 @@ def test_costs_deviations_and_seeds_are_those_of_the_tables():
     assert said[-3:] == [
         "The steps of a took 5.5 s and wrote indexes of 1.0 MB.",
         "The steps of bm25 took 2.0 s and wrote indexes of 3.0 MB.",
-        "4 scores deviate from published values: a on d (ndcg@10 -0.0500), a on d (ndcg@10 +0.0400), a on d (ndcg@10 "
+        "4 scores deviate from published values: a on d (nDCG@10 -0.0500), a on d (nDCG@10 +0.0400), a on d (nDCG@10 "
         "+0.0300) and 1 more.",
     ]
     one = answer(grid, found._replace(verdicts=typed("verdicts", verdicts.head(1))))[-1]
-    assert one == "1 score deviates from a published value: a on d (ndcg@10 +0.0200)."
+    assert one == "1 score deviates from a published value: a on d (nDCG@10 +0.0200)."
 
 
 def test_the_page_and_the_end_of_a_run_have_the_same_sentences(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     grid, found = made({"d<&": {"bm25": 0.3, "a<b>": 0.6, "c": 0.4}}, baseline="bm25")
     said = " ".join(answer(grid, found))
-    assert said.startswith("a<b> has the highest ndcg@10 on d<& (40 queries)")
+    assert said.startswith("a<b> has the highest nDCG@10 on d<& (40 queries)")
     page = render(grid, found)
     shown = re.search(r'<p id="answer">(.*?)</p>', page)[1]
     assert "<" not in shown

@@ -71,7 +71,7 @@ def test_runs_of_ones_own_are_evaluated_from_files_or_in_memory(tmp_path):
 def test_the_command_prints_scores_without_an_output(tmp_path, capsys):
     run, qrels = _write(tmp_path)
     evaluate(run=run, qrels=qrels, metrics=["mrr@10", "recall@1"])
-    assert capsys.readouterr().out == "mrr@10\t0.5000\nrecall@1\t0.3333\nqueries\t3\n"
+    assert capsys.readouterr().out == "RR@10\t0.5000\nR@1\t0.3333\nqueries\t3\n"
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -164,7 +164,7 @@ def test_grids_run_from_python(tmp_path):
     assert 0.5 < scores["value"].item() < 0.6
     shown = scores._repr_html_()  # what a notebook calls
     assert f"<td>{scores['value'].item():.4f}</td>" in shown
-    assert "bm25-flat has ndcg@10" in shown
+    assert "bm25-flat has nDCG@10" in shown
     assert "<svg" in shown
     run = shutil.copy(tmp_path / "results/runs/bm25-flat/demo.run.gz", tmp_path / "mine.run.gz")
     again = beirgrid.evaluate(run, "demo", metrics=["ndcg@10"], directory=tmp_path)

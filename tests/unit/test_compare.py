@@ -222,7 +222,7 @@ def test_seeds_of_equal_numbers_are_compared_with_each_other(seeded, capsys):
 @pytest.mark.parametrize(("tolerance", "status"), [("0", 1), ("0.01", 1), ("1", 0)])
 def test_the_tolerance_decides(work, tolerance, status, capsys):
     assert _compare(work / "a", work / "b", "--tolerance", tolerance) == status
-    assert ("ndcg@10" in capsys.readouterr().out) == bool(status)
+    assert ("nDCG@10" in capsys.readouterr().out) == bool(status)
 
 
 def _other_queries(cell: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
+from beirgrid.config.metric_names import written
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid, metric_files
@@ -681,6 +682,9 @@ def test_ids_and_counts_are_those_of_ir_datasets(raw, tmp_path, monkeypatch):
 
 def test_metrics_are_read():
     assert metrics.parse_metric("recall_cap@100") == ("recall_cap", 100)
+    for measure, name in {"nDCG@10": "ndcg", "R@10": "recall", "RR@10": "mrr", "AP@10": "map", "P@10": "p"}.items():
+        assert metrics.parse_metric(measure) == metrics.parse_metric(f"{name}@10") == (name, 10)
+        assert written(f"{name}@10") == measure
     for wrong in ("ndcg@0", "ndcg@", "NDCG@10", "ndcg@ten", "@10"):
         with pytest.raises(BeirgridError):
             metrics.parse_metric(wrong)

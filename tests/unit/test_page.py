@@ -210,7 +210,7 @@ def test_queries_that_the_page_leaves_out_are_counted(monkeypatch, tmp_path):
 def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     grid = pages.grid(3, 2)
-    said = "This page has the pairs of ndcg@10 only"
+    said = "This page has the pairs of nDCG@10 only"
     assert said not in render(grid, pages.tables(grid))
     monkeypatch.setattr(sections, "MOST_PAIRS", 6)  # there are 3 pairs, 2 datasets and 3 metrics
     page = render(grid, pages.tables(grid))

@@ -323,7 +323,7 @@ def test_the_table_of_the_paper_in_markdown():
     lines = printed_table().markdown().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert [cells[0], *cells[2:]] == [
-        ["ndcg@10", "a_1", "b", "c"],
+        ["nDCG@10", "a_1", "b", "c"],
         ["x", "**0.5000**", "_0.4000†?_", "0.1000"],
         ["y", "_0.2500_", "**0.7500‡**", ""],
         ["mean of 2 datasets", "0.3750", "0.5750", ""],
@@ -336,7 +336,7 @@ def test_the_table_of_the_paper_in_markdown():
 def test_the_table_of_the_paper_in_latex():
     lines = [line for line in printed_table().latex().splitlines() if line.endswith(r"\\")]
     assert lines == [
-        r"ndcg@10 & a\_1 & b & c \\",
+        r"nDCG@10 & a\_1 & b & c \\",
         r"x & \textbf{0.5000} & \underline{0.4000$^\dagger$?} & 0.1000 \\",
         r"y & \underline{0.2500} & \textbf{0.7500$^\ddagger$} &  \\",
         r"mean of 2 datasets & 0.3750 & 0.5750 &  \\",

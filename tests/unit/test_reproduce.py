@@ -65,7 +65,7 @@ def test_the_sets_are_those_with_values_and_of_the_benchmark():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["minilm", "demo", "--metric", "map@7"], "has no map@7 of minilm on demo"),
+        (["minilm", "demo", "--metric", "map@7"], "has no AP@7 of minilm on demo"),
         (["nobody/none"], "config/published has no values of 'nobody/none'"),
         (["bm25-flatt"], "Did you mean 'bm25-flat'"),
     ],

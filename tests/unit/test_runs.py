@@ -10,6 +10,7 @@ import yaml
 from helpers import ROOT
 
 from beirgrid.__main__ import main
+from beirgrid.config.metric_names import metric_key
 from beirgrid.core.errors import DataError
 from beirgrid.runs import runs
 
@@ -164,17 +165,10 @@ def test_the_scores_of_a_run_are_printed(tmp_path, capsys, qrels, name):
     assert "x.trec" in said.err
     assert "lacks 1 of 2 queries that have qrels, '2' first; they count 0" in said.err
     # One of two queries is answered, by a document at rank 2: nDCG is 1 / log2(3) there.
-    expected = {
-        "ndcg@10": 0.3155,
-        "recall@100": 0.5,
-        "recall@1000": 0.5,
-        "mrr@10": 0.25,
-        "map@1000": 0.25,
-        "p@10": 0.05,
-    }
+    expected = {"nDCG@10": 0.3155, "R@100": 0.5, "R@1000": 0.5, "RR@10": 0.25, "AP@1000": 0.25, "P@10": 0.05}
     printed = dict(line.split("\t") for line in said.out.splitlines())
     assert {metric: float(value) for metric, value in printed.items()} == expected | {"queries": 2}
-    assert list(expected) == yaml.safe_load((ROOT / "config/config.yaml").read_text())["metrics"]
+    assert list(map(metric_key, expected)) == yaml.safe_load((ROOT / "config/config.yaml").read_text())["metrics"]
 
 
 def test_a_run_of_other_queries_has_no_scores(tmp_path, capsys):

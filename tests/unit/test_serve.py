@@ -110,7 +110,7 @@ def test_a_cell_shows_its_scores_and_its_extreme_queries(folder, capsys):
     assert main(["show", "second", "notes", "--directory", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "second on notes, 12 queries" in shown
-    assert "ndcg@10" in shown
+    assert "nDCG@10" in shown
     assert "q0      1.0000  words of q0" in shown
 
 
@@ -130,7 +130,7 @@ def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
         (["show", "frist", "notes"], "there is no run of the system 'frist' here; did you mean 'first'?"),
         (["show", "first", "note"], "there is no run of the dataset 'note' here; did you mean 'notes'?"),
         (["show", "first", "notes", "q99"], "'notes' has no judged query 'q99'; did you mean 'q9'?"),
-        (["show", "first", "notes", "--metric", "mrr@10"], "has no metric 'mrr@10' (it has ndcg@10, recall@5)"),
+        (["show", "first", "notes", "--metric", "mrr@10"], "has no metric 'mrr@10' (it has nDCG@10, R@5)"),
         (["search", "first", "notes", "x"], "records a command of another version of beirgrid"),
     ],
 )

@@ -2,6 +2,7 @@
 const one = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const chosen = (id) => one(`#${id}`)?.value ?? "";
+const measure = () => one("#metric").selectedOptions[0].textContent;
 
 /** Append an element with a text to a parent and return it. Texts never become markup. */
 function add(parent, tag, text = "", attributes = {}) {
@@ -241,7 +242,7 @@ function compare() {
       holm ?? "", tukey ?? "", effect === null ? "" : signed(sign * effect, 2)]);
   }
   enhance(one("#pair-table")).clear().rows.add(rows).draw();
-  one("#pair-caption").textContent = `${chosen("metric")}: ${systems.join(" minus ")}`;
+  one("#pair-caption").textContent = `${measure()}: ${systems.join(" minus ")}`;
   one("#pair-reason").textContent = planned
     ? "p: paired randomisation test without a correction, because this comparison was planned or is the only one."
     : `p: randomised Tukey HSD test, because ${data.systems.length * (data.systems.length - 1) / 2} pairs could be chosen.`;
@@ -272,7 +273,7 @@ function open(cell) {
   const about = data.cells[system][key];
   const dialog = one("#cell");
   const title = mean === undefined ? key : api.column(column).title();
-  one("h2", dialog).textContent = `${system} on ${title}, ${chosen("metric")}`;
+  one("h2", dialog).textContent = `${system} on ${title}, ${measure()}`;
   const list = one("dl", dialog);
   list.replaceChildren();
   const exact = cell.dataset.value ?? cell.dataset.order;
@@ -292,7 +293,7 @@ function open(cell) {
     add(list, "dt", name);
     add(list, "dd", text);
   }
-  showVerdicts(one(".cell-verdicts", dialog), verdicts.get(JSON.stringify([system, key, chosen("metric")])) ?? []);
+  showVerdicts(one(".cell-verdicts", dialog), verdicts.get(JSON.stringify([system, key, measure()])) ?? []);
   listQueries(one(".cell-list", dialog), system, key);
   showQueries(one(".cell-queries", dialog), system, key);
   showSteps(one(".cell-steps", dialog), about?.steps ?? []);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from ..config.metric_names import written
 from .drawing import (
     INK,
     LINE,
@@ -42,8 +43,8 @@ def forest(scores: pd.DataFrame, metric: str) -> DrawnFigure:
         metric: name of the metric.
     """
     figure, _ = panels_by_system(scores, _draw_interval, sharex=False)
-    figure.supxlabel(metric)
-    text = f"{metric} of each system with its 95 % interval. The line is the highest value."
+    figure.supxlabel(written(metric))
+    text = f"{written(metric)} of each system with its 95 % interval. The line is the highest value."
     return DrawnFigure(figure, "Scores with intervals", text, "scores.csv, across.csv")
 
 
@@ -65,7 +66,7 @@ def heat_map(values: pd.DataFrame, metric: str, *, lower_is_better: bool = False
     axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
     axis.set_yticks(range(len(values)), values.index)
     axis.grid(visible=False)
-    text = f"{metric} of each system on each dataset. The brightest cell of a column has its best value."
+    text = f"{written(metric)} of each system on each dataset. The brightest cell of a column has its best value."
     return DrawnFigure(figure, "Systems and datasets", text, "scores.csv")
 
 
@@ -89,8 +90,9 @@ def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, met
         axis.fill_between(at, ordered.clip(max=0), step="mid", color="C1")
         axis.grid(visible=False, axis="x")
     figure.supxlabel("queries, ordered by their difference")
-    figure.supylabel(f"difference of {metric}")
-    text = f"{metric} of {system} minus {metric} of {other} for each query: blue above zero, orange below."
+    measure = written(metric)
+    figure.supylabel(f"difference of {measure}")
+    text = f"{measure} of {system} minus {measure} of {other} for each query: blue above zero, orange below."
     return DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query")
 
 
@@ -114,11 +116,13 @@ def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
     axis.margins(x=0.12)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    axis.set_xlabel(f"datasets on which {metric} is better or worse")
+    axis.set_xlabel(f"datasets on which {written(metric)} is better or worse")
     axis.grid(visible=False, axis="y")
     figure.legend(loc="outside upper right", ncols=2)
     baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
-    text = f"Number of datasets on which the mean {metric} of a system is above or below the mean of {baseline}"
+    text = (
+        f"Number of datasets on which the mean {written(metric)} of a system is above or below the mean of {baseline}"
+    )
     return DrawnFigure(
         figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv"
     )
@@ -147,10 +151,12 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.margins(x=0.15, y=0.1)
     axis.set_xlabel(label)
-    axis.set_ylabel(f"mean {metric}")
+    axis.set_ylabel(f"mean {written(metric)}")
     figure.legend(loc="outside upper right", ncols=2)
     write_names(axis, points[["system", cost, "mean"]])
-    caption = f"Mean {metric} against {label}. No system is both better and cheaper than a system on the front."
+    caption = (
+        f"Mean {written(metric)} against {label}. No system is both better and cheaper than a system on the front."
+    )
     return DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
 
 
@@ -169,7 +175,7 @@ def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
                 axis.plot(rows["depth"], rows["value"], marker=marker, markersize=3, color=f"C{place}", label=system)
         axis.set_xscale("symlog", linthresh=1)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    metric = str(depth["metric"].iloc[0])
+    metric = written(str(depth["metric"].iloc[0]))
     figure.supxlabel("documents reranked")
     figure.supylabel(metric)
     add_legend(figure, panels)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better, written
 from ..results.answers import DONE, ZERO_SHOT, main_comparison
 from ..results.summary import UNKNOWN, YES
 
@@ -46,7 +46,7 @@ def standings(
     """
     done = scores[(scores["status"] == DONE) & scores["dataset"].isin(list(rows))]
     table = done[["metric", "dataset", "system", "value"]].copy()
-    lower = table["metric"].map(lambda metric: parse_metric(metric).name in LOWER_IS_BETTER).astype(bool)
+    lower = table["metric"].map(lower_is_better).astype(bool)
     shown = table["value"].round(_DECIMALS).where(lower, -table["value"].round(_DECIMALS))
     table["place"] = shown.groupby([table["metric"], table["dataset"]]).rank(method="min").astype("int64")
     table["in_domain"] = [trained(*pair) for pair in zip(table["system"], table["dataset"], strict=True)]
@@ -125,6 +125,6 @@ def printed(
         if baseline := next((name for name in stated["baseline"] if isinstance(name, str) and name), ""):
             changes = ["" if pd.isna(change) else f"{change:+.1%}" for change in of_metric["change"]]
             cells.loc[f"change against {baseline}"] = changes
-    cells.index.name, cells.columns.name = metric, None
+    cells.index.name, cells.columns.name = written(metric), None
     places = places.where(places <= 2, 0).fillna(0).astype("int64").reindex(cells.index, fill_value=0)
     return Printed(cells, places)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..config import metric_names
+from ..config.metric_names import lower_is_better
 from ..core.errors import DataError, quoted
 from ..results.answers import (
     ACROSS_COLUMNS,
@@ -254,7 +254,7 @@ def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: 
 
 
 def _lower_is_better(metric: str) -> bool:
-    return metric_names.parse_metric(metric).name in metric_names.LOWER_IS_BETTER
+    return lower_is_better(metric)
 
 
 # Several datasets -----------------------------------------------------------------------------------------------------

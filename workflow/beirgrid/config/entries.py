@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .datasets import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, Statistics
+from .metric_names import metric_key
 from .models import (
     Brackets,
     CrossEncoder,
@@ -78,6 +79,7 @@ from .values import (
     Precision,
     Seed,
     Size,
+    once,
 )
 
 # Class of published values → the largest difference that counts as reproduced, unless the configuration says otherwise.
@@ -153,11 +155,17 @@ class EncodeSettings(Entry):
     keep: bool = Field(False, description="Keep embeddings after they are indexed.")
 
 
+def _keys(metrics: tuple[str, ...]) -> tuple[str, ...]:
+    return once(tuple(map(metric_key, metrics)))
+
+
 class Settings(Entry):
     """Everything in the configuration but the four registries."""
 
     grid: GridSettings = Field(description="What to run: every system on every dataset.")
-    metrics: Names = Field(description="Metrics to compute, name@k.")
+    metrics: Annotated[Names, AfterValidator(_keys)] = Field(
+        description="Metrics to compute: ndcg@10 or nDCG@10, recall@100 or R@100, … (docs/protocol.md)."
+    )
     device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
     kernels: Kernels = Field(
         "auto",

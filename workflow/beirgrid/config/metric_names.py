@@ -1,4 +1,4 @@
-"""Names of metrics: ``name@k``, as the field writes them."""
+"""Names of metrics: ``name@k`` in files and configurations, ``nDCG@10`` as ir_measures writes it for readers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,22 @@ NAMES = (
     "hole",
     "hole_corpus",
 )
+# The names that ir_measures has for them. It has none for the other metrics.
+_MEASURES = {
+    "ndcg": "nDCG",
+    "ndcg_burges": "nDCG(dcg='exp-log2')",
+    "ndcg_judged": "nDCG(judged_only=True)",
+    "recall": "R",
+    "mrr": "RR",
+    "map": "AP",
+    "p": "P",
+    "success": "Success",
+}
+_NAMES = {measure: name for name, measure in _MEASURES.items()}
 # What config.yaml asks for.
 STANDARD = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10")
 # The metrics of which less is better.
-LOWER_IS_BETTER = ("hole", "hole_corpus")
+_LOWER = ("hole", "hole_corpus")
 
 
 class Metric(NamedTuple):
@@ -34,8 +46,25 @@ class Metric(NamedTuple):
     k: int
 
 
+def metric_key(text: str) -> str:
+    """Return the name by which files know a metric: ``ndcg@10`` for ``nDCG@10``. Another text stays as it is."""
+    name, at, k = text.partition("@")
+    return f"{_NAMES.get(name, name)}{at}{k}"
+
+
+def written(name: str) -> str:
+    """Return a metric as readers see it: ``nDCG@10`` for ``ndcg@10``."""
+    base, at, k = name.partition("@")
+    return f"{_MEASURES.get(base, base)}{at}{k}"
+
+
 def parse_metric(text: str) -> Metric:
-    """Read ``name@k``; raise BeirgridError naming the nearest known metric if it is none."""
+    """Read ``name@k``, in either spelling.
+
+    Raises:
+        BeirgridError: there is no such metric; the message suggests the closest one.
+    """
+    text = metric_key(text)
     match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", text)
     if not match:
         base = text.split("@")[0].lower()
@@ -46,3 +75,8 @@ def parse_metric(text: str) -> Metric:
     if len(match[2]) > len(str(MOST_SIZE)) or int(match[2]) > MOST_SIZE:
         raise BeirgridError(f"{quoted(text)} looks deeper than any run ({MOST_SIZE:,} documents)")
     return Metric(match[1], int(match[2]))
+
+
+def lower_is_better(metric: str) -> bool:
+    """Tell whether less of a metric is better, such as of unjudged documents."""
+    return parse_metric(metric).name in _LOWER

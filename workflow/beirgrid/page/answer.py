@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better, written
 from ..results.answers import DONE, STATUSES, ZERO_SHOT, Answers, main_comparison
 from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
@@ -33,11 +33,12 @@ def all_published(answers: Answers) -> bool:
 
 def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iterator[str]:
     """Yield who leads, who cannot be told apart from it, its difference to the baseline, and its cost."""
-    lower = parse_metric(grid.metrics[0]).name in LOWER_IS_BETTER
+    lower = lower_is_better(grid.metrics[0])
     lead, *rows = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
     others = [row.system for row in rows]
     scores = _of_lead(answers.scores, lead).query("system == @lead.system")
-    best = f"the {'lowest' if lower else 'highest'} {lead.metric}" if others else lead.metric
+    metric = written(lead.metric)
+    best = f"the {'lowest' if lower else 'highest'} {metric}" if others else metric
     alone = "" if others else " No other system is compared."
     yield f"{lead.system} has {best} on {_score(answers, lead, scores)}.{alone}"
     yield from _training(lead)
@@ -146,7 +147,9 @@ def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:
     """Yield which scores deviate from published values, the largest deviations first."""
     found = verdicts[(verdicts["verdict"] == "deviates") & ~verdicts["recorded"].fillna(value=False)]
     rows = texts.rows(found.sort_values("difference", key=lambda column: -column.abs(), kind="stable"))
-    named = [f"{row.system} on {row.dataset} ({row.metric} {texts.difference(row.difference)})" for row in rows]
+    named = [
+        f"{row.system} on {row.dataset} ({written(row.metric)} {texts.difference(row.difference)})" for row in rows
+    ]
     if named:
         deviate = "deviates from a published value" if len(named) == 1 else "deviate from published values"
         yield f"{texts.counted(len(named), 'score', 'scores')} {deviate}: {texts.few(named)}."

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better
 from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from ..results.summary import NO, GridSummary
@@ -113,7 +113,7 @@ def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
 def _table(
     grid: GridSummary, answers: Answers, metric: str, verdicts: dict[tuple[str, str, str], tuple[str, float]]
 ) -> MetricTable:
-    lower = parse_metric(metric).name in LOWER_IS_BETTER
+    lower = lower_is_better(metric)
     across = answers.across[answers.across["metric"] == metric]
     columns = [*means(across), *(Column(name, name) for name in grid.rows)]
     facts = {**_means_of(across), **_scores_of(answers, metric)}

@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from ..config.metric_names import written
 from ..core.checkout import CHECKOUT
 from ..core.version import dated_version
 from ..results import table_files as data_tables
@@ -48,7 +49,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["breakable"] = breakable
+    environment.filters |= {"breakable": breakable, "written": written}
     environment.globals["filled"] = sections.filled
     found = steps.collect(grid)
     by_metric = [

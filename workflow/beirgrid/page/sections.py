@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..collections import collection
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better, written
 from ..core import paths, provenance
 from ..core.errors import DataError
 from ..results import table_files
@@ -309,7 +309,7 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
         of_metric = both[both["metric"] == metric]
         values = of_metric.pivot(index="system", columns="dataset", values="value").reindex(columns=list(grid.rows))
         means = values[averaged].mean(axis=1, skipna=False)
-        lower = parse_metric(metric).name in LOWER_IS_BETTER
+        lower = lower_is_better(metric)
         ranks = means.rank(method="min", ascending=lower)
         ours = means[means.index.isin(list(grid.systems))]
         best = ours.min() if lower else ours.max()
@@ -341,7 +341,7 @@ def verdicts(answers: Answers) -> list[Verdict]:
         Verdict(
             row.system,
             row.dataset,
-            row.metric,
+            written(row.metric),
             texts.value(row.value) or row.status,
             row.precision,
             f"{row.published:g}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..collections import ids
-from ..config.metric_names import parse_metric
+from ..config.metric_names import metric_key, parse_metric
 from ..core.errors import ConfigError, nearest, quoted
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
@@ -106,6 +106,7 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: dict[str, float])
         if row["system"].startswith(ids.MARK):
             raise ConfigError(f"{where}: a byte order mark begins the line: was a file appended? Remove it")
         parse_metric(row["metric"])
+        row["metric"] = metric_key(row["metric"])
         tolerance_class, text = row.pop("class"), row.pop("value")
         if tolerance_class not in tolerances:
             hint = nearest(tolerance_class, tolerances)

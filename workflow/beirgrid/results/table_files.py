@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better, written
 from ..core import files, provenance
 from ..core.errors import DataError
 from .answers import DONE, STATUSES, Answers, read_answers, write_answers
@@ -173,7 +173,7 @@ def mean_name(grid: GridSummary) -> str:
 def best(metric: str, shown: Iterable[str]) -> str:
     """Return the best of a row of values as shown: the highest, of holes the lowest; none if none has a value."""
     values = [text for text in shown if text not in (*STATUSES, INCOMPLETE)]
-    lower = parse_metric(metric).name in LOWER_IS_BETTER
+    lower = lower_is_better(metric)
     return (min if lower else max)(values, key=float, default="")
 
 
@@ -263,7 +263,7 @@ def _rows(table: Wide, metric: str, bold: str, signs: tuple[str, str, str], plus
 
 
 def _markdown(table: Wide, metric: str) -> str:
-    lines = [[metric, *table.shown.columns], ["---", *["---:"] * len(table.shown.columns)]]
+    lines = [[written(metric), *table.shown.columns], ["---", *["---:"] * len(table.shown.columns)]]
     cells = _rows(table, metric, "**{}**", ("†", TRAINING[YES], FLAW), " ± {:.4f}")
     lines += [[str(name), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -272,7 +272,7 @@ def _markdown(table: Wide, metric: str) -> str:
 
 def _latex(table: Wide, metric: str) -> str:
     columns = list(table.shown.columns)
-    rows = [[in_latex(name) for name in (metric, *columns)]]
+    rows = [[in_latex(name) for name in (written(metric), *columns)]]
     cells = _rows(table, metric, r"\textbf{{{}}}", (r"$^\dagger$", r"$^\ddagger$", r"\S{}"), r" $\pm$ {:.4f}")
     rows += [[in_latex(str(name)), *row] for name, row in zip(table.shown.index, cells, strict=True)]
     body = [" & ".join(row) + r" \\" for row in rows]

@@ -31,10 +31,10 @@ def evaluate_run(
         qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
             relevant.
         metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole or
-            hole_corpus.
+            hole_corpus; or as ir_measures writes them: nDCG@10, R@100, RR@10, AP@1000, P@10, Success@1.
 
     Returns:
-        the mean by the name of the metric.
+        the mean by the name of the metric, as the caller writes it.
 
     Raises:
         BeirgridError: a metric is unknown.

@@ -12,7 +12,7 @@ import pandas as pd
 from ..analysis import contrasts, depth, drawing, efficiency, figures, holes, lengths, standings, term_overlap
 from ..collections import collection
 from ..collections import qrels as judgements
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
 from ..core.errors import warn
 from ..core.progress import Progress
@@ -204,7 +204,7 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
     qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
     texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
     scores = pd.DataFrame({cell.system: per_query[metric] for cell, per_query in cells.items()})
-    lower = parse_metric(metric).name in LOWER_IS_BETTER
+    lower = lower_is_better(metric)
     chosen = contrasts.choose(scores, _pairs(grid, scores), qrels, CAPS, lower_is_better=lower)
     top: dict[str, dict[str, list[str]]] = {}
     rankings: dict[str, dict[str, list[str]]] = {}
@@ -231,7 +231,7 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
 
 def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:
     """Return each system with the baseline; without a baseline, with the system that has the best mean."""
-    lower = parse_metric(grid.metrics[0]).name in LOWER_IS_BETTER
+    lower = lower_is_better(grid.metrics[0])
     means = scores.mean()
     best = str(means.idxmin() if lower else means.idxmax())
     other = grid.baseline if grid.baseline in scores else best

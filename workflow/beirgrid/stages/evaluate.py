@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..collections import qrels as judgements
-from ..config.metric_names import STANDARD, parse_metric
+from ..config.metric_names import STANDARD, metric_key, parse_metric, written
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, quoted, warn
 from ..core.provenance import Artifact
@@ -25,7 +25,7 @@ def evaluate(
     *,
     run: Annotated[Artifact, "run, TREC format, plain or .gz"],
     qrels: Annotated[Artifact, "qrels, BEIR or TREC layout, plain or .gz"],
-    metrics: Annotated[tuple[str, ...], "metrics, name@k"] = STANDARD,
+    metrics: Annotated[tuple[str, ...], "metrics, such as nDCG@10 or ndcg@10"] = STANDARD,
     system: Annotated[str, "name of the system"] = "",
     dataset: Annotated[str, "name of the dataset"] = "",
     output: Annotated[Path | None, "scores and their record to write, .json; without it the scores are printed"] = None,
@@ -40,6 +40,7 @@ def evaluate(
         DataError: run or qrels cannot be read, or the run has queries without qrels. Where scores are printed, these
             queries are left out with a warning, unless the run has no others.
     """
+    metrics = tuple(map(metric_key, metrics))
     for name in metrics:
         parse_metric(name)
     results: dict[str, Any] = {}
@@ -74,7 +75,7 @@ def evaluate(
         # The facts repeat the scores for programs that read the files of beirgrid 0.1.0.
         facts.update(results["scores"], queries_without_documents=len(lacking), run=provenance.content(run))
     if not output:
-        print(*(f"{name}\t{mean:.4f}" for name, mean in means.items()), f"queries\t{len(grades)}", sep="\n")
+        print(*(f"{written(name)}\t{mean:.4f}" for name, mean in means.items()), f"queries\t{len(grades)}", sep="\n")
 
 
 def _look_alikes(ranking: runs.Ranking | None, grades: dict[str, int]) -> list[str]:

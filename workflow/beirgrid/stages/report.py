@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..analysis import drawing, efficiency, figures, standings
 from ..analysis.drawing import DrawnFigure
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
 from ..models.arguments import from_json
 from ..page.analyses import Figure
@@ -59,7 +59,7 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
     rows = rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]
     if rows.empty:
         return
-    lower = parse_metric(metric).name in LOWER_IS_BETTER
+    lower = lower_is_better(metric)
     compared = compared.sort_values("mean", ascending=lower, kind="stable")
     yield "forest", figures.forest(_intervals(grid, rows.sort_values("value", ascending=lower), compared), metric)
     values = rows.pivot(index="system", columns="dataset", values="value")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
 from ..config.entries import Config, LocalCorpus, Reranked, Retriever
-from ..config.metric_names import LOWER_IS_BETTER, NAMES, STANDARD
+from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..core import paths
 from ..core.errors import DataError, show
 from ..graph.grid import Grid
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     elif found:
         columns = list(dict.fromkeys(name for row in found for name in row))
-        show(*columned(columns, [[_shown(row.get(name)) for name in columns] for row in found]))
+        show(*columned(list(map(written, columns)), [[_shown(row.get(name)) for name in columns] for row in found]))
     else:
         print(f"no {args.kind}" + (f" with {' '.join(args.words)}" if args.words else ""))
 
@@ -167,8 +167,10 @@ _EMPTY: Row = {
 def metrics(args: argparse.Namespace) -> Iterator[Row]:
     """Yield the metrics."""
     for name in NAMES:
-        used = [metric for metric in STANDARD if metric.split("@")[0] == name]
-        yield {"metric": f"{name}@k", "by default": used, "less is better": name in LOWER_IS_BETTER}
+        used = [written(metric) for metric in STANDARD if metric.split("@")[0] == name]
+        metric = f"{name}@k"
+        better = lower_is_better(f"{name}@1")
+        yield {"metric": metric, "written": written(metric), "by default": used, "less is better": better}
 
 
 def grids(args: argparse.Namespace) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..config.metric_names import parse_metric
+from ..config.metric_names import metric_key, parse_metric, written
 from ..config.values import SEED_LIMIT
 from ..core import files
 from ..core.errors import BeirgridError, DataError, say, show
@@ -128,7 +128,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the reference")
     parser.add_argument("b", metavar="B", help="what is compared with A")
     parser.add_argument("--directory", default=Path(), type=Path, help="folder from which A and B are looked up")
-    parser.add_argument("--metrics", nargs="+", default=[], help="metrics, name@k (default: all that both have)")
+    parser.add_argument(
+        "--metrics",
+        type=metric_key,
+        nargs="+",
+        default=[],
+        help="metrics, such as nDCG@10 (default: all that both have)",
+    )
     parser.add_argument("--datasets", nargs="+", default=[], help="datasets (default: all)")
     parser.add_argument("--baseline", default="", help="system in A and in B for effect ratios")
     parser.add_argument("--tolerance", type=_tolerance, default=0.0, help="largest difference that counts as the same")
@@ -331,7 +337,7 @@ def _table(values: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         more = [_number(row["effect_ratio"]), _number(row["relative_improvement_delta"])] if ratios else []
         rows.append(
             [
-                *(row["dataset"], system, row["metric"], _number(row["first"]), _number(row["second"])),
+                *(row["dataset"], system, written(row["metric"]), _number(row["first"]), _number(row["second"])),
                 f"{row['difference']:+.4f}",
                 f"[{row['low']:+.4f}, {row['high']:+.4f}]" if not math.isnan(row["low"]) else "",
                 _probability(row["p_holm"]),

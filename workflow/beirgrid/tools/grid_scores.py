@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from ..analysis import drawing, figures
+from ..config.metric_names import written
 from ..page.answer import answer
 from ..results import summary
 from ..results.answers import read_answers
@@ -42,4 +43,4 @@ class GridScores(pd.DataFrame):
             picture = drawing.content(figures.forest(rows, metric).figure, "svg").decode()
         sentences = escape(" ".join(answer(grid, answers)))
         table = values.rename_axis(index=None, columns=None).to_html(float_format="{:.4f}".format, na_rep="")
-        return f"<p>{sentences}</p><p>{escape(metric)}</p>{table}{picture[picture.index('<svg') :]}"
+        return f"<p>{sentences}</p><p>{escape(written(metric))}</p>{table}{picture[picture.index('<svg') :]}"

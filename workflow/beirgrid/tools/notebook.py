@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.metric_names import STANDARD
+from ..config.metric_names import STANDARD, metric_key
 from ..config.places import is_file
 from ..core import paths
 from ..core.errors import BeirgridError
@@ -142,4 +142,4 @@ def _run(
     from .grid_scores import GridScores
 
     found = load_scores(path.parent)
-    return GridScores.of(found[found["metric"].isin(metrics)] if metrics else found, path.parent)
+    return GridScores.of(found[found["metric"].isin(list(map(metric_key, metrics)))] if metrics else found, path.parent)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..config.metric_names import written
 from ..page.answer import all_published, answer
 from ..results import table_files
 from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
@@ -56,7 +57,7 @@ def _table(table: table_files.Wide, metric: str, width: int, lines: int) -> Iter
         shown = shown.T
     if _width(shown) > width or len(shown) >= lines:
         shown = table.shown.tail(1).T
-    rows = _lines(metric, shown)
+    rows = _lines(written(metric), shown)
     left = len(rows) - lines
     yield from rows if left <= 0 else [*rows[: lines - 1], f"… and {left + 1} more systems"]
     if table.group.to_numpy().any():

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..config import Config
 from ..config.entries import HubCorpus, MtebCorpus
+from ..config.metric_names import metric_key, written
 from ..config.names import local_name
 from ..core import paths
 from ..core.errors import BeirgridError, nearest
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
     parser.add_argument("model", metavar="MODEL", help="a system, or a model by its id on the hub")
     parser.add_argument("benchmark", nargs="?", default="", metavar="BENCHMARK", help="a benchmark or dataset")
-    parser.add_argument("--metric", default="ndcg@10", help="metric to compare (default: ndcg@10)")
+    parser.add_argument("--metric", type=metric_key, default="ndcg@10", help="metric to compare (default: nDCG@10)")
     add_places(parser)
     parser.set_defaults(run=run, snakemake=[])
 
@@ -73,7 +74,9 @@ def _datasets(system: str, benchmark: str, metric: str) -> list[str]:
     parts = {part for row in rows if row in config.datasets for part in config.datasets[row].mean_of}
     rows = dict.fromkeys(row for row in asked if row in rows and row not in parts)  # a part of a mean is in that mean
     if not rows:
-        raise BeirgridError(f"config/published has no {metric} of {system} on {benchmark or 'registered datasets'}")
+        raise BeirgridError(
+            f"config/published has no {written(metric)} of {system} on {benchmark or 'registered datasets'}"
+        )
     return list(rows)
 
 

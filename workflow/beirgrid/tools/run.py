@@ -60,7 +60,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", type=_names, default=[], metavar="A,B", help="systems to compare the model with (default: bm25)"
     )
-    parser.add_argument("--metrics", type=_names, default=[], metavar="A,B", help="metrics, name@k")
+    parser.add_argument("--metrics", type=_names, default=[], metavar="A,B", help="metrics, such as nDCG@10,R@100")
     parser.add_argument("--name", default="", help="name of the grid (default: made of systems and datasets)")
 
 

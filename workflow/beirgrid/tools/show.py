@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.metric_names import metric_key, written
 from ..core import cli, paths
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, scores
@@ -27,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("system", help="a system of a finished grid")
     parser.add_argument("dataset", help="a dataset on which the system was run")
     parser.add_argument("query", nargs="?", help="id of a query; without it, the scores and the extreme queries")
-    parser.add_argument("--metric", default="", help="metric that orders the queries (default: the grid's first)")
+    parser.add_argument(
+        "--metric", type=metric_key, default="", help="metric that orders the queries (default: the grid's first)"
+    )
     parser.add_argument("--depth", type=cli.whole, default=10, help="documents to print of a query (default: 10)")
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.set_defaults(run=run)
@@ -43,7 +46,9 @@ def run(args: argparse.Namespace) -> None:
         raise BeirgridError(f"{args.system!r} has no scores on {args.dataset!r}: run the grid, or judge its documents")
     _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
     if args.metric and args.metric not in values:
-        raise BeirgridError(f"{cell.scores} has no metric {args.metric!r} (it has {', '.join(map(str, values))})")
+        raise BeirgridError(
+            f"{cell.scores} has no metric {args.metric!r} (it has {', '.join(written(str(name)) for name in values)})"
+        )
     if args.query is None:
         lines = _cell(cell, values, args.metric or str(values.columns[0]))
     elif args.query in values.index:
@@ -65,18 +70,18 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     yield f"{cell.system} on {cell.dataset}, {len(values):,} queries"
     yield ""
     rows = [
-        [str(name), f"{mean:.4f}", "" if np.isnan(a) else f"[{a:.4f}, {b:.4f}]"]
+        [written(str(name)), f"{mean:.4f}", "" if np.isnan(a) else f"[{a:.4f}, {b:.4f}]"]
         for name, mean, a, b in zip(values, values.mean(), low, high, strict=True)
     ]
     yield from aligned([["metric", "mean", "interval (95 %)"], *rows], [True, False, True])
     texts = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
     ordered = values[metric].sort_values(kind="stable")
     yield ""
-    yield f"{metric} is 0 for {int((ordered == 0).sum()):,} queries. The lowest and the highest:"
+    yield f"{written(metric)} is 0 for {int((ordered == 0).sum()):,} queries. The lowest and the highest:"
     yield ""
     extremes = ordered if len(ordered) <= 2 * _QUERIES else ordered.iloc[[*range(_QUERIES), *range(-_QUERIES, 0)]]
     rows = [[str(query), f"{value:.4f}", excerpt(texts.get(str(query), ""))[:80]] for query, value in extremes.items()]
-    yield from aligned([["query", metric, "text"], *rows], [True, False, True])
+    yield from aligned([["query", written(metric), "text"], *rows], [True, False, True])
 
 
 def _query(found: Results, cell: Result, values: dict[str, float], query: str, depth: int) -> Iterator[str]:
@@ -86,7 +91,7 @@ def _query(found: Results, cell: Result, values: dict[str, float], query: str, d
 
     text = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).get(query, "")
     yield f"query {query}: {text}"
-    yield f"{cell.system}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+    yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
     others = [system for system, dataset in found.cells if dataset == cell.dataset and system != cell.system]
     rankings = {
         system: runs.read(found.cells[system, cell.dataset].run).get(query, runs.EMPTY).ids

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import load
+from ..config.metric_names import written
 from ..core import paths
 from ..core.errors import ConfigError, DataError, printable
 from ..core.progress import shown
@@ -269,7 +270,7 @@ def cells(found: Cells, current: Execution, width: int) -> Iterator[RenderableTy
     numbers = [str(number) for number in range(1, len(grid.systems) + 1)]
     metric = found.grid.config.metrics[0]
     for names, told in ((grid.systems, scored), (numbers, scored), (numbers, marks)):
-        head = [text(metric if told is scored else ""), *map(text, names)]
+        head = [text(written(metric) if told is scored else ""), *map(text, names)]
         rows = [
             [text(d), *(text(told[s, d], _STYLES.get(states[s, d], "")) for s in grid.systems)] for d in grid.datasets
         ]
