@@ -1,74 +1,20 @@
-"""Work that runs ahead of, or behind, the thread that asks for it: a bounded queue between two threads."""
+"""Work that runs ahead of, or behind, the thread that asks for it."""
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from queue import Empty, Full, Queue
-from typing import Generic, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Full, Queue
+from typing import Any, TypeVar
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
-# Seconds after which a thread that waits for a full or empty queue looks whether the other side still runs.
+# What follows the last item: of a production that is complete, and of one that failed.
+_END, _FAILED = object(), object()
+# Seconds after which a thread that waits for a place in a full queue checks whether the other side still runs.
 _PATIENCE = 0.1
-
-
-class _Stopped(Exception):
-    """The other thread has ended, or has asked this one to end."""
-
-
-class _Channel(Generic[ItemT]):
-    """A bounded queue whose two sides learn of each other's end."""
-
-    def __init__(self, size: int) -> None:
-        self.queue: Queue[ItemT] = Queue(size)
-        self.ended = threading.Event()  # no more items will come
-        self.stopped = threading.Event()  # no more items are wanted
-
-    def put(self, item: ItemT) -> None:
-        """Add an item; wait while the queue is full. Raises _Stopped if the reader has ended."""
-        while not self.stopped.is_set():
-            try:
-                return self.queue.put(item, timeout=_PATIENCE)
-            except Full:
-                continue
-        raise _Stopped
-
-    def items(self) -> Iterator[ItemT]:
-        """Yield the items until the writer ends."""
-        while True:
-            ended = self.ended.is_set()  # before the look into the queue: what was added last is not missed
-            try:
-                yield self.queue.get(timeout=0 if ended else _PATIENCE)
-            except Empty:
-                if ended:
-                    return
-
-
-class _Worker(threading.Thread):
-    """A thread whose error is raised in the thread that joins it."""
-
-    def __init__(self, work: Callable[[], object], name: str, finished: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self.work = work
-        self.finished = finished  # set at the end of the work, whatever its outcome
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.work()
-        except _Stopped:
-            pass
-        except BaseException as error:
-            self.error = error
-        finally:
-            self.finished.set()
-
-    def result(self) -> None:
-        """Wait for the end of the work, and raise its error."""
-        self.join()
-        if self.error:
-            raise self.error
 
 
 def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
@@ -77,20 +23,15 @@ def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
     Errors of the items' iterator are raised here, at the place where the item is missing. If the caller asks for no
     more items and closes the generator, the thread ends after the item that it works on.
     """
-    channel: _Channel[ItemT] = _Channel(size)
-
-    def produce() -> None:
-        for item in items:
-            channel.put(item)
-
-    worker = _Worker(produce, "ahead", channel.ended)
-    worker.start()
+    iterator: Iterator[Any] = iter(items)
+    pool = ThreadPoolExecutor(1, "ahead")
+    waiting = deque(pool.submit(next, iterator, _END) for _ in range(size))
     try:
-        yield from channel.items()
+        while (item := waiting.popleft().result()) is not _END:
+            waiting.append(pool.submit(next, iterator, _END))
+            yield item
     finally:
-        channel.stopped.set()
-        worker.join()
-    worker.result()
+        pool.shutdown(cancel_futures=True)
 
 
 def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT], size: int) -> ResultT:
@@ -99,27 +40,29 @@ def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT]
     At most ``size`` items wait. An error of ``consume`` ends the production and is raised here. If the production
     fails, ``consume`` meets an exception in place of the next item, and the error of the production is raised.
     """
-    channel: _Channel[ItemT] = _Channel(size)
-    failed = threading.Event()
-    results: list[ResultT] = []
+    waiting: Queue[Any] = Queue(size)
 
     def received() -> Iterator[ItemT]:
-        yield from channel.items()
-        if failed.is_set():
-            raise _Stopped
+        while (item := waiting.get()) is not _END:
+            if item is _FAILED:
+                raise RuntimeError("the production of the items failed")
+            yield item
 
-    worker = _Worker(lambda: results.append(consume(received())), "behind", channel.stopped)
-    worker.start()
-    try:
-        for item in items:
-            channel.put(item)
-    except _Stopped:
-        pass
-    except BaseException:
-        failed.set()
-        raise
-    finally:
-        channel.ended.set()
-        worker.join()
-    worker.result()
-    return results[0]
+    def put(item: Any) -> bool:
+        while not result.done():
+            with suppress(Full):
+                waiting.put(item, timeout=_PATIENCE)
+                return True
+        return False
+
+    with ThreadPoolExecutor(1, "behind") as pool:
+        result = pool.submit(consume, received())
+        try:
+            for item in items:
+                if not put(item):
+                    break
+        except BaseException:
+            put(_FAILED)
+            raise
+        put(_END)
+    return result.result()
