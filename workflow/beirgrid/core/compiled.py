@@ -32,9 +32,10 @@ def once(build: Callable[[], FoundT]) -> Callable[[], FoundT]:
 def guard() -> None:
     """Let numba write compiled functions of one process at a time, and compile anew what it cannot read.
 
-    numba has no hook for this. It first writes the index of a function's files, and then the file that the index names.
-    A process that is killed between the two would leave a file of older code under that name. Two processes that
-    compile a function for different types could write both under one name. numba would run either without a word.
+    numba has no hook for this (https://github.com/numba/numba/issues/10128 is about a race in this cache). It first
+    writes the index of a function's files, and then the file that the index names. A process that is killed between the
+    two would leave a file of older code under that name. Two processes that compile a function for different types
+    could write both under one name. numba would run either without a word.
     """
     from numba.core.caching import IndexDataCacheFile
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import Full, Queue
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
     """
     iterator: Iterator[Any] = iter(items)
     pool = ThreadPoolExecutor(1, "ahead")
-    waiting = deque(pool.submit(next, iterator, _END) for _ in range(size))
+    waiting: deque[Future[Any]] = deque(pool.submit(next, iterator, _END) for _ in range(size))
     try:
         while (item := waiting.popleft().result()) is not _END:
             waiting.append(pool.submit(next, iterator, _END))

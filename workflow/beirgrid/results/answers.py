@@ -32,166 +32,71 @@ DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
 # What a mean is over: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"
 
-_CELL = {"system": _TEXT, "dataset": _TEXT, "metric": _TEXT, "value": _NUMBER}
-_SCORES = {
-    **_CELL,
-    "low": _NUMBER,
-    "high": _NUMBER,
-    "queries": _COUNT,
-    "precision": _TEXT,
-    "checkpoints": _TEXT,
-    "status": _TEXT,
-    "detail": _TEXT,
-}
+
+def _columns(kind: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, kind)
+
+
+_CELL = _columns(_TEXT, "system", "dataset", "metric") | _columns(_NUMBER, "value")
+_MODELS = _columns(_COUNT, "queries") | _columns(_TEXT, "precision", "checkpoints", "status")
+_SCORES = _CELL | _columns(_NUMBER, "low", "high") | _MODELS | _columns(_TEXT, "detail")
 _SEEDS = {
-    "system": _TEXT,
-    "dataset": _TEXT,
-    "mean_of": _TEXT,
-    "metric": _TEXT,
-    "mean": _NUMBER,
-    "deviation": _NUMBER,
-    "seeds": _COUNT,
-    "of": _COUNT,
-    "values": _TEXT,
-    "status": _TEXT,
-    "detail": _TEXT,
+    **_columns(_TEXT, "system", "dataset", "mean_of", "metric"),
+    **_columns(_NUMBER, "mean", "deviation"),
+    **_columns(_COUNT, "seeds", "of"),
+    **_columns(_TEXT, "values", "status", "detail"),
 }
 _VERDICTS = {
     **_CELL,
-    "queries": _COUNT,
-    "precision": _TEXT,
-    "checkpoints": _TEXT,
-    "status": _TEXT,
-    "published": _NUMBER,
-    "difference": _NUMBER,
-    "class": _TEXT,
-    "tolerance": _NUMBER,
-    "verdict": _TEXT,
-    "source": _TEXT,
-    "note": _TEXT,
-    "protocol": _TEXT,
-    "commit": _TEXT,
-    "mteb": _TEXT,
-    "dataset_revision": _TEXT,
+    **_MODELS,
+    **{"published": _NUMBER, "difference": _NUMBER, "class": _TEXT, "tolerance": _NUMBER},
+    **_columns(_TEXT, "verdict", "source", "note", "protocol", "commit", "mteb", "dataset_revision"),
     "recorded": _TRUTH,
 }
 _COSTS = {
-    "system": _TEXT,
-    "dataset": _TEXT,
-    "stage": _TEXT,
-    "seconds": _NUMBER,
-    "rate": _NUMBER,
-    "unit": _TEXT,
-    "bytes": _NUMBER,
-    "peak_memory_mb": _NUMBER,
-    "device": _TEXT,
-    "tokens": _COUNT,
-    "price": _NUMBER,
-    "price_per_1000_queries": _NUMBER,
-    "record": _TEXT,
+    **_columns(_TEXT, "system", "dataset", "stage"),
+    **{"seconds": _NUMBER, "rate": _NUMBER, "unit": _TEXT, "bytes": _NUMBER, "peak_memory_mb": _NUMBER},
+    **{"device": _TEXT, "tokens": _COUNT, "price": _NUMBER, "price_per_1000_queries": _NUMBER, "record": _TEXT},
 }
 # Tests of the difference between two systems, and its effect size.
 _TESTS = {
-    "difference": _NUMBER,
-    "difference_low": _NUMBER,
-    "difference_high": _NUMBER,
-    "p_randomisation": _NUMBER,
-    "exact": _TRUTH,
-    "p_holm": _NUMBER,
+    **_columns(_NUMBER, "difference", "difference_low", "difference_high", "p_randomisation"),
+    **{"exact": _TRUTH, "p_holm": _NUMBER},
 }
-_EFFECT = {
-    "p_t": _NUMBER,
-    "p_t_holm": _NUMBER,
-    "effect": _NUMBER,
-    "effect_low": _NUMBER,
-    "effect_high": _NUMBER,
-}
+_EFFECT = _columns(_NUMBER, "p_t", "p_t_holm", "effect", "effect_low", "effect_high")
+_TESTED = {"dataset": _TEXT, "metric": _TEXT, "queries": _COUNT, "system": _TEXT}
 _SIGNIFICANCE = {
-    "dataset": _TEXT,
-    "metric": _TEXT,
-    "queries": _COUNT,
-    "system": _TEXT,
-    "mean": _NUMBER,
-    "low": _NUMBER,
-    "high": _NUMBER,
+    **_TESTED,
+    **_columns(_NUMBER, "mean", "low", "high"),
     "baseline": _TEXT,
     **_TESTS,
     **_EFFECT,
     "note": _TEXT,
 }
-_PAIRS = {
-    "dataset": _TEXT,
-    "metric": _TEXT,
-    "queries": _COUNT,
-    "system": _TEXT,
-    "other": _TEXT,
-    **_TESTS,
-    "p_tukey": _NUMBER,
-    **_EFFECT,
-}
+_PAIRS = {**_TESTED, "other": _TEXT, **_TESTS, "p_tukey": _NUMBER, **_EFFECT}
 _GROUPS = {
-    "dataset": _TEXT,
-    "metric": _TEXT,
-    "system": _TEXT,
-    "mean": _NUMBER,
-    "best": _TEXT,
-    "in_best_group": _TRUTH,
-    "p_tukey": _NUMBER,
+    **_columns(_TEXT, "dataset", "metric", "system"),
+    **{"mean": _NUMBER, "best": _TEXT, "in_best_group": _TRUTH, "p_tukey": _NUMBER},
 }
+_WINS = _columns(_COUNT, "wins", "ties", "losses")
 _ACROSS = {
-    "metric": _TEXT,
-    "over": _TEXT,
-    "datasets": _COUNT,
-    "names": _TEXT,
-    "system": _TEXT,
-    "mean": _NUMBER,
-    "low_queries": _NUMBER,
-    "high_queries": _NUMBER,
-    "low_datasets": _NUMBER,
-    "high_datasets": _NUMBER,
-    "mean_rank": _NUMBER,
-    "borda": _NUMBER,
-    "baseline": _TEXT,
-    "change": _NUMBER,
-    "difference": _NUMBER,
-    "difference_low_queries": _NUMBER,
-    "difference_high_queries": _NUMBER,
-    "difference_low_datasets": _NUMBER,
-    "difference_high_datasets": _NUMBER,
-    "wins": _COUNT,
-    "ties": _COUNT,
-    "losses": _COUNT,
-    "p_t": _NUMBER,
-    "p_sign": _NUMBER,
-    "own_zero_shot_mean": _NUMBER,
-    "own_zero_shot_datasets": _COUNT,
-    "trained_on": _TEXT,
-    "training_unknown": _TEXT,
-    "note": _TEXT,
+    **{"metric": _TEXT, "over": _TEXT, "datasets": _COUNT, "names": _TEXT, "system": _TEXT},
+    **_columns(_NUMBER, "mean", "low_queries", "high_queries", "low_datasets", "high_datasets", "mean_rank", "borda"),
+    **{"baseline": _TEXT, "change": _NUMBER, "difference": _NUMBER},
+    **_columns(_NUMBER, "difference_low_queries", "difference_high_queries"),
+    **_columns(_NUMBER, "difference_low_datasets", "difference_high_datasets"),
+    **_WINS,
+    **{"p_t": _NUMBER, "p_sign": _NUMBER, "own_zero_shot_mean": _NUMBER, "own_zero_shot_datasets": _COUNT},
+    **_columns(_TEXT, "trained_on", "training_unknown", "note"),
 }
 _ZERO_SHOT = {
-    "metric": _TEXT,
-    "system": _TEXT,
-    "other": _TEXT,
-    "datasets": _COUNT,
-    "names": _TEXT,
-    "mean": _NUMBER,
-    "other_mean": _NUMBER,
-    "difference": _NUMBER,
-    "wins": _COUNT,
-    "ties": _COUNT,
-    "losses": _COUNT,
+    **{"metric": _TEXT, "system": _TEXT, "other": _TEXT, "datasets": _COUNT, "names": _TEXT},
+    **_columns(_NUMBER, "mean", "other_mean", "difference"),
+    **_WINS,
 }
 _PUBLISHED = {
     **_CELL,
-    "class": _TEXT,
-    "source": _TEXT,
-    "note": _TEXT,
-    "protocol": _TEXT,
-    "checkpoint": _TEXT,
-    "revision": _TEXT,
-    "mteb": _TEXT,
-    "dataset_revision": _TEXT,
+    **_columns(_TEXT, "class", "source", "note", "protocol", "checkpoint", "revision", "mteb", "dataset_revision"),
 }
 _KINDS = {
     "scores": _SCORES,

@@ -64,12 +64,15 @@ def run_alone() -> None:
     """Let Snakemake refuse to run where another process runs the workflow, even one with other files.
 
     Snakemake's own lock lets two runs pass that begin at the same moment or that make different files. The run that
-    ends first then removes the locks of both.
+    ends first then removes the locks of both. Upstream mended one race of this kind, that of the lock's folder
+    (https://github.com/snakemake/snakemake/pull/2225). A plugin cannot replace the lock.
+
+    A second call does nothing, so a workflow may use this one as a module twice.
     """
     from snakemake.persistence import PersistenceBase
 
     locked = PersistenceBase.lock
-    if locked.__module__ == __name__:  # a workflow that uses this one as a module twice
+    if locked.__module__ == __name__:
         return
 
     @contextmanager
