@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import pandas as pd
 
-from ..config.metric_names import LOWER_IS_BETTER, parse_metric
+from ..config.metric_names import lower_is_better, metric_key, written
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, summary, table_files
 from ..results.answers import Answers
@@ -48,7 +48,7 @@ def export_table(
     *,
     directory: Annotated[Path, results_folder.PLACE] = Path(),
     grid: Annotated[str, "name of the grid, where the folder has several"] = "",
-    metric: Annotated[str, "metric, name@k (default: the first of the grid)"] = "",
+    metric: Annotated[str, "metric, such as nDCG@10 (default: the first of the grid)"] = "",
     format: Annotated[Literal["latex", "markdown"], "what to print"] = "latex",
     intervals: Annotated[bool, "print the 95 % interval of each score"] = False,
     by_mean: Annotated[bool, "sort the systems by their means, best first"] = False,
@@ -65,7 +65,7 @@ def export_table(
             raise BeirgridError(f"which grid? {place.folder} has {', '.join(grids) or 'none'} (--grid)")
         place = results_folder.locate(directory, grids[0])
     of_grid = summary.read(str(place.summary))
-    metric = metric or of_grid.metrics[0]
+    metric = metric_key(metric) or of_grid.metrics[0]
     if metric not in of_grid.metrics:
         raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{nearest(metric, of_grid.metrics)}")
     answers = table_files.read(of_grid, Path(str(place.summary)).parent / "tables")
@@ -76,7 +76,7 @@ def export_table(
 def paper_table(grid: GridSummary, answers: Answers, metric: str, *, by_mean: bool = False) -> Paper:
     """Return the table of one metric."""
     wide = table_files.wide(answers, grid, metric)
-    lower = parse_metric(metric).name in LOWER_IS_BETTER
+    lower = lower_is_better(metric)
     values, systems = wide.values, list(grid.systems)
     if by_mean:  # the last row has the means, or the only dataset
         systems = list(values.iloc[-1].sort_values(ascending=lower, kind="stable").index)
@@ -127,7 +127,8 @@ def _with_queries(row: str, scores: pd.DataFrame) -> str:
 def _caption(grid: GridSummary, answers: Answers, metric: str, wide: table_files.Wide, letters: dict[str, str]) -> str:
     """Return what a reader needs to know of the table: metric, queries, test, signs."""
     said = [
-        f"{metric} of {len(grid.systems)} systems. In parentheses: the number of queries. Bold: the best of a column."
+        f"{written(metric)} of {len(grid.systems)} systems.",
+        "In parentheses: the number of queries. Bold: the best of a column.",
     ]
     if letters and len(answers.pairs):
         said.append(

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,7 +66,7 @@ def tables(grid: GridSummary, values: Iterable[Published]) -> Answers:
             {**score, **beside, "published": of.value, "source": of.source, "note": of.note, "protocol": of.protocol}
             for of in found
         ]
-    made = {"scores": scores, "verdicts": verdicts, "across": _across(grid, cells)}
+    made: dict[str, Any] = {"scores": scores, "verdicts": verdicts, "across": _across(grid, cells)}
     return Answers(*(typed(name, pd.DataFrame(made.get(name, []))) for name in Answers._fields))
 
 
@@ -78,7 +79,11 @@ def _across(grid: GridSummary, cells: Mapping[tuple[str, str, str], list[Publish
         )
         for row in grid.counted_once
     ]
-    options = {"baseline": grid.baseline or None, "trained_on": grid.trained_on, "unknown": grid.training_unknown}
+    options: dict[str, Any] = {
+        "baseline": grid.baseline or None,
+        "trained_on": grid.trained_on,
+        "unknown": grid.training_unknown,
+    }
     across = compare_across(datasets, systems=grid.systems, seed=grid.seed, **options)
     across[_OF_QUERIES] = np.nan
     return across
