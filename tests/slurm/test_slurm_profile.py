@@ -66,8 +66,8 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
     shown = (tmp_path / "screens").read_text()
     assert shown.startswith("running for 0:00:")
     assert re.search(r"^Running, \d+:$", shown, re.MULTILINE)
-    assert re.search(r"^  fetch_corpus small, 0:\d\d:\d\d: submitted, not begun$", shown, re.MULTILINE)
+    assert re.search(r"^  fetch_corpus small +0:\d\d:\d\d +submitted, not begun$", shown, re.MULTILINE)
     assert re.search(r"^[\d.]+ jobs per minute; left: about 0:", shown, re.MULTILINE)
     last = shown[shown.rindex("finished after 0:") :]
     assert beirgrid("status", "--directory", checkout).stdout.strip() == last.strip()
-    assert re.search(r"^small .*#", last, re.MULTILINE)
+    assert re.search(r"^small( +0\.\d{4})+$", last, re.MULTILINE)

@@ -241,16 +241,21 @@ def _peak(jobs: list[PlannedJob], at_once: int) -> float:
 
 
 def _too_large(needs: Needs, jobs: list[PlannedJob]) -> Iterator[str]:
-    """Yield what is expected to need more than a node has; margins are not counted."""
+    """Yield, per rule and limit, the job that is expected to exceed what a node has the most; margins do not count."""
     most_of = {"mem_mb": lambda *job: needs.limits(*job).mem_mb, "runtime": needs.most_minutes}
+    beyond: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
     for job in jobs:
         node = needs.nodes.kind(job.rule, job.wildcards)
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
             if wanted > (most := most_of[what](job.rule, job.wildcards)):
-                yield (
-                    f"{job.name}: {wanted:,.0f} {unit} expected, but nodes.{node}.{what} allows {most:,}: "
-                    "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
-                )
+                beyond.setdefault((job.rule, node, what, unit), []).append((wanted, most, job.name))
+    for (_, node, what, unit), found in beyond.items():
+        wanted, most, name = max(found)
+        others = f" (and {len(found) - 1:,} more jobs of this rule)" if len(found) > 1 else ""
+        yield (
+            f"{name}: {wanted:,.0f} {unit} expected, but nodes.{node}.{what} allows {most:,}{others}: "
+            "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
+        )
 
 
 def _cells(needs: Needs, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
