@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from ..core import paths, provenance
 from ..core.errors import BeirgridError
 from ..runs import metrics as measures
 from ..runs import runs
+from .configfiles import merged
+from .run import keep_grid, snakemake
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,13 +57,11 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             ConfigError: the dataset is not registered.
             BeirgridError: a metric is unknown, the dataset cannot be fetched, or has no qrels.
         """
-        from .notebook import fetch
-
         super().__init__()
         self.depth = max(parse_metric(metric).k for metric in metrics)
         self.dataset, self.metrics, self.directory = dataset, tuple(metrics), Path(directory)
         self.primary_metric = f"{dataset}_{metrics[0]}"
-        place = fetch(dataset, self.directory, profile)
+        place = _fetch(dataset, self.directory, profile)
         queries, record = (place / pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.DATASET_RECORD))
         corpus = provenance.read_record(record)["settings"]["corpus"]
         self.corpus = provenance.artifact(place / paths.CORPUS.format(corpus=corpus))
@@ -111,6 +112,25 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             )
             for number, query in enumerate(self.queries)
         }
+
+
+def _fetch(dataset: str, directory: Path, profile: str) -> Path:
+    """Fetch a dataset and its corpus, unless a folder has them, and return the folder.
+
+    Raises:
+        ConfigError: the dataset is not registered.
+        BeirgridError: the dataset is a mean of others, or cannot be fetched.
+    """
+    name = f"fetch-{dataset}"
+    path = keep_grid({"grid": {"name": name, "systems": ["bm25"], "datasets": [dataset]}}, directory)
+    parts = merged([path]).datasets[dataset].mean_of
+    if parts:
+        raise BeirgridError(f"{dataset!r} is the mean of {', '.join(parts)}: evaluate these")
+    wanted = [pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.QRELS, paths.DATASET_RECORD)]
+    command = snakemake([path], profile, directory, ["--quiet", "all", "--", *wanted])
+    if subprocess.run(command, check=False).returncode:
+        raise BeirgridError(f"{dataset!r} was not fetched: the messages above say why")
+    return directory
 
 
 def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:

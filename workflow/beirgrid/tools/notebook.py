@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.metric_names import STANDARD, metric_key
 from ..config.places import is_file
-from ..core import paths
 from ..core.errors import BeirgridError
 from ..results.scores import load_scores
-from .configfiles import merged
 from .run import describe_model, grid_name, keep_grid, snakemake
 
 if TYPE_CHECKING:
@@ -102,25 +100,6 @@ def evaluate(
     else:
         system, entries = describe_model(str(model_or_run), family)
     return _run(entries, [system], [dataset], list(metrics), "", Path(directory), profile, options)
-
-
-def fetch(dataset: str, directory: Path, profile: str) -> Path:
-    """Fetch a dataset and its corpus, unless a folder has them, and return the folder.
-
-    Raises:
-        ConfigError: the dataset is not registered.
-        BeirgridError: the dataset is a mean of others, or cannot be fetched.
-    """
-    name = f"fetch-{dataset}"
-    path = keep_grid({"grid": {"name": name, "systems": ["bm25"], "datasets": [dataset]}}, directory)
-    parts = merged([path]).datasets[dataset].mean_of
-    if parts:
-        raise BeirgridError(f"{dataset!r} is the mean of {', '.join(parts)}: evaluate these")
-    wanted = [pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.QRELS, paths.DATASET_RECORD)]
-    command = snakemake([path], profile, directory, ["--quiet", "all", "--", *wanted])
-    if subprocess.run(command, check=False).returncode:
-        raise BeirgridError(f"{dataset!r} was not fetched: the messages above say why")
-    return directory
 
 
 def _run(

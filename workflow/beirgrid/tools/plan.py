@@ -250,10 +250,10 @@ def _too_large(needs: Needs, jobs: list[PlannedJob]) -> Iterator[str]:
             if wanted > (most := most_of[what](job.rule, job.wildcards)):
                 beyond.setdefault((job.rule, node, what, unit), []).append((wanted, most, job.name))
     for (_, node, what, unit), found in beyond.items():
-        wanted, most, name = max(found)
+        expected, allowed, name = max(found)
         others = f" (and {len(found) - 1:,} more jobs of this rule)" if len(found) > 1 else ""
         yield (
-            f"{name}: {wanted:,.0f} {unit} expected, but nodes.{node}.{what} allows {most:,}{others}: "
+            f"{name}: {expected:,.0f} {unit} expected, but nodes.{node}.{what} allows {allowed:,}{others}: "
             "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
         )
 
