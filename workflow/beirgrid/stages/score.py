@@ -141,8 +141,9 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
 
 def _spent(scorer: Scorer) -> dict[str, float]:
     """Return what a model counts so far: requests of a server, windows of documents that a model orders."""
-    counting = isinstance(scorer, served.ServedScorer | served.ServedListwise | ListwiseScorer)
-    return scorer.spent() if counting else {}
+    if isinstance(scorer, served.ServedScorer | served.ServedListwise | ListwiseScorer):
+        return scorer.spent()
+    return {}
 
 
 def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
