@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
@@ -139,7 +139,7 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
     return parts[begin:] + parts[:begin]
 
 
-def _spent(scorer: Scorer) -> dict[str, float]:
+def _spent(scorer: Scorer) -> Mapping[str, float]:
     """Return what a model counts so far: requests of a server, windows of documents that a model orders."""
     if isinstance(scorer, served.ServedScorer | served.ServedListwise | ListwiseScorer):
         return scorer.spent()
