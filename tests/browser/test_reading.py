@@ -13,6 +13,7 @@ import pages
 import pandas as pd
 import pytest
 
+from beirgrid.config.metric_names import written
 from beirgrid.page import matrix as grids
 from beirgrid.results.answers import typed
 from beirgrid.results.cells import CellState
@@ -144,7 +145,7 @@ def test_a_cell_opens_with_all_that_is_known_of_it(show, tmp_path):
     cell(page, row["system"], row["dataset"]).click()
     dialog = page.get_by_role("dialog")
     text = dialog.inner_text()
-    assert f"{row['system']} on {row['dataset']}, {row['metric']}" in text
+    assert f"{row['system']} on {row['dataset']}, {written(row['metric'])}" in text
     assert f"{row['value']:.6f}" in text
     assert f"[{row['value'] - 0.02:.4f}, {row['value'] + 0.02:.4f}]" in text
     assert "BEIR paper, Table 2" in text

@@ -97,7 +97,7 @@ def test_a_run_without_documents_is_exported_as_a_run(tmp_path, capsys):
     out = _export(tmp_path / "work", "trec", tmp_path / "out")
     words = ["--run", str(out / "runs/mine/nothing.trec"), "--qrels", str(out / "qrels/mine.txt")]
     assert main(["evaluate", *words, "--metrics", "ndcg@10"]) == 0
-    assert "ndcg@10\t0.0000\n" in capsys.readouterr().out
+    assert "nDCG@10\t0.0000\n" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # ranx compiles what it reads with

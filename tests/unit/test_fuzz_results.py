@@ -126,13 +126,13 @@ def test_scores_that_float32_holds_as_0_are_a_tie(evaluate, odd):
     """trec_eval puts the larger id first: d2, whose grade is 1, then d1, whose grade is 2."""
     run = f"q1 Q0 d1 1 {odd} t\nq1 Q0 d2 2 0 t\n"
     ideal, found = 2 + 1 / np.log2(3), 1 + 2 / np.log2(3)
-    assert evaluate(run, "q1\td1\t2\nq1\td2\t1\n")[1].startswith(f"ndcg@10\t{found / ideal:.4f}\n")
+    assert evaluate(run, "q1\td1\t2\nq1\td2\t1\n")[1].startswith(f"nDCG@10\t{found / ideal:.4f}\n")
 
 
 @pytest.mark.parametrize("same", [lambda id: f"{id}\u200b", lambda id: f"\u202e{id}", lambda id: f"../{id}'\"\\"])
 def test_an_odd_id_is_one_id(evaluate, same):
     run, qrels = RUN.replace("d1", same("d1")), QRELS.replace("d1", same("d1"))
-    assert evaluate(run, qrels) == (0, "ndcg@10\t1.0000\nmrr@10\t1.0000\nqueries\t2\n", "")
+    assert evaluate(run, qrels) == (0, "nDCG@10\t1.0000\nRR@10\t1.0000\nqueries\t2\n", "")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_run_in_another_form_is_named(evaluate, name, content, message):
 
 def test_a_gzipped_run_may_have_several_members(evaluate):
     content = gzip.compress(RUN[:15].encode()) + gzip.compress(RUN[15:].encode()) + bytes(100)
-    assert evaluate(content, name="a.run.gz")[1].startswith("ndcg@10\t1.0000\n")
+    assert evaluate(content, name="a.run.gz")[1].startswith("nDCG@10\t1.0000\n")
 
 
 @pytest.mark.parametrize("path", [".", "loop", "gone", "/proc/self/mem"])
@@ -200,7 +200,7 @@ def test_a_cut_off_beyond_all_runs_is_refused(evaluate, metric):
 @pytest.mark.parametrize("run", ["# ir_metadata.start\n# ir_metadata.end\n", gzip.compress(b"")])
 def test_queries_without_documents_are_told(evaluate, run):
     status, out, err = evaluate(run, name="a.trec" if isinstance(run, str) else "a.run.gz")
-    assert (status, out) == (0, "ndcg@10\t0.0000\nmrr@10\t0.0000\nqueries\t2\n")
+    assert (status, out) == (0, "nDCG@10\t0.0000\nRR@10\t0.0000\nqueries\t2\n")
     assert "lacks 2 of 2 queries that have qrels, 'q1' first; they count 0" in err
     assert err.count("count 0") == 1
 
@@ -208,7 +208,7 @@ def test_queries_without_documents_are_told(evaluate, run):
 def test_ids_that_differ_after_a_zero_byte_are_two(evaluate):
     """trec_eval reads an id up to a zero byte."""
     run = "q1 Q0 d\0001 1 3 t\nq1 Q0 d\0002 2 2 t\n"
-    assert evaluate(run, "q1\td\0002\t1\n")[1] == "ndcg@10\t0.6309\nmrr@10\t0.5000\nqueries\t1\n"  # 1 / log2(3)
+    assert evaluate(run, "q1\td\0002\t1\n")[1] == "nDCG@10\t0.6309\nRR@10\t0.5000\nqueries\t1\n"  # 1 / log2(3)
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_published_values_are_a_page_without_a_run(tmp_path, monkeypatch, capsys
     assert main(["demo", "--published"]) == 0
     page = Path("results/grids/published/report/index.html").read_text()
     assert "<h1>published: 17 systems × 14 datasets</h1>" in page
-    answer = "All values are published ones: nothing was run here. qwen3-embedding has the highest ndcg@10"
+    answer = "All values are published ones: nothing was run here. qwen3-embedding has the highest nDCG@10"
     assert answer in page
     assert answer in " ".join(capsys.readouterr().out.split())
     shown = re.findall(r"<td[^>]*>(0\.\d{4})</td>", page.partition('<table class="grid"')[2].partition("</table>")[0])

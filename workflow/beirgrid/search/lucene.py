@@ -23,7 +23,7 @@ import numpy as np
 
 from ..config.values import unread_by_bm25
 from ..core import environment, files
-from ..core.errors import BeirgridError, DataError, quoted, warn
+from ..core.errors import BeirgridError, DataError, quoted, say, warn
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
@@ -94,7 +94,7 @@ def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
         check=False,
         preexec_fn=environment.die_with_parent,
     )
-    print(done.stdout, end="")
+    say(done.stdout.rstrip("\n"))
     # Anserini logs what a thread throws, leaves the documents out and exits 0.
     if done.returncode != 0 or re.search(r"^\S*(Exception|Error)\b.*\n\s+at ", done.stdout, re.MULTILINE):
         reason = next((line for line in done.stdout.splitlines() if re.search("Exception|Error", line)), "")

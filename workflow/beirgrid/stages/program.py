@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from ..collections import collection
 from ..config.systems import command_words, places_of
 from ..core import environment, files, lineage, provenance
-from ..core.errors import BeirgridError, DataError, printable, quoted, show, warn
+from ..core.errors import BeirgridError, DataError, printable, quoted, say, warn
 from ..core.provenance import Artifact
 from ..models.arguments import SizeOption
 from ..runs import imported, runs
@@ -121,7 +121,7 @@ def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], p
     files.write_text(folder / "queries.jsonl", "".join(rows))
     absolute = {name: place.absolute() if isinstance(place, Path) else place for name, place in given.items()}
     words = command_words(command, absolute)
-    show(f"$ {shlex.join(words)}")
+    say(f"$ {shlex.join(words)}")
     started = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -140,7 +140,7 @@ def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], p
     with process:
         assert process.stdout is not None
         for line in process.stdout:
-            print(line, end="", flush=True)
+            say(line.rstrip("\n"))
             said.append(printable(line.strip()))
     if status := process.returncode:
         how = f"ended with exit status {status}" if status > 0 else f"was killed by signal {-status}"

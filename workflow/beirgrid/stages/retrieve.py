@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,9 +25,6 @@ from ..runs import runs
 from ..search import Found, approximate, engine, flat, lucene, maxsim
 
 System = Annotated[str, "name of the system, the tag of the run"]
-Checkpoint = Annotated[Artifact, "folder of the model's checkpoint"]
-TwoTowers = Annotated[bool, "queries have a model of their own: the checkpoint is not that of the documents"]
-Corpus = Annotated[Artifact, "corpus.parquet, for the document ids"]
 Queries = Annotated[Artifact, "queries.parquet"]
 Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row order"]
 Depth = Annotated[SizeOption, "documents per query"]
@@ -35,6 +33,28 @@ Record = Annotated[Path, "record to write, .json"]
 _ENTRY = "registry entry of the model, JSON"
 # Vectors of queries and a depth to the scores and rows of documents.
 Search = Callable[[Any, int], Found]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every search with a model takes beside the model and the indexes."""
+
+    system: System
+    checkpoint: Annotated[Artifact, "folder of the model's checkpoint"]
+    corpus: Annotated[Artifact, "corpus.parquet, for the document ids"]
+    queries: Queries
+    output: Output
+    record: Record
+    two_towers: Annotated[bool, "queries have a model of their own: the checkpoint is not that of the documents"] = (
+        False
+    )
+    depth: Depth = 1000
+
+    @property
+    def inputs(self) -> dict[str, Path | Sequence[Path]]:
+        """The inputs of the command. A query tower is not the model of the documents."""
+        checkpoint = "query_tower" if self.two_towers else "checkpoint"
+        return {checkpoint: self.checkpoint, "corpus": self.corpus, "queries": self.queries}
 
 
 def retrieve_lexical(
@@ -82,41 +102,30 @@ def retrieve_lexical(
 
 def retrieve_vectors(
     *,
-    system: System,
+    asked: Asked,
     model: EncodingModel,
-    checkpoint: Checkpoint,
-    two_towers: TwoTowers = False,
-    corpus: Corpus,
     indexes: Indexes,
-    queries: Queries,
-    depth: Depth = 1000,
     compute: Compute,
-    output: Output,
-    record: Record,
 ) -> None:
     """Encode the queries with a model and search the indexes of all shards exactly.
 
     Raises:
         DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
     """
-    settings = {**model.given(), "depth": depth}
+    settings = {**model.given(), "depth": asked.depth}
 
     def search(vectors: Any, depth: int) -> Found:
         return engine(model.family).find(indexes, vectors, depth, compute)
 
-    inputs = _inputs(checkpoint, two_towers, corpus, queries) | {"indexes": indexes}
-    origin = lineage.check(inputs)
-    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
-        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
+    origin = lineage.check(asked.inputs | {"indexes": indexes})
+    with provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts:
+        facts |= _retrieve(asked, model, compute, search)
 
 
 def retrieve_dense(
     *,
-    system: System,
+    asked: Asked,
     model: Annotated[DenseModel, from_json(DenseModel), _ENTRY],
-    checkpoint: Checkpoint,
-    two_towers: TwoTowers = False,
-    corpus: Corpus,
     indexes: Indexes,
     index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes if not flat, JSON"] = None,
     dimensions: Annotated[SizeOption | None, "first dimensions that the indexes keep"] = None,
@@ -124,51 +133,45 @@ def retrieve_dense(
         tuple[Artifact, ...],
         "exact indexes of the shards: the record has the share of the exact best documents that was found, by depth",
     ] = (),
-    queries: Queries,
-    depth: Depth = 1000,
     compute: Compute,
-    output: Output,
-    record: Record,
 ) -> None:
     """Encode the queries with a dense model and search all shards, exactly unless the indexes are of another kind.
 
     Raises:
         DataError: an input is damaged, or an index has another dimension than the queries' vectors.
     """
-    settings = {**model.given(), "depth": depth}
+    settings = {**model.given(), "depth": asked.depth}
     if index:
         settings |= {"index": index.model_dump(mode="json"), "dimensions": dimensions}
-    asked, found = [], []
+    encoded, found = [], []
 
     def search(vectors: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         cut = approximate.truncate(vectors, dimensions, model.similarity)
         with compute.start() as runtime:
             kind = index or Flat()
             scores, rows = approximate.search_shards(indexes, cut, depth, kind, runtime.device, runtime.kernels)
-        asked.append(vectors)
+        encoded.append(vectors)
         found.append(rows)
         return scores, rows
 
-    inputs = _inputs(checkpoint, two_towers, corpus, queries) | {"indexes": indexes, "exact_indexes": exact}
+    inputs = asked.inputs | {"indexes": indexes, "exact_indexes": exact}
     built = index.built() if index else None
     origin = lineage.check(inputs, {"similarity": model.similarity, "index": built, "dimensions": dimensions})
     with (
-        kept_answers(output) as answers,
-        provenance.record("retrieve", record, settings, [output], origin=origin) as facts,
+        kept_answers(asked.output) as answers,
+        provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts,
     ):
-        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search, answers)
+        facts |= _retrieve(asked, model, compute, search, answers)
         if exact:
-            _, best = flat.find(exact, asked[0], found[0].shape[1], compute)
-            facts["recall_of_exact"] = approximate.recalls(found[0], best[:, :depth], (10, 100, depth))
+            _, best = flat.find(exact, encoded[0], found[0].shape[1], compute)
+            depths = (10, 100, asked.depth)
+            facts["recall_of_exact"] = approximate.recalls(found[0], best[:, : asked.depth], depths)
 
 
 def retrieve_late_interaction(
     *,
-    system: System,
+    asked: Asked,
     model: Annotated[LateInteractionModel, from_json(LateInteractionModel), _ENTRY],
-    checkpoint: Checkpoint,
-    two_towers: TwoTowers = False,
-    corpus: Corpus,
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
     indexes: Annotated[
         tuple[Artifact, ...], "index of each shard, to find candidates in; an exhaustive search reads none"
@@ -176,11 +179,7 @@ def retrieve_late_interaction(
     candidates: Annotated[
         SizeOption | None, "nearest tokens per query token; without this option, every document is scored"
     ] = None,
-    queries: Queries,
-    depth: Depth = 1000,
     compute: Compute,
-    output: Output,
-    record: Record,
 ) -> None:
     """Encode the queries with a late-interaction model and score documents by MaxSim over their tokens.
 
@@ -189,9 +188,10 @@ def retrieve_late_interaction(
     """
     if candidates is not None and len(indexes) != len(tokens):
         raise DataError(f"--indexes names {len(indexes)} indexes, --tokens {len(tokens)} shards: give one for each")
-    settings = {**model.given(), **({"candidates": candidates} if candidates else {"exhaustive": True}), "depth": depth}
-    origin = lineage.check(_inputs(checkpoint, two_towers, corpus, queries) | {"tokens": tokens, "indexes": indexes})
-    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
+    how = {"candidates": candidates} if candidates else {"exhaustive": True}
+    settings = {**model.given(), **how, "depth": asked.depth}
+    origin = lineage.check(asked.inputs | {"tokens": tokens, "indexes": indexes})
+    with provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts:
 
         def search(vectors: maxsim.TokenVectors, depth: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
             steps = len(vectors.counts) * len(tokens)
@@ -202,30 +202,16 @@ def retrieve_late_interaction(
             facts["candidates_per_query"] = round(float(np.mean([len(row) for row in rows])), 1)
             return scores, rows
 
-        facts |= _retrieve(system, model, checkpoint, corpus, queries, depth, compute, output, search)
-
-
-def _inputs(checkpoint: Path, two_towers: bool, corpus: Path, queries: Path) -> dict[str, Path | Sequence[Path]]:
-    """Return the inputs that all searches with a model have. A query tower is not the model of the documents."""
-    return {"query_tower" if two_towers else "checkpoint": checkpoint, "corpus": corpus, "queries": queries}
+        facts |= _retrieve(asked, model, compute, search)
 
 
 def _retrieve(
-    system: str,
-    model: ModelEntry,
-    checkpoint: Path,
-    corpus: Path,
-    queries: Path,
-    depth: int,
-    compute: Compute,
-    output: Path,
-    search: Search,
-    answers: Path | None = None,
+    asked: Asked, model: ModelEntry, compute: Compute, search: Search, answers: Path | None = None
 ) -> dict[str, Any]:
     """Encode the queries, search, write the canonical run, and return facts for the record."""
-    texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
+    texts, excluded = collection.read_queries(asked.queries), collection.read_excluded(asked.queries)
     with compute.start() as runtime:
-        encoder = open_encoder(checkpoint, model, runtime, answers)
+        encoder = open_encoder(asked.checkpoint, model, runtime, answers)
         vectors = encoder.encode_queries(list(texts.values()))
         checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
         check_finite(checked, [f"query {quoted(query)}" for query in texts], encoder.precision)
@@ -234,10 +220,10 @@ def _retrieve(
         variety.check("all queries")
         facts: dict[str, Any] = dict(encoder.facts())
     started = time.monotonic()
-    scores, rows = search(vectors, _searched(depth, excluded))
+    scores, rows = search(vectors, _searched(asked.depth, excluded))
     facts["search_seconds"] = round(time.monotonic() - started, 3)
-    run = dict(_rankings(texts, excluded, collection.read_ids(corpus, rows), scores, rows, depth))
-    runs.write(output, run, system)
+    run = dict(_rankings(texts, excluded, collection.read_ids(asked.corpus, rows), scores, rows, asked.depth))
+    runs.write(asked.output, run, asked.system)
     return facts | _counts(run, len(texts))
 
 
