@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pages
 import pytest
 
+from beirgrid.page import sections
 from beirgrid.page.render import render
 from beirgrid.results.answers import Answers
 from beirgrid.results.cells import Cells
@@ -35,11 +36,25 @@ def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callabl
     contexts = []
     monkeypatch.chdir(tmp_path)
 
-    def opened(grid: GridSummary, tables: Answers | None = None, cells: Cells | None = None, **options):
+    def opened(
+        grid: GridSummary,
+        tables: Answers | None = None,
+        cells: Cells | None = None,
+        documents: dict | None = None,
+        **options,
+    ):
         path = tmp_path / "index.html"
         is_papers = grid is paper and tables is None and cells is None
         path.write_text(
-            paper_page if is_papers else render(grid, tables or pages.tables(grid), cells=cells), encoding="utf-8"
+            paper_page
+            if is_papers
+            else render(
+                grid,
+                tables or pages.tables(grid),
+                queries=sections.per_query(grid, cells or {}),
+                documents=documents or {},
+            ),
+            encoding="utf-8",
         )
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.grant_permissions(["clipboard-read", "clipboard-write"])

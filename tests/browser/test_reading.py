@@ -229,18 +229,28 @@ def test_a_cell_lists_its_queries_by_the_difference_to_another_system(show):
         (system, "nfcorpus"): CellState("done", "", per_query=pd.DataFrame({"ndcg@10": of}, index=queries))
         for system, of in values.items()
     }
-    page = show(grid, cells=cells)
+    rows = [[HOSTILE, "words", 2, "words", [1, 0, 3]], ["d2", "", None, "", [0, 1, 2]]]
+    documents = {"nfcorpus": {"systems": ["bm25", "bm25-flat", "doct5query"], "queries": {HOSTILE: rows}}}
+    page = show(grid, cells=cells, documents=documents)
     cell(page, "bm25-flat", "nfcorpus").click()
     part = page.get_by_role("dialog").locator(".cell-list")
-    assert part.locator("p").inner_text() == "Of 4 queries, 1 higher, 1 equal, 2 lower."
+    told = "Of 4 queries, 1 higher, 1 equal, 2 lower. Select a query for its documents."
+    assert part.locator("p").inner_text() == told
     part.get_by_role("combobox").select_option("doct5query")
-    assert part.locator("p").inner_text() == "Of 4 queries, 0 higher, 2 equal, 2 lower."
+    assert part.locator("p").inner_text() == told.replace("1 higher, 1 equal", "0 higher, 2 equal")
     rows = [row.locator("td").all_inner_texts() for row in part.locator("tbody tr").all()]
     assert [(row[0], row[1]) for row in rows] == [("q4", "0"), ("q2", "0"), ("q3", "-0.6"), (HOSTILE, "-0.7")]
     with page.expect_download() as saved:
         part.get_by_role("button", name="Save as CSV").click()
     assert saved.value.suggested_filename == "bm25-flat-minus-doct5query-nfcorpus.csv"
     assert len(saved.value.path().read_text(encoding="utf-8-sig").strip().splitlines()) == 5
+    part.get_by_role("button", name=HOSTILE).click()
+    table = part.get_by_role("region", name="Documents of the query").locator("tr")
+    assert [row.locator("th, td").all_inner_texts() for row in table.all()] == [
+        ["document", "grade", "matching query words", "rank with bm25", "rank with bm25-flat", "rank with doct5query"],
+        [f"{HOSTILE} words", "2", "words", "1", "–", "3"],
+        ["d2", "not judged", "", "–", "1", "2"],
+    ]
 
 
 def test_cells_without_a_value_say_why(show, paper):

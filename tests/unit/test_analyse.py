@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import json
 import random
+import re
 import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,12 +20,14 @@ import pytest
 import pytrec_eval
 
 from beirgrid.__main__ import main
+from beirgrid.analysis import retrieved
 from beirgrid.collections.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
 from beirgrid.core import paths
-from beirgrid.results import answers
+from beirgrid.results import answers, cells
 from beirgrid.results.cells import CellState, RecordedStep
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages import analyse
+from beirgrid.runs import runs
+from beirgrid.stages import analyse, report
 
 Scores = dict[str, dict[str, float]]
 DATASETS = {"one": ("one",), "two": ("two",), "both": ("one", "two")}
@@ -314,3 +319,72 @@ def test_a_damaged_run_is_named(grid, capsys):
     path.write_bytes(path.read_bytes()[:100])
     assert grid.analyse() == 1
     assert "results/runs/dense/two.run.gz" in capsys.readouterr().err
+
+
+def _canonical_runs(grid: Grid) -> None:
+    """Write the runs again as the stages do, best documents first."""
+    for (system, dataset), of in grid.runs.items():
+        run = {q: runs.canonical(q, list(found), np.array(list(found.values()))) for q, found in of.items()}
+        runs.write(paths.RUN.format(system=system, dataset=dataset), run, system)
+
+
+def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(grid, monkeypatch):
+    _canonical_runs(grid)
+    queries = {dataset: [f"q{n}" for n in range(8)] for dataset in ("one", "two")}
+    summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
+    found = retrieved.documents(summary, queries)
+    for dataset in ("one", "two"):
+        assert found[dataset]["systems"] == list(SYSTEMS)
+        ranked = {
+            system: {q: sorted(of, key=of.get, reverse=True) for q, of in grid.runs[system, dataset].items()}
+            for system in SYSTEMS
+        }
+        for query, rows in found[dataset]["queries"].items():
+            shown = [row[0] for row in rows]
+            assert {of[query][0] for of in ranked.values()} <= {*shown}
+            grades = grid.qrels[dataset][query]
+            missed = [document for document, grade in grades.items() if grade > 0 and document not in shown]
+            assert not missed or len(shown) == retrieved.OF_QUERY + retrieved.MISSED
+            for title, text, grade, words, ranks in rows:
+                assert grade == grades.get(title)
+                assert grid.documents[dataset][title].startswith(text.removesuffix(" …"))
+                assert {*words.split(", ")} - {""} <= {*grid.documents[dataset][title].split()}
+                of_all = [of[query].index(title) + 1 if title in of[query] else 0 for of in ranked.values()]
+                assert ranks == of_all
+    monkeypatch.setattr(retrieved, "MOST_DOCUMENTS", 3 * 2 * (retrieved.OF_QUERY + retrieved.MISSED))
+    assert [len(of["queries"]) for of in retrieved.documents(summary, queries).values()] == [3, 3]
+    monkeypatch.setattr(retrieved, "MOST_RUNS", 10)
+    assert retrieved.documents(summary, queries) == {}
+
+
+def test_no_text_is_shown_where_the_licence_forbids_it(grid):
+    _canonical_runs(grid)
+    summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
+    hidden = summary.datasets["one"].model_copy(update={"show_text": False})
+    summary = summary.model_copy(update={"datasets": {**summary.datasets, "one": hidden}})
+    (grid.folder / "grid.json").write_text(summary.model_dump_json())
+    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"), cells.find(summary))
+    assert grid.analyse() == 0
+    contrasts = json.loads((grid.folder / "tables/contrasts.json").read_text())["datasets"]
+    for name, shown in (("one", False), ("two", True)):
+        packs = [re.search(rf'id="{pack}">([\w+/=]+)<', page)[1] for pack in ("per-query", "documents")]
+        per_query, documents = (json.loads(gzip.decompress(base64.b64decode(pack)))[name] for pack in packs)
+        rows = [row for rows in documents["queries"].values() for row in rows]
+        assert any(per_query["texts"]) == any(row[1] for row in rows) == any(row[3] for row in rows) == shown
+        assert any(contrasts[name]["queries"].values()) == any(contrasts[name]["documents"].values()) == shown
+        assert all(ranks for *_, ranks in rows)
+        texts = grid.table("queries").query("dataset == @name")["text"]
+        assert texts.notna().any() == shown
+
+
+def test_every_report_draws_depth_curves_of_rerankers_without_any_analyses(grid, monkeypatch):
+    _canonical_runs(grid)
+    summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
+    found = retrieved.curves(summary, METRIC).set_index(["dataset", "depth"])["value"]
+    for dataset in ("one", "two"):
+        assert found[dataset, 0] == pytest.approx(grid.value("bm25", dataset))
+        assert found[dataset, 15] == pytest.approx(grid.value("bm25+ce", dataset))
+    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"), cells.find(summary))
+    assert 'data-figure="rerank_depth"' in page
+    monkeypatch.setattr(retrieved, "MOST_RERANKED", 8)
+    assert retrieved.curves(summary, METRIC)["dataset"].nunique() == 1

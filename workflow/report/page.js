@@ -312,11 +312,36 @@ function showVerdicts(place, rows) {
   for (const row of table.rows) for (let n = 0; n < 5; n += 1) row.cells[0].remove();
 }
 
-let perQuery;
+let perQuery, retrieved;
+
+/** Show the documents of a query: grades, matching words, and ranks in all systems. */
+function showDocuments(place, dataset, query) {
+  const { systems, queries } = retrieved[dataset];
+  place.replaceChildren();
+  add(place, "h3", `Documents of the query ${query}`);
+  const scroll = add(place, "div", "", { className: "scroll query", tabIndex: 0, role: "region" });
+  scroll.setAttribute("aria-label", "Documents of the query");
+  const table = add(scroll, "table");
+  const head = table.createTHead().insertRow();
+  const titles = ["document", "grade", "matching query words", ...systems.map((name) => `rank with ${name}`)];
+  titles.forEach((title, n) => add(head, "th", title, { scope: "col", className: n && n !== 2 ? "" : "text" }));
+  const body = table.createTBody();
+  for (const [title, text, grade, words, ranks] of queries[query]) {
+    const row = body.insertRow();
+    const document = add(row, "th", "", { scope: "row", className: "text" });
+    add(document, "strong", title);
+    document.append(` ${text}`);
+    add(row, "td", grade ?? "not judged");
+    add(row, "td", words, { className: "text" });
+    for (const rank of ranks) add(row, "td", rank || "–");
+  }
+  place.scrollIntoView({ block: "nearest" });
+}
 
 /** List the queries of a cell by their difference to another system. Only the first metric has them. */
 async function listQueries(place, system, dataset) {
   perQuery ??= await unpack("#per-query").json();
+  retrieved ??= await unpack("#documents").json();
   place.replaceChildren();
   const found = perQuery[dataset];
   const others = data.systems.filter((name) => name !== system && name in (found?.values ?? {}));
@@ -327,12 +352,23 @@ async function listQueries(place, system, dataset) {
   for (const name of others) add(choice, "option", name);
   choice.value = others.includes(data.baseline) ? data.baseline : others[0];
   const part = add(place, "div");
+  const documents = add(place, "div");
+  const withDocuments = retrieved[dataset]?.queries ?? {};
+  const hint = found.ids.some((id) => id in withDocuments)
+    ? "Select a query for its documents."
+    : `“beirgrid show ${system} ${dataset} QUERY” prints the documents of a query.`;
+  const opens = (td, id) => {
+    if (!(id in withDocuments)) return;
+    td.replaceChildren();
+    add(td, "button", id, { type: "button", title: "Show its documents" })
+      .addEventListener("click", () => showDocuments(documents, dataset, id));
+  };
   const list = () => {
     part.replaceChildren();
     const other = choice.value;
     const [above, below] = [found.above[system][other], found.above[other][system]];
     const cut = found.ids.length < found.count ? ` Listed: the ${found.ids.length} on which systems differ most.` : "";
-    add(part, "p", `Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.${cut}`);
+    add(part, "p", `Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.${cut} ${hint}`);
     const [own, of] = [found.values[system], found.values[other]];
     const rows = found.ids.map((id, n) => [id, Number((own[n] - of[n]).toFixed(4)), own[n], of[n], found.texts[n]]);
     rows.sort((a, b) => b[1] - a[1]);
@@ -342,7 +378,7 @@ async function listQueries(place, system, dataset) {
     start(add(scroll, "table"), {
       ...options(`${system}-minus-${other}-${dataset}`, "Search queries"),
       columns: ["query", "difference", system, other, "text"].map((title, n) => (
-        { title, render, className: n % 4 ? "" : "text" })),
+        { title, render, className: n % 4 ? "" : "text", createdCell: (td, id) => n || opens(td, id) })),
       data: rows,
     });
   };

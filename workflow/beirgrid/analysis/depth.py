@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..config.metric_names import parse_metric
-from ..runs import metrics, runs
+from ..core import paths, provenance
+from ..results.summary import Cell
+from ..runs import metrics, pairs, runs
 from ..runs.pairs import PairScores
 
 # Depths of a curve, where a system reorders so many documents. Depth 0 is the first stage.
@@ -54,3 +58,30 @@ def table(
     """Return a curve as rows."""
     facts = (system, dataset, first_stage, metric)
     return pd.DataFrame([(*facts, count, value, queries) for count, value in values.items()], columns=DEPTH_COLUMNS)
+
+
+def settings_of(cell: Cell) -> dict[str, Any]:
+    """Return the settings of a run; of one that a reranker reordered, with the first stage and its pair scores too."""
+    record = Path(paths.RUN_RECORD.format(system=cell.system, dataset=cell.dataset))
+    if not record.is_file():  # a run of one's own
+        return {}
+    found = provenance.read_record(record)
+    settings = dict(found["settings"])
+    if found["stage"] == "rerank":
+        # The records of a cell's steps are in their order: the last of pair scores belongs to the system itself.
+        place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))
+        settings |= {"first_stage": place.stem, "scores": place}
+    return settings
+
+
+def of_cell(cell: Cell, qrels: Mapping[str, Mapping[str, int]], metric: str) -> pd.DataFrame | None:
+    """Return the curve of a cell as rows, or None if its system reranks nothing."""
+    settings = settings_of(cell)
+    if "first_stage" not in settings:
+        return None
+    named = {"system": settings["first_stage"], "dataset": cell.dataset}
+    first = runs.read(provenance.artifact(paths.RUN.format(**named)))
+    needed = {(query, document) for query, found in first.items() for document in found.ids[: settings["depth"]]}
+    scores = pairs.read_parts(pairs.parts_of(settings["scores"], pairs.read_manifest(settings["scores"])), needed)
+    values = curve(first, scores, qrels, settings["depth"], metric)
+    return table(cell.system, cell.dataset, settings["first_stage"], metric, len(qrels), values)

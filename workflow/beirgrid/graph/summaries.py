@@ -101,6 +101,7 @@ class Summary:
         place = resolve_path(source.path).name if isinstance(source, LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
         described["language"] = source.language
+        described["show_text"] = source.show_text
         described["not_judged"] = name in self.grid.not_judged
         if not described["not_supplied"]:
             described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)

@@ -175,7 +175,7 @@ def _of_dataset(dataset: str, about: dict[str, Any]) -> list[ShownQuery]:
         ShownQuery(
             dataset,
             kind,
-            about["queries"][entry["query"]],
+            about["queries"][entry["query"]] or entry["query"],
             entry["system"],
             entry["other"],
             [f"{value:.4f}" for value in entry["values"]],

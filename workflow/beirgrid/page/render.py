@@ -7,8 +7,9 @@ import gzip
 import importlib.metadata
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -19,7 +20,6 @@ from ..core.checkout import CHECKOUT
 from ..core.version import dated_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
-from ..results.cells import Cells
 from ..results.summary import GridSummary
 from . import analyses, sections, steps, texts
 from . import matrix as grids
@@ -31,7 +31,11 @@ LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
 
 
 def render(
-    grid: GridSummary, answers: Answers, pictures: Sequence[analyses.Figure] = (), cells: Cells | None = None
+    grid: GridSummary,
+    answers: Answers,
+    pictures: Sequence[analyses.Figure] = (),
+    queries: Mapping[str, Any] = MappingProxyType({}),
+    documents: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Return the page of a grid as HTML.
 
@@ -40,7 +44,8 @@ def render(
             folder, too, and what was analysed.
         answers: the tables of the grid.
         pictures: figures of these tables.
-        cells: what each cell is, with its values per query.
+        queries: values of queries, as ``sections.per_query`` returns them.
+        documents: documents of these queries, as ``analysis.retrieved`` returns them.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -98,7 +103,8 @@ def render(
         figures=_packed(
             json.dumps({figure.name: figure.packed() for figure in [*pictures, *analysed.figures]}).encode()
         ),
-        per_query=_packed(json.dumps(sections.per_query(grid, cells or {})).encode()),
+        per_query=_packed(json.dumps(dict(queries)).encode()),
+        documents=_packed(json.dumps(dict(documents)).encode()),
         all_pairs=whole,
         data=_packed(
             json.dumps(

@@ -280,7 +280,7 @@ def per_query(grid: GridSummary, cells: Cells) -> dict[str, dict[str, Any]]:
         spread = values.max(axis=1) - values.min(axis=1)
         shown = values.loc[spread.sort_values(ascending=False, kind="stable").index[:listed]]
         path = Path(paths.QUERIES.format(dataset=dataset))
-        queries = collection.read_queries(path) if path.is_file() else {}
+        queries = collection.read_queries(path) if path.is_file() and grid.datasets[dataset].show_text else {}
         found[dataset] = {
             "count": len(values),
             "ids": list(map(str, shown.index)),

@@ -33,6 +33,7 @@ class DatasetSummary(Entry):
     statistics: Statistics = Field(Statistics(), description="Known figures.")
     source: str = Field("", description="Where the dataset comes from. A mean has none.")
     licence: str = Field("", description="Licence of its corpus.")
+    show_text: bool = Field(True, description="Whether reports may show texts of its documents and queries.")
     language: str = Field("en", description="Language of its corpus, an ISO 639-1 code.")
     corpus: str = Field("", description="Name of its corpus. A mean has none.")
     mean_of: Texts = Field((), description="The datasets that it is the mean of.")

@@ -187,6 +187,21 @@ def read(path: str | Path) -> Run:
     return {query: canonical(query, documents, scores[query]) for query, documents in collected.items()}
 
 
+def read_top(path: str | Path, queries: Iterable[str], depth: int) -> dict[str, list[str]]:
+    """Read the first documents of some queries, in the order of a file that ``write`` wrote.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    found: dict[bytes, list[str]] = {query.encode(): [] for query in queries}
+    with files.reading(path), gzip.open(path, "rb") as stream:
+        for line in stream:
+            documents = found.get(line[: line.index(b" ")])
+            if documents is not None and len(documents) < depth:
+                documents.append(line.split()[2].decode())
+    return {query.decode(): documents for query, documents in found.items()}
+
+
 def _ascend(of_queries: Iterable[np.ndarray]) -> bool:
     """Tell whether the scores of every query with several documents ascend, in the order of the file."""
     several = [scores for scores in of_queries if len(scores) > 1]

@@ -20,7 +20,7 @@ from ..results import summary, table_files
 from ..results.answers import guarded
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import Cell, GridSummary
-from ..runs import pairs, runs
+from ..runs import runs
 
 # Ranks whose documents are measured, and the cut-off of holes.
 TOP = 10
@@ -158,7 +158,7 @@ def _dense(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
     for cell in done:
         of_cell = cells[cell.system, cell.dataset].steps
         steps = [step for step in of_cell if Path(step.path).match("models/*/model.json")]
-        if similarity := _settings(cell).get("similarity"):
+        if similarity := depth.settings_of(cell).get("similarity"):
             contents = json.dumps([step.record["facts"].get("files") for step in steps], sort_keys=True)
             name = Path(steps[0].path).parent.name if steps else cell.system
             found[cell.system] = {"similarity": similarity, "model": models.setdefault(contents, name)}
@@ -214,12 +214,14 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
         top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
         rankings[cell.system] = {query: run[query].ids for query in chosen.queries() if query in run}
         of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)
-        settings = _settings(cell)
-        if "first_stage" in settings:
-            curves.append(_depth_curve(cell, settings, qrels, metric))
+        if (curve := depth.of_cell(cell, qrels, metric)) is not None:
+            curves.append(curve)
         progress.add(1)
+    if not grid.datasets[dataset].show_text:
+        texts = dict.fromkeys(texts, "")
     shown = contrasts.shown_by_contrast(chosen, rankings, qrels, CAPS)
     words, documents = _read_documents(grid.datasets[dataset].corpus, top, qrels, shown)
+    documents = documents if grid.datasets[dataset].show_text else {}
     tables = {
         "holes": holes.table(of_holes, {dataset: len(qrels)}, TOP),
         "depth": pd.concat(curves, ignore_index=True),
@@ -236,32 +238,6 @@ def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:
     best = str(means.idxmin() if lower else means.idxmax())
     other = grid.baseline if grid.baseline in scores else best
     return [(str(system), other) for system in scores if system != other]
-
-
-def _settings(cell: Cell) -> dict[str, Any]:
-    """Return the settings of a run; of one that a reranker reordered, with the first stage and its pair scores too."""
-    record = Path(paths.RUN_RECORD.format(system=cell.system, dataset=cell.dataset))
-    if not record.is_file():  # a run of one's own
-        return {}
-    found = provenance.read_record(record)
-    settings = dict(found["settings"])
-    if found["stage"] == "rerank":
-        # The records of a cell's steps are in their order: the last of pair scores belongs to the system itself.
-        place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))
-        settings |= {"first_stage": place.stem, "scores": place}
-    return settings
-
-
-def _depth_curve(
-    cell: Cell, settings: Mapping[str, Any], qrels: Mapping[str, Mapping[str, int]], metric: str
-) -> pd.DataFrame:
-    """Return the depth curve of a system that reranks."""
-    first = runs.read(_run(settings["first_stage"], cell.dataset))
-    manifest = pairs.read_manifest(settings["scores"])
-    needed = {(query, document) for query, found in first.items() for document in found.ids[: settings["depth"]]}
-    scores = pairs.read_parts(pairs.parts_of(settings["scores"], manifest), needed)
-    values = depth.curve(first, scores, qrels, settings["depth"], metric)
-    return depth.table(cell.system, cell.dataset, settings["first_stage"], metric, len(qrels), values)
 
 
 def _read_documents(

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import pandas as pd
 
-from ..analysis import drawing, efficiency, figures, standings
+from ..analysis import drawing, efficiency, figures, retrieved, standings
 from ..analysis.drawing import DrawnFigure
 from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
 from ..models.arguments import from_json
 from ..page.analyses import Figure
 from ..page.render import render
+from ..page.sections import per_query
 from ..results import table_files
 from ..results.answers import Answers, main_comparison
 from ..results.cells import Cells, find, steps_of
@@ -48,7 +49,10 @@ def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
             Figure(name, f"{of.title}. {of.caption}", drawing.content(of.figure, "svg").decode(), of.as_pdf())
             for name, of in pictures(grid, answers, cells)
         ]
-    return render(grid, answers, drawn, cells)
+    queries = per_query(grid, cells)
+    return render(
+        grid, answers, drawn, queries, retrieved.documents(grid, {name: of["ids"] for name, of in queries.items()})
+    )
 
 
 def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tuple[str, DrawnFigure]]:
@@ -77,6 +81,8 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
     others = (against["metric"] == metric) & (against["system"] != against["baseline"])
     if (against.loc[others, "datasets"] > 1).any() and against.loc[others, "wins"].notna().any():
         yield "wins", figures.wins(against, metric)
+    if len(depths := retrieved.curves(grid, metric)):
+        yield "rerank_depth", figures.depth_curves(depths)
     if len(compared) > 1 or grid.compare:
         system, other = grid.compare or _pair(compared)
         differences = {

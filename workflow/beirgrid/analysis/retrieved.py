@@ -1,0 +1,112 @@
+"""The documents behind the values of queries: their grades and their ranks in all systems, for the page of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..collections import collection, qrels
+from ..core import paths
+from ..results.summary import GridSummary
+from ..runs import runs
+from . import depth
+from .contrasts import cut, matched_words
+
+# A page is made often, so it reads so many bytes of runs, and corpora of so many bytes, and no more.
+MOST_RUNS, MOST_CORPUS = 100_000_000, 200_000_000
+# Documents that a page holds, of a query, of these relevant ones that no system has near the top, and characters.
+MOST_DOCUMENTS, OF_QUERY, MISSED, CHARACTERS = 4_000, 8, 2, 160
+# Ranks below this one are not told.
+DEPTH = 100
+# Queries times reranking systems whose depth curves are drawn.
+MOST_RERANKED = 1_000
+
+
+def readable(grid: GridSummary) -> Iterator[str]:
+    """Yield the datasets whose runs and corpora are small enough to be read for a page, the smallest first."""
+    sizes = {
+        name: [path.stat().st_size for path in _runs(grid, name).values()]
+        for name, entry in grid.datasets.items()
+        if entry.has_scores and Path(paths.QRELS.format(dataset=name)).is_file()
+    }
+    left = MOST_RUNS
+    for name, of_runs in sorted(sizes.items(), key=lambda item: sum(item[1])):
+        corpus = Path(paths.CORPUS.format(corpus=grid.datasets[name].corpus))
+        left -= sum(of_runs)
+        if left < 0:
+            return
+        if of_runs and corpus.is_file() and corpus.stat().st_size <= MOST_CORPUS:
+            yield name
+
+
+def _runs(grid: GridSummary, dataset: str) -> dict[str, Path]:
+    """Return the runs of a dataset by system. A system with seeds has none."""
+    found = {system: Path(paths.RUN.format(system=system, dataset=dataset)) for system in grid.systems}
+    return {system: path for system, path in found.items() if path.is_file()}
+
+
+def documents(grid: GridSummary, queries: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """Return by dataset what the page shows of the documents of queries.
+
+    ``systems`` are those with ranks. ``queries`` has the documents of each query, which are the top of each system and
+    relevant ones that are not among these: each has its title (or id), the beginning of its text, its grade (None: not
+    judged), the words that it shares with the query, and its ranks. A rank of 0 stands for none.
+
+    Args:
+        grid: the grid's summary.
+        queries: by dataset, queries whose documents are shown, the most telling first.
+    """
+    names = [name for name in readable(grid) if queries.get(name)]
+    of_dataset = MOST_DOCUMENTS // (OF_QUERY + MISSED) // max(len(names), 1)
+    return {name: _of_dataset(grid, name, queries[name][:of_dataset]) for name in names}
+
+
+def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict[str, Any]:
+    entry = grid.datasets[dataset]
+    judged = qrels.read(paths.QRELS.format(dataset=dataset))
+    ranked = {system: runs.read_top(path, queries, DEPTH) for system, path in _runs(grid, dataset).items()}
+    shown = {query: _shown([of[query] for of in ranked.values()], judged.get(query, {})) for query in queries}
+    corpus = paths.CORPUS.format(corpus=entry.corpus)
+    known = {of.id: of for of in collection.pick_documents(corpus, {*chain(*shown.values())})}
+    texts = collection.read_queries(paths.QUERIES.format(dataset=dataset))
+
+    def row(query: str, document: str) -> list[Any]:
+        ranks = [of[query].index(document) + 1 if document in of[query] else 0 for of in ranked.values()]
+        title, text, words = document, "", list[str]()
+        if entry.show_text and document in known:
+            found = known[document]
+            title, text = cut(found.title, CHARACTERS) or document, cut(found.text, CHARACTERS)
+            words = matched_words(texts.get(query, ""), found.joined)
+        return [title, text, judged.get(query, {}).get(document), ", ".join(words), ranks]
+
+    return {"systems": list(ranked), "queries": {query: [row(query, of) for of in shown[query]] for query in queries}}
+
+
+def _shown(rankings: Iterable[Sequence[str]], grades: Mapping[str, int]) -> list[str]:
+    """Return the documents to show of a query: the first of each system, the second, …, then relevant ones."""
+    by_rank = chain.from_iterable(zip_longest(*rankings))
+    top = list(dict.fromkeys(document for document in by_rank if document is not None))[:OF_QUERY]
+    relevant = sorted((of for of in grades if grades[of] > 0 and of not in top), key=lambda of: -grades[of])
+    return [*top, *relevant[:MISSED]]
+
+
+def curves(grid: GridSummary, metric: str) -> pd.DataFrame:
+    """Return the depth curves of the systems that rerank, on the smallest datasets that a page has time for."""
+    found, left = [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], MOST_RERANKED
+    for dataset in readable(grid):
+        judged = qrels.read(paths.QRELS.format(dataset=dataset))
+        for cell in grid.cells:
+            scored = any(Path(record).match("pairs/*/*/*.json") for record in cell.records)
+            if cell.dataset != dataset or not scored or cell.system not in _runs(grid, dataset):
+                continue
+            left -= len(judged)
+            if left < 0:
+                return pd.concat(found, ignore_index=True)
+            curve = depth.of_cell(cell, judged, metric)
+            if curve is not None:
+                found.append(curve)
+    return pd.concat(found, ignore_index=True)
