@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import yaml
@@ -122,3 +123,10 @@ def test_modules_and_rules_stay_short():
     lines = {path: path.read_text().count("\n") for path in (ROOT / "workflow" / "beirgrid").rglob("*.py")}
     assert {path.name: count for path, count in lines.items() if count >= 450} == {}
     assert max(path.read_text().count("\n") for path in (ROOT / "workflow" / "rules").glob("*.smk")) < 250
+
+
+def test_no_two_modules_and_no_two_public_classes_have_one_name():
+    paths = [path for path in (ROOT / "workflow" / "beirgrid").rglob("*.py") if path.stem != "__init__"]
+    modules = Counter(path.stem for path in paths)
+    classes = Counter(name for path in paths for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE))
+    assert [name for name, count in (modules + classes).items() if count > 1] == []

@@ -37,7 +37,7 @@ class Group(NamedTuple):
     grade: int | None = None
 
 
-class Measured(NamedTuple):
+class GroupLengths(NamedTuple):
     """The lengths of the documents of a group, int64 [documents], and how many documents are unknown."""
 
     words: np.ndarray
@@ -48,7 +48,7 @@ def measure(
     retrieved: Mapping[str, Mapping[str, Sequence[str]]],
     qrels: Mapping[str, Mapping[str, int]],
     words: Mapping[str, int],
-) -> dict[Group, Measured]:
+) -> dict[Group, GroupLengths]:
     """Return the lengths of the documents that systems retrieved and of those that were judged, by their grade.
 
     A document counts once for each query for which it was retrieved or judged.
@@ -70,23 +70,23 @@ def measure(
     measured = {}
     for group, documents in groups.items():
         known = [words[document] for document in documents if document in words]
-        measured[group] = Measured(np.array(known, np.int64), len(documents) - len(known))
+        measured[group] = GroupLengths(np.array(known, np.int64), len(documents) - len(known))
     return measured
 
 
-def together(parts: Sequence[Mapping[Group, Measured]]) -> dict[Group, Measured]:
+def together(parts: Sequence[Mapping[Group, GroupLengths]]) -> dict[Group, GroupLengths]:
     """Return the lengths of several datasets as those of one. A system that lacks one of them is left out."""
     groups = dict.fromkeys(group for part in parts for group in part)
-    found: dict[Group, Measured] = {}
+    found: dict[Group, GroupLengths] = {}
     for group in groups:
         of_group = [part[group] for part in parts if group in part]
         if group.kind == RETRIEVED and len(of_group) < len(parts):
             continue  # a system that lacks a dataset
-        found[group] = Measured(np.concatenate([m.words for m in of_group]), sum(m.unknown for m in of_group))
+        found[group] = GroupLengths(np.concatenate([m.words for m in of_group]), sum(m.unknown for m in of_group))
     return found
 
 
-def describe(dataset: str, measured: Mapping[Group, Measured]) -> Lengths:
+def describe(dataset: str, measured: Mapping[Group, GroupLengths]) -> Lengths:
     """Describe lengths.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ..core.errors import nearest
 from . import entries, lock
-from .endpoints import Endpoint, Price
+from .endpoint_entries import Endpoint, Price
 from .entries import Config
 
 # Families of which a server can run models, and the keys of an entry that go with an endpoint, beside those of every

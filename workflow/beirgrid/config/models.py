@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from .endpoints import Endpoint
+from .endpoint_entries import Endpoint
 from .recipes import Adaptation, CrossEncoderTraining, Training
 from .values import (
     LIST,

@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 from ..core.checkout import CHECKOUT
 from ..core.errors import say
 from . import entries, listing
-from .endpoints import Endpoint, Price
+from .endpoint_entries import Endpoint, Price
 from .entries import Config, Entry
 from .indexes import AnyIndex
 from .places import SCHEMA

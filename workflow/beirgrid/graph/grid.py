@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import absent_folder, is_unjudged, layers, with_parts
-from ..config.endpoints import Endpoint
+from ..config.endpoint_entries import Endpoint
 from ..config.entries import (
     Bm25,
     Config,

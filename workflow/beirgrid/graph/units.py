@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..analysis.permutations import permutations_of
-from ..config.endpoints import Endpoint
+from ..config.endpoint_entries import Endpoint
 from ..config.entries import (
     Config,
     CrossEncoderTraining,

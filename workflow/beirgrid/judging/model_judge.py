@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from ..config.endpoints import Endpoint
+from ..config.endpoint_entries import Endpoint
 from ..core.errors import BeirgridError, ConfigError, DataError
 from ..models.endpoints import Client, kept_answers
 from .sets import EvaluationSet

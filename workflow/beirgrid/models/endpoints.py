@@ -27,7 +27,7 @@ import numpy as np
 import requests
 from urllib3.util import Retry
 
-from ..config.endpoints import Endpoint, Price
+from ..config.endpoint_entries import Endpoint, Price
 from ..core import files
 from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.endpoints import Endpoint
+from ..config.endpoint_entries import Endpoint
 from ..core import files
 from .endpoints import Client
 

@@ -123,7 +123,7 @@ class Analysed(NamedTuple):
     """What the runs and judgements of a dataset show: tables by name, lengths, and the contrasts as JSON."""
 
     tables: dict[str, pd.DataFrame]
-    lengths: dict[lengths.Group, lengths.Measured]
+    lengths: dict[lengths.Group, lengths.GroupLengths]
     contrasts: dict[str, Any]
 
 
