@@ -128,5 +128,6 @@ def test_modules_and_rules_stay_short():
 def test_no_two_modules_and_no_two_public_classes_have_one_name():
     paths = [path for path in (ROOT / "workflow" / "beirgrid").rglob("*.py") if path.stem != "__init__"]
     modules = Counter(path.stem for path in paths)
-    classes = Counter(name for path in paths for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE))
+    found = (re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE) for path in paths)
+    classes = Counter(name for names in found for name in names)
     assert [name for name, count in (modules + classes).items() if count > 1] == []
