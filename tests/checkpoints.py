@@ -624,3 +624,40 @@ def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "flo
     model = kinds[kind.__name__]
     family = model.model_fields["family"].annotation.__args__[0]
     return kind(folder, model.model_validate({"family": family, **entry}), Runtime("cpu", precision, batch_tokens))
+
+
+def save_chat(folder: Path, answers: str) -> Path:
+    """Save a Llama that writes a fixed answer after its chat template: each token follows from the one before alone.
+
+    Args:
+        folder: folder of the checkpoint.
+        answers: what the model writes; no character may come twice, and none may be a line break.
+    """
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    special = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>"}
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", **special)
+    tokenizer.chat_template = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}<|im_start|>answer{{ '\n' }}"
+    vocabulary = len(tokenizer)
+    size = {"hidden_size": vocabulary, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        head_dim=4,
+        max_position_embeddings=1024,
+        tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id,
+        **size,
+    )
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        layer = model.model.layers[0]
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
+        model.model.embed_tokens.weight.copy_(torch.eye(vocabulary))
+        model.lm_head.weight.zero_()
+        tokens = [*tokenizer("\n" + answers, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        model.lm_head.weight[tokens[1:], tokens[:-1]] = 1.0
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -8,6 +8,7 @@ import json
 import re
 
 import pytest
+from checkpoints import save_chat
 from endpoint_server import KEY, Served, serving
 
 from beirgrid.core.errors import BeirgridError, DataError
@@ -129,7 +130,7 @@ def test_personal_data_in_generated_queries_is_flagged(made, served, capsys):
     served.chat = lambda messages: f"who is ann@thing{things(messages)}.org of thing{things(messages)}"
     with pytest.raises(BeirgridError, match=r"writer\.yaml: no query is left"):
         call("queries", "notes", "--generate", 3, "--with", "writer.yaml")
-    assert "1 queries seem to hold an e-mail address: q" in capsys.readouterr().err
+    assert "3 queries seem to hold an e-mail address: q1, q2, q3" in capsys.readouterr().err
 
 
 def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
@@ -146,6 +147,17 @@ def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
     assert all(row["metadata"]["synthetic"] for row in first)
     call("queries", "small", "--generate", 3, "--with", checkpoint)
     assert rows(small) == first
+
+
+def test_a_decoder_writes_queries(tmp_path):
+    """The decoder writes the same words for each passage, so one query is left."""
+    texts = [documents.SetDocument(f"d{n}", "", "How to bake rustic bread, again and again. " * 4) for n in range(4)]
+    small = EvaluationSet.create(tmp_path / "small", texts, "here")
+    call("queries", small.folder, "--generate", 2, "--with", save_chat(tmp_path / "writer", "rustic"))
+    assert [row["text"] for row in rows(small)] == ["rustic"]
+    facts = EvaluationSet(small.folder).description.queries
+    assert (facts["checkpoint"], facts["prompt"]) == ("writer", generated_queries.PROMPT)
+    assert facts["left_out"]["near_duplicates"] == 3
 
 
 def test_wrong_arguments_are_explained(made, served):

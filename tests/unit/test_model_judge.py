@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpoints import save_chat
 from endpoint_server import KEY, Served, serving
 from scipy.stats import kendalltau
 from sklearn.metrics import cohen_kappa_score
@@ -18,7 +21,7 @@ from beirgrid.judging.pools import PooledPair
 from beirgrid.judging.sets import EvaluationSet
 from beirgrid.judging.store import Grading
 from beirgrid.models import endpoints
-from beirgrid.tools import set_findings
+from beirgrid.tools import chat, evaluation_sets, set_findings
 
 QUERIES, DOCUMENTS = 12, 4
 NAME = "model:org/judge-1"
@@ -64,9 +67,15 @@ def endpoint(served, tmp_path):
         lines = {"model": "org/judge-1", "url": served.url, "key": "TESTED_KEY", "concurrency": 3, **keys}
         path = tmp_path / "judge.yaml"
         path.write_text("endpoint:\n" + "".join(f"  {key}: {value}\n" for key, value in lines.items()))
-        return model_judge.read_endpoint(path)
+        return path
 
     return write
+
+
+def judged(made: EvaluationSet, model: Path, **options: str) -> list[Grading]:
+    """Let a model judge a set, as the command does."""
+    with chat.opened(model, made.folder, "judgements") as opened:
+        return list(model_judge.judge(made, opened, **options))
 
 
 def people(made, number: int, judge: str = "ann") -> None:
@@ -84,7 +93,7 @@ def people(made, number: int, judge: str = "ann") -> None:
 
 def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, served):
     people(made, 3)
-    given = list(model_judge.judge(made, endpoint()))
+    given = judged(made, endpoint())
     assert len(given) == QUERIES * DOCUMENTS == len(served.asked)  # what people judged, too
     stored = made.grades()[NAME]
     for query, document in itertools.product(range(QUERIES), range(DOCUMENTS)):
@@ -103,7 +112,7 @@ def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, 
 
 def test_people_have_the_same_pairs_to_judge_after_a_model_judged(made, endpoint):
     before = made.store.waiting("ann")
-    list(model_judge.judge(made, endpoint()))
+    judged(made, endpoint())
     assert made.store.waiting("ann") == before
     assert made.store.progress("ann").left == QUERIES * DOCUMENTS
 
@@ -111,13 +120,13 @@ def test_people_have_the_same_pairs_to_judge_after_a_model_judged(made, endpoint
 def test_a_model_that_stops_goes_on_where_it_stopped(made, endpoint, served):
     served.faults.extend([None] * 20 + [400])
     with pytest.raises(DataError, match="no usable answer"):
-        list(model_judge.judge(made, endpoint(concurrency=1)))
+        judged(made, endpoint(concurrency=1))
     kept = len(made.grades()[NAME])
     assert kept == 20
-    assert len(list(model_judge.judge(made, endpoint()))) == 28
+    assert len(judged(made, endpoint())) == 28
     assert len(served.asked) == 48 + 1, "no pair is asked twice but the one that failed"
     assert not (made.folder / "judgements.answers").exists()
-    assert list(model_judge.judge(made, endpoint())) == []
+    assert judged(made, endpoint()) == []
 
 
 @pytest.mark.parametrize(
@@ -140,15 +149,15 @@ def test_grades_are_read_from_answers(answer, grade):
 
 def test_an_answer_without_a_grade_is_a_skipped_pair(made, endpoint, served):
     served.chat = lambda messages: "I would rather not." if "0/" in messages[0]["content"] else "no\x00 idea"
-    given = list(model_judge.judge(made, endpoint()))
+    given = judged(made, endpoint())
     assert {judgement.grade for judgement in given} == {None}
     with pytest.raises(BeirgridError, match="no model 'org/judge-1' has judged"):
         made.accept("majority", model="org/judge-1")
-    assert list(model_judge.judge(made, endpoint())) == []  # it would answer the same again
+    assert judged(made, endpoint()) == []  # it would answer the same again
 
 
 def test_people_and_models_are_never_mixed(made, endpoint):
-    list(model_judge.judge(made, endpoint()))
+    judged(made, endpoint())
     with pytest.raises(BeirgridError, match="has no judgements of people yet: --model NAME accepts those of a model"):
         made.accept("majority")
     people(made, 5)
@@ -164,21 +173,21 @@ def test_people_and_models_are_never_mixed(made, endpoint):
 
 
 def test_another_prompt_or_model_needs_another_name(made, endpoint, monkeypatch):
-    list(model_judge.judge(made, endpoint()))
-    list(model_judge.judge(made, endpoint(concurrency=1)))  # how the server is reached is no matter
+    judged(made, endpoint())
+    judged(made, endpoint(concurrency=1))  # how the server is reached is no matter
     with pytest.raises(BeirgridError, match="judged with other settings or another prompt before"):
-        list(model_judge.judge(made, endpoint(revision="2026-01")))
-    list(model_judge.judge(made, endpoint(revision="2026-01"), "second"))
+        judged(made, endpoint(revision="2026-01"))
+    judged(made, endpoint(revision="2026-01"), name="second")
     monkeypatch.setattr(model_judge, "PROMPT", "Grade {query} and {passage}")
     with pytest.raises(BeirgridError, match="--as"):
-        list(model_judge.judge(made, endpoint()))
+        judged(made, endpoint())
     assert sorted(made.description.models) == [NAME, "model:second"]
 
 
 def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
     made.description.grades = {0: "no", 1: "yes"}
     with pytest.raises(BeirgridError, match="with grades 0 to 3 only"):
-        list(model_judge.judge(made, endpoint()))
+        judged(made, endpoint())
     path = tmp_path / "bad.yaml"
     for content, message in (
         ("endpoint: {modle: x}", r"endpoint\.model"),
@@ -194,7 +203,7 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
 
 
 def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
-    list(model_judge.judge(made, endpoint()))
+    judged(made, endpoint())
     people(made, 6)
     found = calibration.calibrate(made, NAME)
     by_people, by_model = made.people()["ann"], made.grades()[NAME]
@@ -234,6 +243,47 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
 
 
 def test_a_model_without_people_is_not_said_to_be_trusted(made, endpoint):
-    list(model_judge.judge(made, endpoint()))
+    judged(made, endpoint())
     found = calibration.calibrate(made, NAME)
     assert set_findings.calibrated(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
+
+
+def command(*arguments: object) -> None:
+    parser = argparse.ArgumentParser()
+    evaluation_sets.add_arguments(parser)
+    found = parser.parse_args(list(map(str, arguments)))
+    found.run(found)
+
+
+def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
+    """The model answers 2 to everything. One document is longer than the model's window."""
+    with (made.folder / "corpus.jsonl").open("a") as stream:
+        stream.write('{"_id": "long", "title": "Long", "text": "' + "rye bread " * 1000 + '"}\n')
+    made.store.add_pool([PooledPair("q1", "long", 1.0)])
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("Grade {passage} for {query}!")
+    checkpoint = save_chat(tmp_path / "two", "2")
+    command("judge", made.folder, "--with", checkpoint, "--prompt", prompt, "--as", "local")
+    assert "49 new judgements by a model; 0 answers have no grade" in capsys.readouterr().out
+    assert set(made.grades()["model:local"].values()) == {2}
+    facts = EvaluationSet(made.folder).description.models["model:local"]
+    assert facts["prompt"] == "Grade {passage} for {query}!"
+    assert list(facts["sha256"]) == ["model.safetensors"]
+    with pytest.raises(BeirgridError, match="another prompt before"):
+        command("judge", made.folder, "--with", checkpoint, "--as", "local")
+    prompt.write_text("Grade {passage}")
+    with pytest.raises(ConfigError, match=r"prompt\.txt lacks \{query\}"):
+        command("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
+    prompt.write_text("x" * 1000 + "{query} {passage}")
+    with pytest.raises(DataError, match="without its passage; the model reads 896"):
+        command("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
+    command("judge", made.folder, "--with", checkpoint)
+    assert EvaluationSet(made.folder).description.models["model:two"]["prompt"] == model_judge.PROMPT
+
+
+def test_a_decoder_reads_the_message_in_its_own_form(tmp_path):
+    """Only the passage is cut, so that the message keeps its end."""
+    with chat.opened(save_chat(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
+        questions = [model_judge.Question(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
+        assert list(opened.answers(questions)) == ["no 123", "no 123"]
+        assert opened.name == "no"

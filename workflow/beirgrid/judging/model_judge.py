@@ -1,4 +1,4 @@
-"""A model as a judge: it grades the pairs of a pool behind an endpoint, under a name of its own.
+"""A model as a judge: it grades the pairs of a pool, under a name of its own.
 
 The scale and the steps of the prompt are those of UMBRELA (Upadhyay, Pradeep, Thakur, Craswell and Lin, arXiv
 2406.06519), which reproduces the assessor of Thomas et al. (SIGIR 2024); the wording is ours. As there, the model reads
@@ -8,15 +8,16 @@ one pair at a time, without examples.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import ValidationError
 
 from ..config.endpoint_entries import Endpoint
 from ..core.errors import BeirgridError, ConfigError, DataError
-from ..models.endpoints import Client, kept_answers
 from .sets import EvaluationSet
 from .store import MODEL, Grading
 
@@ -41,6 +42,27 @@ _SCALE = {0, 1, 2, 3}
 _ANSWER = re.compile(r"final\s+score\W*([0-3])(?![\d.])", re.IGNORECASE)
 # Characters of an answer that are kept.
 _KEPT = 4000
+
+
+class Question(NamedTuple):
+    """What a model is asked: how a message comes from a passage, and the passage, whose end may be cut off."""
+
+    message: Callable[[str], str]
+    passage: str
+
+
+class Chat(NamedTuple):
+    """A model that answers messages.
+
+    Attributes:
+        name: name of the model.
+        identity: what decides its answers, for the records.
+        answers: returns the answer to each question, in order.
+    """
+
+    name: str
+    identity: dict[str, Any]
+    answers: Callable[[Iterable[Question]], Iterator[str]]
 
 
 def read_endpoint(path: Path) -> Endpoint:
@@ -68,27 +90,35 @@ def grade(answer: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def judge(made: EvaluationSet, endpoint: Endpoint, name: str = "") -> Iterator[Grading]:
+def check_prompt(prompt: str, place: str) -> str:
+    """Return a prompt; raise ConfigError unless it has the places of query and passage."""
+    if lacking := [place for place in ("{query}", "{passage}") if place not in prompt]:
+        raise ConfigError(f"{place} lacks {lacking[0]}, where the text of each pair goes")
+    return prompt
+
+
+def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") -> Iterator[Grading]:
     """Judge the pairs of the pool that the model has not judged; yield each judgement when it is stored.
 
     A judgement has the model's answer as its reason. An answer without a grade is a skipped pair. set.json says which
-    model judged with which prompt, and spent.tsv what its requests took.
+    model judged with which prompt.
 
     Args:
         made: the set.
-        endpoint: the model.
-        name: name of the judge, after ``model:``; the endpoint's model unless given.
+        model: the model.
+        name: name of the judge, after ``model:``; the model's own unless given.
+        prompt: the message, with ``{query}`` and ``{passage}``; our own unless given.
 
     Raises:
         BeirgridError: the set has other grades than 0 to 3, or another model or prompt judged under the name.
-        DataError: the server gives no usable answer. What was judged before stays.
+        DataError: the model gives no usable answer. What was judged before stays.
     """
     if made.description.grades.keys() != _SCALE:
         raise BeirgridError(f"{made.folder}/set.json: a model judges with grades 0 to 3 only (UMBRELA's scale)")
-    judge_name = MODEL + (name or endpoint.model)
-    identity = {"endpoint": endpoint.identity(), "prompt": PROMPT}
+    judge_name, prompt = MODEL + (name or model.name), prompt or PROMPT
+    identity = {**model.identity, "prompt": prompt}
     known = made.description.models.get(judge_name, identity)
-    if known != identity:
+    if known != identity and any(given.judge == judge_name for given in made.store.judgements()):
         raise BeirgridError(
             f"{judge_name} judged with other settings or another prompt before (set.json): choose a new name with --as"
         )
@@ -99,16 +129,16 @@ def judge(made: EvaluationSet, endpoint: Endpoint, name: str = "") -> Iterator[G
     if lacking := [document for _, document in waiting if document not in texts]:
         raise DataError(f"{made.folder}: the corpus lacks the pooled document {lacking[0]!r}")
 
-    def ask(pair: tuple[str, str]) -> str:
-        found = texts[pair[1]]
-        passage = f"{found.title}\n{found.text}".strip()[: endpoint.max_characters]
-        values = {"{query}": queries[pair[0]], "{passage}": passage}
-        content = re.sub(r"\{query\}|\{passage\}", lambda key: values[key[0]], PROMPT)
-        return client.chat([{"role": "user", "content": content}])
+    def question(pair: tuple[str, str]) -> Question:
+        query, found = queries[pair[0]], texts[pair[1]]
+        return Question(partial(_filled, prompt, query), f"{found.title}\n{found.text}".strip())
 
-    with kept_answers(made.folder / "judgements") as answers:
-        client = Client(endpoint, made.folder / "spent.tsv", answers)
-        for (query, document), answer in zip(waiting, client.each(ask, waiting), strict=True):
-            given = Grading(judge_name, query, document, grade(answer), answer[:_KEPT].strip() or "an empty answer")
-            made.store.judge(given)
-            yield given
+    for (query, document), answer in zip(waiting, model.answers(map(question, waiting)), strict=True):
+        given = Grading(judge_name, query, document, grade(answer), answer[:_KEPT].strip() or "an empty answer")
+        made.store.judge(given)
+        yield given
+
+
+def _filled(prompt: str, query: str, passage: str) -> str:
+    values = {"{query}": query, "{passage}": passage}
+    return re.sub(r"\{query\}|\{passage\}", lambda key: values[key[0]], prompt)

@@ -19,7 +19,7 @@ from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..judging import agreement, calibration, documents, exports, model_judge, pools, queries, server
 from ..judging.sets import EvaluationSet
 from ..results import results_folder, summary
-from . import generated_queries, set_findings
+from . import chat, generated_queries, set_findings
 from .text import columned
 
 # Queries with personal data, and endings of files that are left out, that a warning names.
@@ -74,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
 
     step = command("judge", judge, "open the page on which people judge, or let a model judge")
-    step.add_argument("--with", dest="endpoint", type=Path, metavar="YAML", help="let the model of an endpoint judge")
+    step.add_argument("--with", dest="model", type=Path, help="let this model judge: a YAML file or a checkpoint")
+    step.add_argument("--prompt", type=Path, metavar="FILE", help="the model's prompt, with {query} and {passage}")
     step.add_argument("--as", dest="name", default="", help="name of this model as a judge (default: the model's)")
     step.add_argument("--port", type=int, default=0, help="port on the loopback interface (default: a free one)")
     step.add_argument("--no-browser", action="store_true", help="print the address only")
@@ -207,7 +208,7 @@ def make_pool(args: argparse.Namespace) -> None:
 
 def judge(args: argparse.Namespace) -> None:
     """Serve the page on which people judge, or write it, or take a file of judgements back."""
-    if args.endpoint:
+    if args.model:
         _judge_by_model(args)
         return
     judging = server.Judging(EvaluationSet(args.set))
@@ -243,7 +244,11 @@ def _judge_by_model(args: argparse.Namespace) -> None:
     made = EvaluationSet(args.set)
     if not (args.set / "judgements.sqlite").is_file():
         raise BeirgridError(f"{args.set} has no pool: beirgrid set pool makes it")
-    given = list(model_judge.judge(made, model_judge.read_endpoint(args.endpoint), args.name))
+    prompt = ""
+    if args.prompt:
+        prompt = model_judge.check_prompt(args.prompt.read_text(encoding="utf-8"), str(args.prompt))
+    with chat.opened(args.model, args.set, "judgements") as model:
+        given = list(model_judge.judge(made, model, args.name, prompt))
     skipped = sum(judgement.grade is None for judgement in given)
     show(f"{args.set}: {len(given):,} new judgements by a model; {skipped:,} answers have no grade")
     show(f"Next: people judge some queries whole (beirgrid set judge {args.set}), then beirgrid set status {args.set}")

@@ -23,10 +23,10 @@ from ..core.errors import BeirgridError
 from ..core.progress import Progress
 from ..judging import queries
 from ..judging.documents import SetDocument
-from ..judging.model_judge import read_endpoint
+from ..judging.model_judge import Question
 from ..judging.sets import EvaluationSet
-from ..models.endpoints import Client, kept_answers
 from ..search import lucene
+from . import chat
 
 PROMPT = """\
 Write the search query of a person who does not know the passage below and needs what it says. The passage must answer
@@ -54,7 +54,7 @@ def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[
     Args:
         made: the set.
         number: number of queries; there are fewer where five times as many passages do not give as many.
-        model: checkpoint of a sequence-to-sequence query generator, or a YAML file with an ``endpoint``.
+        model: checkpoint of a sequence-to-sequence query generator or a decoder, or a YAML file with an ``endpoint``.
         seed: seed of the sample, and of a local generator.
 
     Raises:
@@ -99,7 +99,9 @@ def _tidy(text: str) -> str:
 @contextmanager
 def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Writer, dict[str, Any]]]:
     """Yield what writes queries, and the facts that identify it."""
-    if model.is_dir():
+    from ..encoders.chat import is_decoder
+
+    if model.is_dir() and not is_decoder(model):
         from ..encoders import GeneratorModel
 
         entry = models.QueryGenerator(family="query-generator", path=str(model.resolve()))
@@ -108,15 +110,13 @@ def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Write
             generator = GeneratorModel(model, entry, runtime)
             yield partial(_sampled, generator, seed), {"checkpoint": model.name, "sha256": weights}
         return
-    endpoint = read_endpoint(model)
-    with kept_answers(made.folder / "queries") as answers:
-        client = Client(endpoint, made.folder / "spent.tsv", answers)
+    with chat.opened(model, made.folder, "queries") as answering:
 
-        def ask(document: SetDocument) -> str:
-            passage = f"{document.title}\n{document.text}".strip()[: endpoint.max_characters]
-            return client.chat([{"role": "user", "content": PROMPT.replace("{passage}", passage)}])
+        def write(documents: list[SetDocument]) -> Iterable[str]:
+            passages = (f"{document.title}\n{document.text}".strip() for document in documents)
+            return answering.answers(Question(partial(PROMPT.replace, "{passage}"), passage) for passage in passages)
 
-        yield partial(client.each, ask), {"endpoint": endpoint.identity(), "prompt": PROMPT}
+        yield write, {**answering.identity, "prompt": PROMPT}
 
 
 def _sampled(generator: Any, seed: int, documents: list[SetDocument]) -> list[str]:
