@@ -626,7 +626,7 @@ def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "flo
     return kind(folder, model.model_validate({"family": family, **entry}), Runtime("cpu", precision, batch_tokens))
 
 
-def save_chat(folder: Path, answers: str) -> Path:
+def save_fixed_answer(folder: Path, answers: str) -> Path:
     """Save a Llama that writes a fixed answer after its chat template: each token follows from the one before alone.
 
     Args:
@@ -638,7 +638,8 @@ def save_chat(folder: Path, answers: str) -> Path:
 
     special = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>"}
     tokenizer = byte_tokenizer("Qwen2Tokenizer", **special)
-    tokenizer.chat_template = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}<|im_start|>answer{{ '\n' }}"
+    shown = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
+    tokenizer.chat_template = shown + "<|im_start|>answer{{ '\n' }}"
     vocabulary = len(tokenizer)
     size = {"hidden_size": vocabulary, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}
     config = LlamaConfig(

@@ -8,7 +8,7 @@ import json
 import re
 
 import pytest
-from checkpoints import save_chat
+from checkpoints import save_fixed_answer
 from endpoint_server import KEY, Served, serving
 
 from beirgrid.core.errors import BeirgridError, DataError
@@ -153,7 +153,7 @@ def test_a_decoder_writes_queries(tmp_path):
     """The decoder writes the same words for each passage, so one query is left."""
     texts = [documents.SetDocument(f"d{n}", "", "How to bake rustic bread, again and again. " * 4) for n in range(4)]
     small = EvaluationSet.create(tmp_path / "small", texts, "here")
-    call("queries", small.folder, "--generate", 2, "--with", save_chat(tmp_path / "writer", "rustic"))
+    call("queries", small.folder, "--generate", 2, "--with", save_fixed_answer(tmp_path / "writer", "rustic"))
     assert [row["text"] for row in rows(small)] == ["rustic"]
     facts = EvaluationSet(small.folder).description.queries
     assert (facts["checkpoint"], facts["prompt"]) == ("writer", generated_queries.PROMPT)

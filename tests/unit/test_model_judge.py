@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import save_chat
+from checkpoints import save_fixed_answer
 from endpoint_server import KEY, Served, serving
 from scipy.stats import kendalltau
 from sklearn.metrics import cohen_kappa_score
@@ -262,7 +262,7 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
     made.store.add_pool([PooledPair("q1", "long", 1.0)])
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Grade {passage} for {query}!")
-    checkpoint = save_chat(tmp_path / "two", "2")
+    checkpoint = save_fixed_answer(tmp_path / "two", "2")
     command("judge", made.folder, "--with", checkpoint, "--prompt", prompt, "--as", "local")
     assert "49 new judgements by a model; 0 answers have no grade" in capsys.readouterr().out
     assert set(made.grades()["model:local"].values()) == {2}
@@ -283,7 +283,7 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
 
 def test_a_decoder_reads_the_message_in_its_own_form(tmp_path):
     """Only the passage is cut, so that the message keeps its end."""
-    with chat.opened(save_chat(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
+    with chat.opened(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
         questions = [model_judge.Question(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
         assert list(opened.answers(questions)) == ["no 123", "no 123"]
         assert opened.name == "no"

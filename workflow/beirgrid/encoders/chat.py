@@ -1,9 +1,9 @@
-"""A decoder on this machine that answers a message with the likeliest token at each step."""
+"""Decoders on this machine that answer messages."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,45 @@ def is_decoder(folder: Path) -> bool:
     return isinstance(config, dict) and not config.get("is_encoder_decoder")
 
 
-class DecoderChat:
-    """Answers of a decoder. Messages have the form of the checkpoint's chat template, if it has one.
+def tokens(model: Any, messages: Sequence[Mapping[str, str]]) -> Any:
+    """Return what a decoder reads of messages, in the form of its chat template, if it has one.
 
-    A model answers one message at a time, so that no answer depends on another message.
+    A model that can think first is asked not to, where its template can ask for that.
     """
+    tokenizer = model.tokenizer
+    if not tokenizer.chat_template:
+        read = tokenizer("\n".join(message["content"] for message in messages), return_tensors="pt", verbose=False)
+    else:
+        read = tokenizer.apply_chat_template(
+            list(messages),
+            add_generation_prompt=True,
+            enable_thinking=False,
+            return_tensors="pt",
+            return_dict=True,
+            tokenizer_kwargs={"verbose": False},
+        )
+    return read.to(model.device)
+
+
+def write(model: Any, read: Any, most: int) -> str:
+    """Return what a decoder writes after some tokens: the likeliest token at each step, at most ``most`` of them."""
+    import torch
+
+    # The checkpoint's own way of sampling does not count.
+    model.generation_config.update(temperature=None, top_p=None, top_k=None)
+    with torch.inference_mode():
+        written = model.generate(**read, max_new_tokens=most, do_sample=False)
+    return str(model.tokenizer.decode(written[0, read["input_ids"].shape[1] :], skip_special_tokens=True))
+
+
+class DecoderChat:
+    """Answers of a decoder, to one message at a time, so that no answer depends on another message."""
 
     def __init__(self, folder: Path, runtime: Runtime) -> None:
         import torch
 
         self.model = load_checkpoint(decoder_model, folder)
         self.model.to(runtime.device, getattr(torch, runtime.wide if runtime.kind == "cuda" else "float32")).eval()
-        self.tokenizer = self.model.tokenizer
         window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or _WINDOW
         self.limit = min(window, _WINDOW) - _ANSWER
 
@@ -50,31 +77,11 @@ class DecoderChat:
         Raises:
             DataError: the message is too long without the passage, too.
         """
-        import torch
-
-        inputs = self._tokens(message(passage))
-        while (tokens := inputs["input_ids"].shape[1]) > self.limit:
+        while (number := (read := self._read(message(passage)))["input_ids"].shape[1]) > self.limit:
             if not passage:
-                raise DataError(f"a message has {tokens:,} tokens without its passage; the model reads {self.limit:,}")
-            passage = passage[: min(len(passage) - 1, len(passage) * self.limit // tokens)]
-            inputs = self._tokens(message(passage))
-        with torch.inference_mode():
-            written = self.model.generate(
-                **inputs, max_new_tokens=_ANSWER, do_sample=False, pad_token_id=self.tokenizer.pad_token_id
-            )
-        found: str = self.tokenizer.decode(written[0, tokens:], skip_special_tokens=True)
-        return found
+                raise DataError(f"a message has {number:,} tokens without its passage; the model reads {self.limit:,}")
+            passage = passage[: min(len(passage) - 1, len(passage) * self.limit // number)]
+        return write(self.model, read, _ANSWER)
 
-    def _tokens(self, message: str) -> Any:
-        if self.tokenizer.chat_template:
-            # A model that can think is asked to answer at once.
-            message = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": message}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=False,
-            )
-        special = not self.tokenizer.chat_template
-        return self.tokenizer(message, return_tensors="pt", add_special_tokens=special, verbose=False).to(
-            self.model.device
-        )
+    def _read(self, message: str) -> Any:
+        return tokens(self.model, [{"role": "user", "content": message}])

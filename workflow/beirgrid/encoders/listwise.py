@@ -21,6 +21,7 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from .answering import decoder_model
 from .base import LoadedModel
+from .chat import tokens, write
 from .cutting import Beginning
 from .loading import load_checkpoint
 
@@ -81,8 +82,6 @@ class ListwiseScorer(LoadedModel[ListwiseReranker]):
             raise DataError(f"{folder} is no chat model: its tokenizer has no chat template")
         self.fit_precision(self.model, self.tokenizer)
         self.model.to(getattr(torch, self.precision))
-        # The checkpoint's own way of sampling does not count: each token is the likeliest one.
-        self.model.generation_config.update(temperature=None, top_p=None, top_k=None)
         positions = getattr(self.model.config, "max_position_embeddings", None)
         self.limit: int | None = entry.max_length or positions
         self.listwise = Listwise(entry, self._chat)
@@ -122,11 +121,7 @@ class ListwiseScorer(LoadedModel[ListwiseReranker]):
 
     def _chat(self, asked: Messages) -> str:
         """Return what the model answers, without a chain of thought where its template can leave that out."""
-        import torch
-
-        prompt = self.tokenizer.apply_chat_template(
-            list(asked), add_generation_prompt=True, enable_thinking=False, return_tensors="pt", return_dict=True
-        ).to(self.runtime.device)
+        prompt = tokens(self.model, asked)
         order = " > ".join(f"[{number}]" for number in range(1, self.entry.window + 1))
         answer = len(self.read([order])[0]) + _MARGIN
         read = prompt["input_ids"].shape[1]
@@ -135,9 +130,7 @@ class ListwiseScorer(LoadedModel[ListwiseReranker]):
                 f"a window has {read} tokens and its answer up to {answer}, and the model reads {self.limit}: give the "
                 "model's entry fewer words, or a smaller window"
             )
-        with torch.inference_mode():
-            written = self.model.generate(**prompt, max_new_tokens=answer, do_sample=False)
-        return str(self.tokenizer.decode(written[0, read:], skip_special_tokens=True))
+        return write(self.model, prompt, answer)
 
 
 def of_queries(queries: list[Beginning]) -> list[list[int]]:
