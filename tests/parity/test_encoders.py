@@ -139,5 +139,5 @@ def test_weights_that_are_missing_are_not_made_up(tiny_models, tmp_path):
 
 
 def test_a_length_beyond_the_models_positions_is_refused(tiny_models):
-    with pytest.raises(DataError, match="max_length is 512, but the model has positions for 128"):
+    with pytest.raises(DataError, match="max_length is 512, but the model has only 128 positions"):
         opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "max_length": 512}, "float32", BUDGET)

@@ -343,9 +343,9 @@ def test_nan_weights_are_refused(tiny_models, tmp_path):
 def test_what_is_no_such_model_is_refused(tiny_models, tmp_path):
     from checkpoints import save_term_weights
 
-    with pytest.raises(DataError, match="max_length is 200, but the model has positions for 128 word pieces"):
+    with pytest.raises(DataError, match="max_length is 200, but the model has only 128 positions"):
         opened(TermWeighter, tiny_models["term-weights"], {"max_length": 200}, "float32", BUDGET)
-    with pytest.raises(DataError, match=r"has 2 labels; term weights are one number per word piece"):
+    with pytest.raises(DataError, match=r"has 2 labels; term weighting needs one number per token"):
         opened(TermWeighter, save_term_weights(tmp_path / "two", labels=2), {}, "float32", BUDGET)
     with pytest.raises(DataError, match="lacks 2 weights, classifier"):
         opened(TermWeighter, tiny_models["dense"], {}, "float32", BUDGET)

@@ -106,7 +106,7 @@ def test_lengths_are_the_checkpoints_unless_the_entry_says_more(tiny_models):
     longer = _encoder(tiny_models["late-interaction"], max_length=120, query_length=40)
     assert longer.encode_queries(["a"]).counts.tolist() == [40]
     assert longer.encode_documents(["b " * 200]).counts.tolist() == [120]
-    with pytest.raises(DataError, match="query_length is 300, but the model has positions for 128"):
+    with pytest.raises(DataError, match="query_length is 300, but the model has only 128 positions"):
         _encoder(tiny_models["late-interaction"], query_length=300)
 
 
@@ -121,9 +121,9 @@ def test_bfloat16_stays_inside_the_transformer(tiny_models):
 
 
 def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
-    with pytest.raises(DataError, match="not a late-interaction model: it has no projection of token vectors"):
+    with pytest.raises(DataError, match="not a late-interaction model: it has no token projection"):
         _encoder(tiny_models["dense"])
-    with pytest.raises(DataError, match="no projection of token vectors"):
+    with pytest.raises(DataError, match="no token projection"):
         _encoder(save_dense(tmp_path / "dense").parent / "dense-bert")
 
 

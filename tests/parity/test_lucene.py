@@ -177,7 +177,7 @@ def _long_queries() -> dict[str, str]:
 
 def _cuts(log: str) -> dict[str, int]:
     """Return the queries that a log says are cut, and how many different tokens each kept."""
-    pattern = r"query '(.+)' has [\d,]+ different tokens and is cut to its first ([\d,]+): Lucene takes"
+    pattern = r"query '(.+)' has [\d,]+ distinct tokens and is cut to its first ([\d,]+): Lucene allows"
     return {query: int(kept.replace(",", "")) for query, kept in re.findall(pattern, log)}
 
 
@@ -264,9 +264,9 @@ def test_an_id_with_a_control_character_is_found(tmp_path, name):
 
 @pytest.mark.parametrize("language", ["xx", "", "EN", "en ", "th"])
 def test_a_language_that_lucene_would_read_as_english_is_refused(tmp_path, language):
-    with pytest.raises(DataError, match="BM25 cannot read the language"):
+    with pytest.raises(DataError, match="BM25 does not support the language"):
         _index(tmp_path, {"d": "wings"}, language=language)
-    with pytest.raises(DataError, match="BM25 cannot read the language"):
+    with pytest.raises(DataError, match="BM25 does not support the language"):
         _search(tmp_path, {"q": "wings"}, language=language)
 
 

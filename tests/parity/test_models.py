@@ -238,7 +238,7 @@ def test_brackets_that_the_vocabulary_lacks_are_refused(tiny_models):
 
 
 def test_how_a_checkpoint_is_pooled_is_never_guessed(tiny_models):
-    with pytest.raises(DataError, match=r"does not say how it is pooled \(no modules.json\)"):
+    with pytest.raises(DataError, match=r"does not specify its pooling \(no modules.json\)"):
         opened(DenseEncoder, tiny_models["bert"], {"similarity": "dot"}, "float32", BUDGET)
     with pytest.raises(DataError, match=r"pooling is cls, but the checkpoint's modules.json has it mean"):
         opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "pooling": "cls"}, "float32", BUDGET)

@@ -197,5 +197,5 @@ def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):
 
 
 def test_a_decoder_is_not_left_out_without_a_word(tmp_path):
-    with pytest.raises(DataError, match=r"holds a decoder \(decoder\..*\), which no dense model reads"):
+    with pytest.raises(DataError, match=r"holds a decoder \(decoder\..*\), which a dense model does not use"):
         _open(save_seq2seq(tmp_path / "t5"))

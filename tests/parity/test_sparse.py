@@ -219,5 +219,5 @@ def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
     queries, documents = (list(SparseEncoder(str(tiny_models["splade"]), device="cpu")) for _ in range(2))
     router = Router.for_query_document(query_modules=queries, document_modules=documents)
     SparseEncoder(modules=[router], device="cpu").save_pretrained(str(tmp_path))
-    with pytest.raises(DataError, match="routes queries and documents otherwise"):
+    with pytest.raises(DataError, match="must route queries and documents"):
         opened(SparseTextEncoder, tmp_path, {}, "float32", BUDGET)

@@ -165,7 +165,7 @@ def test_tables_are_read_as_they_were_written(tmp_path):
     assert plain["value"].tolist()[0] == 0.1 + 0.2
     assert plain["value"].dtype == plain["low"].dtype == "float64"
     (tmp_path / "costs.csv").write_text("system\nx\n")
-    with pytest.raises(DataError, match=r"costs\.csv is damaged \(its columns should be system,dataset,stage"):
+    with pytest.raises(DataError, match=r"costs\.csv is damaged \(its columns must be system,dataset,stage"):
         read_answers(tmp_path)
 
 
@@ -318,17 +318,17 @@ def test_cells_say_what_they_wait_for(grid, capsys):
 
 def _half_the_queries(cell: Cell) -> str:
     write_cell(cell.system, cell.dataset, 0.9, QUERIES[:4])
-    return "queries should be the 8 of the qrels of x"
+    return "queries, but not the 8 queries in the qrels of x"
 
 
 def _another_grid(cell: Cell) -> str:
     write_cell(cell.system, cell.dataset, 0.9, [f"other{i}" for i in range(8)])
-    return "queries should be the 8 of the qrels of x"
+    return "queries, but not the 8 queries in the qrels of x"
 
 
 def _other_settings(cell: Cell) -> str:
     write_cell(cell.system, cell.dataset, 0.9, settings="f" * 16)
-    return "was made with other settings than the grid asks for"
+    return "was made with other settings than the grid has now"
 
 
 def _another_cell(cell: Cell) -> str:
@@ -542,7 +542,7 @@ def test_a_refresh_that_fails_does_not_disturb_the_run(grid, monkeypatch, capfd)
     monkeypatch.undo()
     files.write_text(paths.GRID_SUMMARY.format(grid="test"), "{")
     refresher.end()
-    assert "is no summary of a grid" in capfd.readouterr().err
+    assert "is not a summary of a grid" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("systems", "datasets", "width"), [(2, 3, 80), (17, 14, 120), (40, 30, 80), (7, 1, 100)])

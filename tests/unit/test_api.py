@@ -153,7 +153,7 @@ def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
     grid = tmp_path / "archive/grids/mine/grid.json"
     grid.parent.mkdir(parents=True)
     grid.write_text("{}")
-    with pytest.raises(DataError, match="archive should be called results"):
+    with pytest.raises(DataError, match="archive must be called results"):
         results_folder.working_folder(grid.parent)
 
 

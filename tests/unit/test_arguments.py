@@ -52,15 +52,15 @@ def test_options_without_a_value_are_left_out_and_0_is_a_value():
 def test_an_input_that_is_no_object_of_options_is_refused(capsys, monkeypatch, text):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(["fuse", "@-"]) == 1
-    assert capsys.readouterr().err == "beirgrid fuse: error: @-: standard input is no JSON object of options\n"
+    assert capsys.readouterr().err == "beirgrid fuse: error: @-: standard input is not a JSON object of options\n"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "a.args: No such file or directory"),
-        (b"\xca\xfe\n", "a.args is no list of arguments, one per line: it is not text in UTF-8"),
-        (b"--run\na\0b\n", "a.args is no list of arguments, one per line: it is not text in UTF-8"),
+        (b"\xca\xfe\n", "a.args is not a list of arguments, one per line: it is not UTF-8 text"),
+        (b"--run\na\0b\n", "a.args is not a list of arguments, one per line: it is not UTF-8 text"),
     ],
 )
 def test_a_file_of_no_arguments_is_named(capsys, tmp_path, content, message):

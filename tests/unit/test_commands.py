@@ -141,8 +141,8 @@ def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
         ('{"source": "hub"}', "'hub' is not one of"),
         ('{"source": "local"}', "needs the key 'path'"),
         ('{"source": "local", "path": "x", "documents": "3"}', "documents: '3' should be of type integer"),
-        ('{"source": "local", "path": "x", "path": "y"}', "the entry cannot be used: the key 'path' occurs twice"),
-        ("{", "the entry cannot be used"),
+        ('{"source": "local", "path": "x", "path": "y"}', "the entry is not valid: the key 'path' occurs twice"),
+        ("{", "the entry is not valid"),
     ],
 )
 def test_a_wrong_entry_is_one_message(tmp_path, capsys, entry, message):

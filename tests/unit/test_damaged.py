@@ -242,7 +242,7 @@ def test_what_is_to_be_made_again(tmp_path):
     assert provenance.mismatch(made, PARAMS) is None
     assert provenance.mismatch(made, None) is None
     raised = {**PARAMS, "version": 3}
-    assert "a.json has other settings: version of the stage 2 → 3" in provenance.mismatch(made, raised)
+    assert "a.json has other settings: stage version 2 → 3" in provenance.mismatch(made, raised)
     deeper = {**PARAMS, "settings": '{"depth": 20}'}
     assert "a.json has other settings: depth 10 → 20" in provenance.mismatch(made, deeper)
     assert provenance.mismatch(tmp_path / "none.json", PARAMS) is None

@@ -60,7 +60,7 @@ def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
     ended = _run(LITTLE_MEMORY, tiny_models["dense"])
     assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("memory is not enough for a batch of") == 1
+    assert ended.stderr.count("not enough memory for a batch of") == 1
 
 
 # By kind of checkpoint: class, entry, and what a model gives for texts, as one array.
@@ -106,7 +106,7 @@ def test_every_family_goes_on_with_half_of_a_batch(tiny_models, monkeypatch, cap
         np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
     assert max(largest) > 3
     assert model.engine.budget < 600
-    assert capsys.readouterr().err.count("memory is not enough for a batch of") == 1
+    assert capsys.readouterr().err.count("not enough memory for a batch of") == 1
 
 
 def test_blocks_are_read_only_so_far_ahead(tiny_models):

@@ -385,8 +385,10 @@ def qrels(rows: str) -> dict[str, Content]:
         {"qrels/test.tsv": "query-id\tcorpus-id\tscore\tgrade\nq1\td1\t1\t1\n"},
         QRELS_FILE + ":1: the header .* does not name each column once",
     ),
-    Bad("score-of-5,000-digits", qrels(f"q1\td2\t{'9' * 5000}\n"), QRELS_FILE + r":5: '9+\.\.\.9+' is no relevance"),
-    Bad("score-beyond-100", qrels("q1\td2\t-101\n"), QRELS_FILE + r":5: '-101' is no relevance grade \(at most 100\)"),
+    Bad("score-of-5,000-digits", qrels(f"q1\td2\t{'9' * 5000}\n"), QRELS_FILE + r":5: '9+\.\.\.9+' is not a relevance"),
+    Bad(
+        "score-beyond-100", qrels("q1\td2\t-101\n"), QRELS_FILE + r":5: '-101' is not a relevance grade \(at most 100\)"
+    ),
     Bad("cr-line-ends", {"qrels/test.tsv": QRELS.replace("\n", "\r")}, QRELS_FILE + ":1: a carriage return within"),
     Bad(
         "all-documents-unknown",
@@ -563,15 +565,15 @@ def test_a_checkpoint_of_links_is_copied_as_files(run, tmp_path):
         ),
         (
             lambda folder: (folder / "sub").symlink_to("."),
-            "'toy': .*/folder/sub is a link to .*/folder, a folder that is outside of .* or that the link is in",
+            "'toy': .*/folder/sub is a link to .*/folder, which is outside of .* or contains the link",
         ),
         (
             lambda folder: [(folder / name).symlink_to(folder) for name in "abcdefgh"],
-            "'toy': .*/folder/a is a link to .*/folder, a folder that",
+            "'toy': .*/folder/a is a link to .*/folder, which is",
         ),
         (
             lambda folder: (folder / "sub").symlink_to("/usr"),
-            "'toy': .*/folder/sub is a link to /usr, a folder that is outside of .*/folder or",
+            "'toy': .*/folder/sub is a link to /usr, which is outside of .*/folder or",
         ),
         (
             lambda folder: [(folder / f"{number}.json").touch() for number in range(2_000)],

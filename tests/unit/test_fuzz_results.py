@@ -77,8 +77,8 @@ def evaluate(call, tmp_path):
         (RUN.replace(" 3 t", f" {'9' * 5000} t"), QRELS, "a.trec:1: the score '9999"),
         (RUN.replace(" 3 t", f" {'1_' * 2500}0 t"), QRELS, "a.trec:1: the score '1_1_"),
         (RUN + f"q1 Q0 {'x' * 5000} 3 1 t\n" * 2, QRELS, "xxx' is ranked twice for query 'q1'"),
-        (RUN, QRELS + "q1\td3\t101\n", "qrels.tsv:5: '101' is no relevance grade (at most 100)"),
-        (RUN, QRELS + "q1\td3\t-999\n", "qrels.tsv:5: '-999' is no relevance grade (at most 100)"),
+        (RUN, QRELS + "q1\td3\t101\n", "qrels.tsv:5: '101' is not a relevance grade (at most 100)"),
+        (RUN, QRELS + "q1\td3\t-999\n", "qrels.tsv:5: '-999' is not a relevance grade (at most 100)"),
     ],
 )
 def test_a_run_or_qrels_that_would_score_wrongly_are_refused(evaluate, run, qrels, message):
@@ -95,9 +95,9 @@ def test_a_run_or_qrels_that_would_score_wrongly_are_refused(evaluate, run, qrel
         (
             RUN.replace("d1", "\u00e9"),
             QRELS.replace("d1", "e\u0301"),
-            "1 documents of {run} are not judged, but the id",
+            "1 documents of {run} are not judged, but their ids",
         ),
-        (RUN.replace("d1", "e\u0301"), QRELS.replace("d1", "\u00e9"), "(NFC or NFD) only, 'e\\u0301' first"),
+        (RUN.replace("d1", "e\u0301"), QRELS.replace("d1", "\u00e9"), "(NFC or NFD), 'e\\u0301' first"),
     ],
 )
 def test_what_looks_alike_or_is_overruled_is_told(evaluate, tmp_path, run, qrels, message):
@@ -217,7 +217,7 @@ def test_ids_that_differ_after_a_zero_byte_are_two(evaluate):
         (1, [], "--runs names 1 runs: a fusion needs at least two"),
         (0, [], "--runs names 0 runs: a fusion needs at least two"),
         (2, ["--weights", "[0, 0]"], "--weights: all are 0, so all scores would be"),
-        (2, ["--weights", '["a", 1]'], "--weights should be numbers: ['a', 1]"),
+        (2, ["--weights", '["a", 1]'], "--weights must be a list of numbers: ['a', 1]"),
         (2, ["--weights", "[1, NaN]"], "--weights.1: the size of nan is not between"),
         (2, ["--weights", "[1, 1e300]"], "--weights.1: the size of 1e+300 is not between"),
     ],
@@ -238,7 +238,7 @@ def test_a_tag_that_would_make_the_run_unreadable_is_refused(call, tmp_path, tag
     words = ["--runs", *[tmp_path / "a.trec"] * 2, "--method", "rrf", "--output", tmp_path / "o.run.gz"]
     status, _, err = call("fuse", "--system", tag, *words, "--record", tmp_path / "o.json")
     assert (status, err.count("\n")) == (1, 1)
-    assert f"{tag!r} is no tag of a run" in err
+    assert f"{tag!r} cannot be the tag of a run" in err
     assert not (tmp_path / "o.run.gz").exists()
 
 
@@ -311,14 +311,14 @@ def rename_grid(name: str) -> None:
         (lambda: put(GRID, ["ndcg@10", "ndcg@10"], "metrics"), "names one of its metrics twice"),
         (lambda: put(GRID, [*SYSTEMS, "first"], "systems"), "names one of its systems twice"),
         (lambda: put(GRID, ["mine", "mine"], "rows"), "names one of its rows twice"),
-        (lambda: put(GRID, {"third": []}, "seeds"), "has seeds of 'third', which is none of its systems"),
+        (lambda: put(GRID, {"third": []}, "seeds"), "has seeds of 'third', which is not one of its systems"),
         (lambda: put(GRID, ["scifact", "x"], "rows"), "names the dataset 'x' and does not describe it"),
         (lambda: put(GRID, ["x"], "datasets", "mine", "mean_of"), "names the dataset 'x' and does not describe it"),
-        (lambda: put(GRID, ["mine"], "datasets", "mine", "mean_of"), "has a mean of 'mine', which is itself a mean"),
+        (lambda: put(GRID, ["mine"], "datasets", "mine", "mean_of"), "averages 'mine', which is itself an average"),
         (lambda: put(GRID, ["first", "third"], "systems"), "has a cell of 'second' on 'mine'"),
         (lambda: put(GRID, [*SYSTEMS, "third"], "systems"), "lacks a cell of 'third' on 'mine'"),
-        (lambda: put(GRID, -1, "seed"), "is no summary of a grid"),
-        (lambda: put(GRID, 10**30, "seed"), "is no summary of a grid"),
+        (lambda: put(GRID, -1, "seed"), "is not a summary of a grid"),
+        (lambda: put(GRID, 10**30, "seed"), "is not a summary of a grid"),
     ],
 )
 def test_a_summary_that_contradicts_itself_is_refused(here, call, damage, message):
@@ -355,7 +355,7 @@ def test_a_record_of_other_types_fails_its_cell_alone(here, call, key, value, me
     assert set(scores.loc[("first", "scifact"), "status"]) == {"failed"}
     assert (
         scores.loc[("first", "scifact"), "detail"]
-        .str.contains(rf"{RUN_RECORD} is no record of beirgrid \({message}")
+        .str.contains(rf"{RUN_RECORD} is not a record of beirgrid \({message}")
         .all()
     )
     assert (scores["status"] == "done").sum() == 6
@@ -367,7 +367,7 @@ def test_a_record_that_names_no_bytes_is_refused(here, call, outputs):
     run = ["--run", "results/runs/first/scifact.run.gz", "--qrels", "results/datasets/scifact/qrels.tsv"]
     status, _, err = call("evaluate", *run)
     assert status == 1
-    assert f"{RUN_RECORD} is no record of beirgrid (" in err
+    assert f"{RUN_RECORD} is not a record of beirgrid (" in err
 
 
 def edit_qrels() -> None:
@@ -387,13 +387,13 @@ def drop(path: str, key: str) -> None:
         ("trec", edit_qrels, "results/datasets/scifact/qrels.tsv is damaged: its SHA-256 is not the one in"),
         ("mteb", lambda: put(SCORES, 0.123, "scores", "means", "ndcg@10"), "have different means of ndcg@10"),
         ("mteb", lambda: put(SCORES, "x", "scores", "system"), "has the scores of x on scifact"),
-        ("mteb", lambda: drop(SCORES, "finished"), f"{SCORES} is no record of beirgrid (finished: Field required)"),
+        ("mteb", lambda: drop(SCORES, "finished"), f"{SCORES} is not a record of beirgrid (finished: Field required)"),
         ("huggingface", lambda: drop(SCORES, "finished"), "(finished: Field required)"),
-        ("ro-crate", lambda: drop(RUN_RECORD, "finished"), f"{RUN_RECORD} is no record of beirgrid"),
+        ("ro-crate", lambda: drop(RUN_RECORD, "finished"), f"{RUN_RECORD} is not a record of beirgrid"),
         ("ir-metadata", lambda: drop(RUN_RECORD, "packages"), "(packages: Field required)"),
         ("ir-metadata", lambda: put(RUN_RECORD, "python 'x", "command"), "its command has no closing quotation"),
-        ("ir-metadata", lambda: put(GRID, [], "cells", 0, "records"), "says how its run was made"),
-        ("mteb", lambda: put(GRID, [], "cells", 0, "records"), "is of its queries and qrels"),
+        ("ir-metadata", lambda: put(GRID, [], "cells", 0, "records"), "describes how its run was made"),
+        ("mteb", lambda: put(GRID, [], "cells", 0, "records"), "has no record of its queries and qrels"),
     ],
 )
 def test_an_export_of_other_numbers_than_were_computed_is_refused(here, call, kind, damage, message):

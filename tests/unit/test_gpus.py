@@ -59,7 +59,7 @@ def test_each_takes_one_of_its_own_and_a_killed_one_gives_it_back(take):
     assert take()[1] == "1"
     third, shared, _ = take()
     assert shared in ("0", "1")
-    assert third.stderr.readline() == f"other stages have all 2 GPUs: sharing GPU {shared} with one\n"
+    assert third.stderr.readline() == f"other stages hold all 2 GPUs: sharing GPU {shared} with one\n"
     os.kill(holder, signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
     assert take()[1] == "0"
@@ -99,12 +99,12 @@ def test_a_folder_of_another_user_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "theirs").mkdir()
     (tmp_path / f"beirgrid-{os.getuid()}").symlink_to(tmp_path / "theirs")
-    with pytest.raises(BeirgridError, match="is another user's: remove it"):
+    with pytest.raises(BeirgridError, match="belongs to another user: remove it"):
         compute.take_gpu(["0"])
     (tmp_path / f"beirgrid-{os.getuid()}").unlink()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     (tmp_path / "beirgrid-12345").mkdir()
-    with pytest.raises(BeirgridError, match="is another user's: remove it"):
+    with pytest.raises(BeirgridError, match="belongs to another user: remove it"):
         compute.take_gpu(["0"])
 
 

@@ -497,5 +497,5 @@ def test_a_damaged_lineage_is_named(site, tmp_path, told):
     shutil.copy(site / DENSE_ONE[0], tmp_path / "0.faiss")
     record = json.loads((site / DENSE_ONE[0]).with_suffix(".json").read_text())
     (tmp_path / "0.json").write_text(json.dumps(record | {"lineage": told}))
-    with pytest.raises(DataError, match=r"0\.json is no record of beirgrid"):
+    with pytest.raises(DataError, match=r"0\.json is not a record of beirgrid"):
         lineage.check({"indexes": [tmp_path / "0.faiss"]})

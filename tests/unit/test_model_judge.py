@@ -175,7 +175,7 @@ def test_people_and_models_are_never_mixed(made, endpoint):
 def test_another_prompt_or_model_needs_another_name(made, endpoint, monkeypatch):
     judged(made, endpoint())
     judged(made, endpoint(concurrency=1))  # how the server is reached is no matter
-    with pytest.raises(BeirgridError, match="judged with other settings or another prompt before"):
+    with pytest.raises(BeirgridError, match="has judged with other settings or another prompt"):
         judged(made, endpoint(revision="2026-01"))
     judged(made, endpoint(revision="2026-01"), name="second")
     monkeypatch.setattr(model_judge, "PROMPT", "Grade {query} and {passage}")

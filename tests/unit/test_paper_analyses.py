@@ -449,7 +449,7 @@ def test_a_table_of_latency_is_read_as_it_was_written(tmp_path):
     table.drop(columns=["concurrency", "queries_per_second"]).to_csv(tmp_path / "first.csv", index=False)
     assert list(efficiency.read_latency(tmp_path / "first.csv")["concurrency"]) == [1] * len(table)
     table.drop(columns="as_run").to_csv(tmp_path / "old.csv", index=False)
-    with pytest.raises(DataError, match=r"old\.csv is damaged \(its columns should be system,dataset"):
+    with pytest.raises(DataError, match=r"old\.csv is damaged \(its columns must be system,dataset"):
         efficiency.read_latency(tmp_path / "old.csv")
 
 

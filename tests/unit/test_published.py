@@ -151,13 +151,13 @@ def test_the_papers_holes_are_those_of_the_corpus(root):
         ("s,d,ndcg@10,nan,paper,x,,", r"p.csv:2: the value 'nan' is not a number"),
         (
             "s,d,ndcg@10,0.1,paper,x,,\ns,d,ndcg@10,0.2,paper,x,again,",
-            r"p.csv:3: line 2 has a value of the same source",
+            r"p.csv:3: line 2 has a value from the same source",
         ),
-        ("s" * 200_000 + ",d,ndcg@10,0.1,paper,x,,", r"p.csv is no CSV file \(field larger than field limit"),
-        ("s,d,ndcg@10,0.1,paper,caf\udce9,,", r"p.csv is no CSV file \('utf-8' codec can't decode byte 0xe9"),
+        ("s" * 200_000 + ",d,ndcg@10,0.1,paper,x,,", r"p.csv is not a CSV file \(field larger than field limit"),
+        ("s,d,ndcg@10,0.1,paper,caf\udce9,,", r"p.csv is not a CSV file \('utf-8' codec can't decode byte 0xe9"),
         ("s,d,ndcg@10,0.1,papper,x,,", r"p.csv:2: no tolerance class 'papper'; did you mean 'paper'"),
-        ("s,d,ndcg@10,0.1,paper,x,,kept its document, it seems", r"p.csv:2: the line should have 8 values"),
-        ("s,d,ndcg@10,0.1,paper,x,", r"p.csv:2: the line should have 8 values"),
+        ("s,d,ndcg@10,0.1,paper,x,,kept its document, it seems", r"p.csv:2: the line must have 8 values"),
+        ("s,d,ndcg@10,0.1,paper,x,", r"p.csv:2: the line must have 8 values"),
     ],
 )
 def test_broken_published_files_are_named(tmp_path, line, message):
@@ -173,7 +173,7 @@ def test_files_may_say_what_was_measured(tmp_path):
     (value,) = published.read([tmp_path / "p.csv"], {"paper": 0.02})
     assert (value.checkpoint, value.revision, value.mteb) == ("org/model", "", "2.6.7")
     (tmp_path / "p.csv").write_text(f"{header},mteb,checkpoint\n")
-    with pytest.raises(ConfigError, match=r"p\.csv: the columns should be .*, and after these any of checkpoint"):
+    with pytest.raises(ConfigError, match=r"p\.csv: the columns must be .*, followed by any of checkpoint"):
         list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
 
 
@@ -352,7 +352,7 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
     table = table_files.wide(_answers(scores), _grid("ab", x={}, y={}), "ndcg@10")
     assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
     assert pd.isna(table.values.loc["mean of x, y", "b"])
-    assert "No mean of b, for lack of y (failed)." in table.notes
+    assert "No mean of b; missing: y (failed)." in table.notes
     table_files.write_wide(table, "ndcg@10", tmp_path)
     assert "| y | **0.7000** | failed |" in (tmp_path / "ndcg@10.md").read_text()
     assert pd.read_csv(tmp_path / "ndcg@10.csv").dtypes[["a", "b"]].tolist() == ["float64", "float64"]

@@ -83,7 +83,7 @@ def test_a_run_survives_its_file(tmp_path):
         ("1 Q0 a 1 1_000 t\n", r":1: the score '1_000' is not a number that float32 holds"),
         (b"1 Q0 a 1 0.5 t\n1 Q0 caf\xe9 2 0.4 t\n", r":2: not UTF-8 \(byte 0xe9\)"),
         ("1 Q0 a 1 0.5 t\n".encode("utf-16"), r":1: not UTF-8 \(byte 0xff\)"),
-        ("", r"x\.run: truncated or corrupt after line 0 \(it has no bytes\)"),
+        ("", r"x\.run: truncated or corrupt after line 0 \(it is empty\)"),
     ],
 )
 def test_broken_runs_are_refused(tmp_path, text, message):
@@ -161,7 +161,7 @@ def test_the_scores_of_a_run_are_printed(tmp_path, capsys, qrels, name):
     arguments = ["evaluate", "--run", str(tmp_path / name), "--qrels", str(tmp_path / "qrels")]
     assert main(arguments) == 0
     said = capsys.readouterr()
-    assert "1 queries without qrels, '3' first; they are left out" in said.err
+    assert "1 queries without qrels, '3' first; they are skipped" in said.err
     assert "x.trec" in said.err
     assert "lacks 1 of 2 queries that have qrels, '2' first; they count 0" in said.err
     # One of two queries is answered, by a document at rank 2: nDCG is 1 / log2(3) there.

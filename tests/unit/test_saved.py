@@ -58,7 +58,7 @@ def test_own_prompts_are_refused_until_the_entry_names_each_side(tmp_path, setti
 
 def test_a_cross_encoder_with_prompts_is_refused(tmp_path):
     folder = _folder(tmp_path, {"prompts": {"web": "web: "}, "model_type": "CrossEncoder"})
-    with pytest.raises(DataError, match="beirgrid's cross-encoders add no text to query and document"):
+    with pytest.raises(DataError, match="beirgrid does not support prompts for cross-encoders"):
         saved.check_prompts("toy", folder, [])
 
 

@@ -165,7 +165,7 @@ def test_a_server_that_changes_its_dimensions_is_noticed(served, jobs, tmp_path,
     encoding = jobs("dense").encode(tmp_path)
     served.embed = lambda texts: letters(texts)[:, :20]
     assert main(encoding) == 1
-    assert "the server runs another model as 'served' than it did when" in capsys.readouterr().err
+    assert "the server's model 'served' has changed since" in capsys.readouterr().err
     # Between the probe and the first batch.
     served.embed = letters
     served.faults += [None, *[_narrower] * (endpoints.ATTEMPTS + 1)]

@@ -199,7 +199,7 @@ def test_check_finds_what_fetch_would_find(made, capsys):
     assert capsys.readouterr().out.endswith("version 1 of its qrels, judged by people\n")
     (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\t1/a\t1\n")
     call("check", "notes")
-    assert "its qrels are no version that was accepted" in capsys.readouterr().out
+    assert "its qrels are not an accepted version" in capsys.readouterr().out
     (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq77\t1/a\t1\n")
     with pytest.raises(DataError, match="judge 1 queries that do not exist"):
         call("check", "notes")

@@ -95,7 +95,7 @@ def _ask_for_other_metrics(path: str) -> None:
         (_newer, QRELS, f"qrels {QRELS} is newer"),
         (_cut, SCORES.replace(".json", ".per-query.parquet"), "per-query.parquet is damaged"),
         (_searched_again, RUN, f"run {RUN} has another content ("),
-        (_raise_version, SCORES, "version of the stage 1 → "),
+        (_raise_version, SCORES, "stage version 1 → "),
         (_ask_for_others, SCORES, "the grid demo asks for another result: other settings"),
         (_ask_for_other_metrics, SCORES, 'the grid demo asks for another result: metrics ["ndcg@10"] → ["map@10"]'),
     ],
@@ -149,7 +149,7 @@ def test_a_person_is_told_what_an_earlier_release_made(tmp_path, monkeypatch):
     for model in ("one", "two"):
         _kept(VECTORS.format(model), {"version": 4}, None, packages={"beirgrid": "0.1.0"})
     (said,) = reruns.replaced({VECTORS.format(model): _params() for model in ("one", "two")})
-    assert said.startswith("beirgrid 0.1.0 made 2 steps in this folder, and kept no settings to compare")
+    assert said.startswith("beirgrid 0.1.0 made 2 steps in this folder, without settings in their records to compare")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"stage": 3}', '{"settings_key": "x", "asked": []}'])

@@ -188,7 +188,7 @@ def test_aggregate_refuses_a_record_of_other_settings(copied, monkeypatch, capsy
         message = _refused(copied, "grids/grid/tables/tables.json", capsys)
     finally:
         record.write_text(content)
-    assert f"{record} was made with other settings than the grid asks for" in message
+    assert f"{record} was made with other settings than the grid has now" in message
 
 
 MODEL = "results/models/m/model.json"

@@ -103,4 +103,4 @@ def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
         configfile = _grid(small_grid, tmp_path, served, dense)
         other = run(configfile, tmp_path, "--forcerun", "retrieve_dense")
         assert other.returncode != 0
-        assert "the server runs another model as 'served'" in other.stdout
+        assert "the server's model 'served' has changed" in other.stdout

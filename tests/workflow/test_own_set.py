@@ -102,7 +102,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
 
 
 def test_a_set_that_is_none_is_refused(work):
-    assert "is no evaluation set" in told("status", "docs", cwd=work, status=1)
+    assert "is not an evaluation set" in told("status", "docs", cwd=work, status=1)
     assert "--chunk must be at least 20 words" in told(
         "init", "other", "--documents", "docs", "--chunk", "5", cwd=work, status=1
     )

@@ -1,8 +1,7 @@
 """beirgrid: a Snakemake workflow that reproduces the BEIR retrieval benchmark.
 
 ``evaluate`` and ``grid`` run the workflow. The other functions work on files of the workflow and on files of your own,
-without Snakemake. ``import beirgrid`` imports
-no library. The libraries of a function are imported when you first use the function.
+without Snakemake. ``import beirgrid`` is quick: a function imports its libraries on first use.
 """
 
 from __future__ import annotations

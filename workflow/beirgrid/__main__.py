@@ -29,34 +29,34 @@ from .core.cli import ASKED, CALL, WORD, add_options, read_files
 from .core.errors import BeirgridError, log_to_standard_error, printable, say
 from .core.version import dated_version
 
-# Commands that are no stages, in the order of ``--help``: words, the function that they run, and what it does.
+# Commands other than stages, in the order of ``--help``: words, function, help.
 _TOOLS = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
     "run": ("tools.run:add_arguments", "run a grid: a file, a ready-made grid, or systems and datasets"),
     "reproduce": ("tools.reproduce:add_arguments", "run a system where values of it are published, and compare"),
     "init": ("tools.init:add_arguments", "write a grid file with comments, from options or a few questions"),
-    "list": ("tools.catalogue:add_arguments", "list what is registered, what it needs, and what is here"),
-    "plan": ("tools.plan:add_arguments", "estimate what a grid will take: jobs, hours, downloads, disk"),
-    "status": ("tools.status:add_arguments", "show what a grid is doing, or how it ended"),
-    "report": ("tools.refresh:report", "make the tables and the report of a grid from its finished cells"),
+    "list": ("tools.catalogue:add_arguments", "list registered systems, datasets and models, and what is on this disk"),
+    "plan": ("tools.plan:add_arguments", "estimate the jobs, hours, downloads and disk of a grid"),
+    "status": ("tools.status:add_arguments", "show the state of a grid's jobs and cells"),
+    "report": ("tools.refresh:report", "write the tables and the report of a grid from its finished cells"),
     "show": ("tools.show:add_arguments", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
     "serve": ("tools.serve:add_arguments", "serve reports and a search over finished indexes to a browser"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX or Markdown"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
-    "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs that begin with ir_metadata 0.1"),
+    "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs with an ir_metadata 0.1 header"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
     "export ro-crate": ("exchange.crate:export_ro_crate", "write a Workflow Run RO-Crate"),
     "set": ("tools.evaluation_sets:add_arguments", "make an evaluation set: documents, queries, judgements"),
-    "latency": ("tools.latency:latency", "measure how long systems take for a query"),
+    "latency": ("tools.latency:latency", "measure the latency of systems per query"),
     "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
-    "why": ("tools.why:add_arguments", "show what made a file, and whether the next run makes it again"),
+    "why": ("tools.why:add_arguments", "show which job made a file, and whether the next run makes it again"),
 }
-# A module is imported when its command runs.
+# The module of a command is imported only when that command runs.
 COMMANDS = _TOOLS | {words: (stage.function, stage.help) for words, stage in stages.COMMANDS.items()}
-# Words with commands under them, and what these have in common.
+# Groups of commands by their first word, with the help of the group.
 _GROUPS = {
     "fetch": "fetch a corpus, dataset, checkpoint, run or published expansion, and check it",
     "index": "index a corpus for BM25, or one shard of vectors",
@@ -80,7 +80,7 @@ An argument @FILE stands for the lines of FILE, and @- for the options in a JSON
 
 
 class _Version(argparse.Action):
-    """Ask git for the commit only when the version is asked for."""
+    """Print the version; git is called only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         print(f"beirgrid {dated_version()}")
@@ -88,12 +88,12 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that declares the options of its command when the command is parsed."""
+    """A parser that declares a command's options lazily, when that command is parsed."""
 
     function: str = ""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and how the command is used, as argparse does, and suggest the nearest command."""
+        """Print the usage and the error as argparse does, and suggest the nearest command."""
         unknown = re.match(r"argument (?:command|kind): invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if unknown and (near := difflib.get_close_matches(unknown[1], re.findall(r"[\w-]+", unknown[2]), n=1)):
             message = f"there is no command {unknown[1]!r}; did you mean {near[0]!r}?"
@@ -118,8 +118,10 @@ def _parser() -> _Parser:
         epilog=_EXAMPLES.format(stages=_stages()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, its commit and the day of that")
-    parser.add_argument("--settings", metavar="DIGEST", help="digest of the command's settings, for its record")
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="show the version, its commit and the commit's date"
+    )
+    parser.add_argument("--settings", metavar="DIGEST", help="digest of the settings, which the record keeps")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     groups: dict[str, Any] = {}
     for words, (function, purpose) in COMMANDS.items():
@@ -136,13 +138,15 @@ def _parser() -> _Parser:
 
 
 def _stages() -> str:
-    """Return the names of the stages' commands, in lines."""
+    """Return the names of all stage commands, wrapped into lines."""
     words = dict.fromkeys(words.partition(" ")[0] for words in stages.COMMANDS)
     return textwrap.fill(", ".join(words), 75).replace("\n", "\n  ")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    """Return the parsed words of a command; words that it does not know are Snakemake's if it runs Snakemake."""
+    """Parse a command line. Unknown words are passed to Snakemake by the commands that run it, and are errors
+    otherwise.
+    """
     parser = _parser()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
@@ -162,34 +166,34 @@ def _sentence(purpose: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return its exit status: 0, or 1 or what the error says after one message on what to change."""
+    """Run one command and return its exit status. A BeirgridError prints one message and sets the status."""
     log_to_standard_error()
     status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         environment.check_names(*arguments)
         arguments = read_files(arguments)
-        args = _parse(arguments)  # compares artifacts with their records
+        args = _parse(arguments)  # this also compares artifacts with their records
         provenance.use_command(arguments, args.settings, ASKED.get())
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
         ended = int(call(args) or 0)
-        if sys.stdout:  # none where the shell closed it (>&-)
-            sys.stdout.flush()  # here, where a full disk has a message
+        if sys.stdout:  # None if the shell closed it (>&-)
+            sys.stdout.flush()  # flushed here, so that a full disk gets its message
         return ended
     except BeirgridError as error:
         message, status = str(error), error.exit_status
     except BrokenPipeError as error:
         if _reader_has_left():
-            return 128 + signal.SIGPIPE  # as the shell says of a command that the signal ended
+            return 128 + signal.SIGPIPE  # the shell's status for a command that this signal killed
         message = _explain(error)
     except OSError as error:
         message = _explain(error)
     except MemoryError:
         message = "out of memory; give the job more (mem_mb), or make encode.shard or encode.batch_tokens smaller"
     except Exception as error:
-        if os.strerror(errno.ENOSPC) in str(error):  # as faiss and safetensors wrap it
+        if os.strerror(errno.ENOSPC) in str(error):  # faiss and safetensors wrap the OSError
             message = _explain(OSError(errno.ENOSPC, str(error)))
-        elif "out of memory" in str(error):  # torch's own error for a GPU
+        elif "out of memory" in str(error):  # raised by torch for a GPU
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
@@ -200,14 +204,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _reader_has_left() -> bool:
-    """Tell whether standard output is a pipe that nobody reads any more (``| head``)."""
+    """Tell whether standard output is a pipe whose reader has exited (``| head``)."""
     output = select.poll()
     output.register(1)
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def _drop_unwritten() -> None:
-    """Let Python not complain, when it ends, of output that could not be written: the command has told it."""
+    """Suppress the interpreter's own flush error at exit; ``main`` has already reported it."""
     try:
         if sys.stdout:
             sys.stdout.flush()
@@ -216,7 +220,7 @@ def _drop_unwritten() -> None:
 
 
 def _explain(error: OSError) -> str:
-    name = str(error.filename2 or error.filename or "")  # a file that is renamed has a temporary name first
+    name = str(error.filename2 or error.filename or "")  # a rename has the temporary name in `filename`
     where = f" ({name if len(name) < 300 else f'{name[:200]} … {name[-50:]}'})" if name else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full{where}: {error.strerror}. Nothing half-written is left; free space and run again"
@@ -226,7 +230,7 @@ def _explain(error: OSError) -> str:
 def command() -> NoReturn:
     """Run the command of this process and end it."""
     for stream in (sys.stdout, sys.stderr):
-        if stream and stream.encoding.lower() != "utf-8":  # a terminal in ASCII has no †
+        if stream and stream.encoding.lower() != "utf-8":  # an ASCII terminal cannot show †
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         sys.exit(main())

@@ -61,14 +61,14 @@ def table(
 
 
 def settings_of(cell: Cell) -> dict[str, Any]:
-    """Return the settings of a run; of one that a reranker reordered, with the first stage and its pair scores too."""
+    """Return the settings of a run; for a reranked run, with its first stage and pair scores."""
     record = Path(paths.RUN_RECORD.format(system=cell.system, dataset=cell.dataset))
-    if not record.is_file():  # a run of one's own
+    if not record.is_file():  # an external run
         return {}
     found = provenance.read_record(record)
     settings = dict(found["settings"])
     if found["stage"] == "rerank":
-        # The records of a cell's steps are in their order: the last of pair scores belongs to the system itself.
+        # A cell's records are in step order, so the last record of pair scores is the system's own.
         place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))
         settings |= {"first_stage": place.stem, "scores": place}
     return settings

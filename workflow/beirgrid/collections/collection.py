@@ -1,4 +1,4 @@
-"""A fetched collection on disk: the corpus as parquet, read by rows; queries; qrels."""
+"""Read a fetched collection: corpus.parquet by rows, queries and exclusions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..core.errors import DataError, quoted
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
-# A column of queries.parquet where documents are not ranked for a query: their ids. The benchmark excludes them
-# (BRIGHT), or the document is the query itself (ArguAna).
+# Column of queries.parquet with the documents that are excluded for a query: by the benchmark (BRIGHT), or because the
+# document is the query itself (ArguAna).
 EXCLUDED = pa.field("excluded", pa.list_(pa.string()))
 ROW_GROUP = 8192
-# Text of a group of documents in memory, in characters: of long documents a group holds fewer.
+# Characters of text per group of documents in memory, so that a group holds fewer long documents.
 GROUP_TEXT = 100_000_000
-# Documents that are picked out of a row group and turned into Python's strings at a time.
+# Documents converted to Python strings at a time.
 PICKED = 64
-# What expansion makes of a document, by family of model: queries to append, or terms to index instead.
+# Schema of expansions, by model family: queries to append, or terms to index instead.
 EXPANSION_SCHEMAS = {
     "query-generator": pa.schema([("queries", pa.list_(pa.string()))]),
     "term-weights": pa.schema([("terms", pa.list_(pa.string())), ("frequencies", pa.list_(pa.int32()))]),
@@ -46,12 +46,12 @@ class Document(NamedTuple):
         return self.join(" ")
 
     def join(self, separator: str) -> str:
-        """Title and text with something else between them (DPR)."""
+        """Return title and text, joined by ``separator`` (DPR's differs)."""
         return f"{self.title}{separator}{self.text}".strip()
 
 
 class Text(Protocol):
-    """A document, of whichever source."""
+    """A document of any source."""
 
     @property
     def title(self) -> str:
@@ -68,7 +68,7 @@ TextT = TypeVar("TextT", bound=Text)
 
 
 def groups(documents: Iterable[TextT], most: int) -> Iterator[list[TextT]]:
-    """Yield lists of documents, which end where they are many (``most``) or long enough."""
+    """Group documents into lists of limited number (``most``) and text length."""
     group: list[TextT] = []
     text = 0
     for document in documents:
@@ -82,7 +82,7 @@ def groups(documents: Iterable[TextT], most: int) -> Iterator[list[TextT]]:
 
 
 def count(corpus: str | Path) -> int:
-    """Return the number of documents of a corpus.parquet, or of a shard's expansions."""
+    """Count the documents of a corpus.parquet or of a shard's expansions."""
     with files.reading(corpus):
         return int(pq.read_metadata(corpus).num_rows)
 
@@ -103,7 +103,7 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
 
 
 def write_jsonl(blocks: Iterable[list[Document]], output: Path) -> None:
-    """Write documents as BEIR has them: a JSON object per line, with ``_id``, ``title`` and ``text``."""
+    """Write documents in BEIR's layout: a JSON object per line, with ``_id``, ``title`` and ``text``."""
     with output.open("w", encoding="utf-8") as stream:
         for documents in blocks:
             for document in documents:
@@ -136,14 +136,14 @@ def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[i
     start, stop = shard * size, min((shard + 1) * size, total)
     if start >= total or (last and stop != total):
         raise DataError(
-            f"{corpus} has {total:,} documents, which the planned shards of {size:,} do not fit: "
-            "set the corpus's 'documents' in the registry to its real number"
+            f"{corpus} has {total:,} documents, which do not match the planned shards of {size:,}: set the corpus's "
+            "'documents' in the registry to the real number"
         )
     return start, stop
 
 
 def read_expanded(corpus: str | Path, expansions: Sequence[str | Path]) -> Iterator[list[Document]]:
-    """Yield a corpus's documents as its expansions, a file per shard in order, have them indexed."""
+    """Yield a corpus's expanded documents. ``expansions`` has a file per shard, in order."""
     if (expanded := sum(map(count, expansions))) != (total := count(corpus)):
         raise DataError(f"{corpus} has {total:,} documents, but {', '.join(map(str, expansions))} expand {expanded:,}")
     documents = chain.from_iterable(read_documents(corpus))
@@ -154,7 +154,7 @@ def read_expanded(corpus: str | Path, expansions: Sequence[str | Path]) -> Itera
 
 
 def _expanded(document: Document, row: dict[str, Any]) -> Document:
-    """Append queries to a document's text, or put weighted terms in the place of its text and title."""
+    """Append queries to a document's text, or replace title and text by weighted terms."""
     if "queries" in row:
         return document._replace(text=" ".join([document.text, *row["queries"]]))
     terms = zip(row["terms"], row["frequencies"], strict=True)
@@ -162,25 +162,24 @@ def _expanded(document: Document, row: dict[str, Any]) -> Document:
 
 
 class Ids(NamedTuple):
-    """The ids of some rows of a corpus: ``rows`` int64, ascending, each once, and their ``names``."""
+    """Ids of some rows of a corpus: ``rows`` int64, ascending and unique, with their ``names``."""
 
     rows: np.ndarray
     names: pa.Array
 
     def take(self, rows: np.ndarray) -> pa.Array:
-        """Return the ids of rows that are among these."""
+        """Return the ids of rows, all of which must be in ``self.rows``."""
         return self.names.take(np.searchsorted(self.rows, rows))
 
 
 def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Ids:
-    """Return the ids of the rows that searches found, at most one row group of the corpus in memory at a time.
+    """Read the ids of retrieved rows, with at most one row group of the corpus in memory.
 
     Args:
         corpus: corpus.parquet.
-        found: int64 rows per query; those below 0 are none.
+        found: int64 rows per query; negative rows mean no document.
 
-    Raises:
-        DataError: the corpus has fewer rows than the searches found.
+    Raises: DataError: a row is beyond the corpus.
     """
     rows = np.unique(np.concatenate(list(found)))
     rows = rows[rows >= 0]
@@ -198,13 +197,13 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
 
 
 def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
-    """Return those of ``ids`` that the corpus has."""
+    """Return the subset of ``ids`` that the corpus contains."""
     chosen = pa.array(sorted(ids), pa.string())
     return {found for _, group in id_groups(corpus) for found in group.filter(pc.is_in(group, chosen)).to_pylist()}
 
 
 def id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
-    """Yield the first row of each row group with the group's ids."""
+    """Yield each row group's first row with its ids."""
     first = 0
     with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
@@ -214,7 +213,7 @@ def id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
 
 
 def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
-    """Yield the documents with the given ids, in row order, scanning the corpus once, a row group at a time."""
+    """Yield the documents with the given ids, in row order, in one scan of the corpus."""
     chosen = pa.array(sorted(ids), pa.string())
     with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
@@ -226,7 +225,7 @@ def pick_documents(corpus: str | Path, ids: set[str]) -> Iterator[Document]:
 
 
 def refuse_unknown(place: str | Path, kind: str, asked: Iterable[str], known: Container[str]) -> None:
-    """Raise DataError if a corpus or a file of queries lacks an id that another file names."""
+    """Raise DataError if a corpus or a queries file lacks an id that another input contains."""
     if (unknown := next((name for name in asked if name not in known), None)) is not None:
         raise DataError(f"{place} has no {kind} {quoted(unknown)}, which another input of the command names")
 
@@ -239,7 +238,7 @@ def read_queries(path: str | Path) -> dict[str, str]:
 
 
 def read_excluded(path: str | Path) -> dict[str, set[str]]:
-    """Return query id to the documents that are not ranked for it, of the queries that have such."""
+    """Return query id to excluded documents, for queries with exclusions."""
     with files.reading(path), pq.ParquetFile(path) as file:
         if "excluded" not in file.schema_arrow.names:
             return {}

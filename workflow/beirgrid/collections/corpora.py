@@ -1,4 +1,4 @@
-"""The documents of a corpus, checked and written as parquet."""
+"""Check the documents of a corpus, and write them as parquet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .sources import Source, SourceDocument
 
 
 def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int]:
-    """Write the documents of a corpus in row groups and return counts for its record.
+    """Write the documents of a corpus in row groups; return counts for its record.
 
     Args:
         name: name of the corpus, for messages.
@@ -28,8 +28,8 @@ def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int
         path: parquet to write.
 
     Raises:
-        DataError: there are duplicates that the entry does not allow, no texts, or another number of documents than the
-            entry says.
+        DataError: there are duplicates that the entry does not allow, no texts, or another number of documents than in
+            the entry.
     """
     hashes, empty = _write_documents(name, entry, source.documents(), path)
     if not hashes:
@@ -51,9 +51,8 @@ def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int
         hashes, empty = _write_documents(name, entry, _first_of_each(source, set(repeated)), path)
     if entry.documents is not None and len(hashes) != entry.documents:
         raise DataError(
-            f"corpus {name!r} has {len(hashes):,} documents; the registry says {entry.documents:,}. "
-            "Either the collection is not the one that was registered, or "
-            f"corpora.{name}.documents is wrong."
+            f"corpus {name!r} has {len(hashes):,} documents; the registry says {entry.documents:,}. Either this is "
+            f"another version of the collection, or corpora.{name}.documents is wrong."
         )
     if empty:
         warn(f"{empty} documents have neither title nor text")
@@ -80,14 +79,14 @@ def _write_documents(
 
 
 def hash_of(identifier: str) -> int:
-    """Return 64 bits of a digest, so that 15 million ids take 120 MB instead of several GB."""
+    """Return 64 bits of a digest: 15 million ids then take 120 MB instead of several GB."""
     return int.from_bytes(hashlib.blake2b(identifier.encode(), digest_size=8).digest(), "little")
 
 
 def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
-    """Return each id that occurs more than once, with its places; reads the source only if one does."""
+    """Return each duplicate id with its places. Reads the source again only if there are duplicates."""
     values = np.frombuffer(hashes, np.uint64)
-    values.sort()  # where they stand: a sorted copy, as np.unique makes, would double the memory
+    values.sort()  # in place: np.unique's sorted copy would double the memory
     suspects = set(values[1:][values[1:] == values[:-1]].tolist())
     if not suspects:
         return {}
@@ -99,7 +98,7 @@ def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
 
 
 def _first_of_each(source: Source, repeated: set[str]) -> Iterator[SourceDocument]:
-    """Yield the documents without the later ones of a repeated id."""
+    """Yield the documents without later duplicates of an id."""
     seen: set[str] = set()
     for document in source.documents():
         if document.id in seen:

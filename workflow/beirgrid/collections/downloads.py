@@ -1,4 +1,4 @@
-"""How ir_datasets downloads: one job at a time per file, and from a mirror if the mirror has the file."""
+"""Control ir_datasets' downloads: one job per file at a time, and from a mirror if it has the file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..core.errors import DataError, say
 
 
 def size(identifier: str) -> tuple[str, float]:
-    """Return the file that holds the documents of an ir_datasets id, and its size in MB; 0 if nobody says.
+    """Return the file with the documents of an ir_datasets id, and its size in MB, 0 if unknown.
 
-    Read from what ir_datasets ships, without importing it.
+    Both are read from ir_datasets' package data, without importing it.
     """
     group, _, name = identifier.partition("/")
     known = _listed().get(group, {})
@@ -32,7 +32,7 @@ def size(identifier: str) -> tuple[str, float]:
 @cache
 def _listed() -> dict[str, Any]:
     package = importlib.util.find_spec("ir_datasets")
-    if package is None or not package.origin:  # an environment without collections
+    if package is None or not package.origin:  # not in this environment
         return {}
     listed: dict[str, Any] = files.read_json(Path(package.origin).parent / "etc" / "downloads.json")
     return listed
@@ -43,7 +43,7 @@ _MIRROR: ContextVar[str] = ContextVar("mirror", default="")
 
 
 def prepare(mirror: str) -> None:
-    """Let every download of ir_datasets in this process wait for its lock, and try the mirror first."""
+    """Make ir_datasets' downloads in this process wait for their lock and try the mirror first."""
     _MIRROR.set(mirror)
     _wrap_downloads()
 
@@ -70,20 +70,20 @@ def _wrap_downloads() -> None:
 
 @contextmanager
 def one_at_a_time(what: str | Path) -> Iterator[None]:
-    """Let one process on the machines that share ir_datasets' folder in, and the others wait."""
+    """Hold the lock of a download, across all machines that share ir_datasets' folder."""
     from filelock import FileLock, Timeout
     from ir_datasets.util import home_path
 
     home = home_path()
-    if not os.access(home, os.W_OK):  # then nothing can be downloaded into it either
+    if not os.access(home, os.W_OK):  # nothing can be downloaded to it either
         yield
         return
     name = os.path.relpath(what, home) if Path(what).is_absolute() else str(what)
     locks, mode = home / "locks", stat.S_IMODE(home.stat().st_mode)
     if not locks.exists():
         locks.mkdir(exist_ok=True)
-        locks.chmod(mode)  # who may write to the folder may lock in it, whoever came first
-    # The system's lock or none: a file that stands for one outlives a job that dies on another machine.
+        locks.chmod(mode)  # everyone who may write to the folder may use the lock
+    # Only system locks are used: a lock file would outlive a job that dies on another machine.
     lock = FileLock(locks / f"{name.replace(os.sep, '--')}.lock", mode=mode & 0o666, fallback_to_soft=False)
     try:
         held = lock.acquire(timeout=0)
@@ -101,10 +101,10 @@ def one_at_a_time(what: str | Path) -> Iterator[None]:
 
 
 def _from_mirror(file: Any, download: Any) -> Any:
-    """Download a file from the mirror if the mirror has it, otherwise from where ir_datasets knows it.
+    """Download a file from the mirror if it has the file, otherwise from ir_datasets' own URL.
 
     Raises:
-        DataError: the mirror's file is not the one that ir_datasets expects.
+        DataError: the mirror's file differs from the one that ir_datasets expects.
     """
     from ir_datasets.util import HashVerificationError
 
@@ -124,7 +124,7 @@ def _from_mirror(file: Any, download: Any) -> Any:
 
 
 def _mirrored(md5: str | None) -> tuple[str, Any] | None:
-    """Return where the mirror has the file of an MD5 sum, or None if it lacks it or there is no mirror."""
+    """Return the mirror's location of the file with an MD5 sum; None if there is none."""
     from ir_datasets.util import LocalDownload, RequestsDownload
 
     mirror = _MIRROR.get()

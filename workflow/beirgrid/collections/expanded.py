@@ -1,4 +1,4 @@
-"""What expansion makes of documents, on disk: parts of a shard that an interrupted job leaves to the next attempt."""
+"""Store expansions in parts of a shard, which an interrupted job leaves to the next attempt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..core.errors import DataError, warn
 
 
 def write_part(path: Path, rows: pa.Table) -> None:
-    """Write the expansions of some documents."""
+    """Write the expansions of some documents as a part."""
     with files.atomic(path) as temporary:
         pq.write_table(rows, temporary, write_page_checksum=True)
 
 
 def is_whole(path: Path, schema: pa.Schema, documents: int) -> bool:
-    """Tell whether a part is there with the expansions of so many documents. A damaged part is deleted."""
+    """Tell whether a part exists with the expansions of ``documents`` documents. A damaged part is deleted."""
     if not path.is_file():
         return False
     try:
@@ -35,7 +35,7 @@ def is_whole(path: Path, schema: pa.Schema, documents: int) -> bool:
 
 
 def join(parts: Iterable[Path], output: Path, schema: pa.Schema) -> None:
-    """Write a shard of its parts, a row group each."""
+    """Join parts to a shard, one row group per part."""
     with files.atomic(output) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         for part in parts:
             with files.reading(part):

@@ -1,12 +1,12 @@
-"""Ids of queries and documents: what run files, Lucene and trec_eval can hold."""
+"""Check ids of queries and documents against the limits of run files, Lucene and trec_eval."""
 
 from __future__ import annotations
 
 from ..core.errors import DataError, quoted
 
-# A byte order mark: the first character of some files, and of a file that was appended to another one.
+# Byte order mark, which begins some files, and also appears where one file was appended to another.
 MARK = "\ufeff"
-# Bytes of one term, as which Lucene indexes an id.
+# Lucene indexes an id as one term, which has at most this many bytes.
 _LONGEST = 32_766
 
 

@@ -1,4 +1,4 @@
-"""The judged queries and the qrels of a dataset, checked against each other and the corpus."""
+"""Read the judged queries and qrels of a dataset, and check them against each other and the corpus."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .sources import Exclusion, LocalSource, Source, SourceQuery
 
 
 class Judged(NamedTuple):
-    """What a dataset consists of.
+    """The queries and qrels of a dataset.
 
     Attributes:
-        texts: query id to text, of the queries that have qrels, in the source's order. Without qrels, all queries.
+        texts: query id to text, for queries with qrels, in the source's order. Without qrels, all queries.
         grades: query id to document id to grade.
-        excluded: query id to the documents that are not ranked for the query.
+        excluded: query id to the documents that are excluded for the query.
         facts: counts for the record.
-        warnings: what a reader of the log should know.
+        warnings: warnings for the log.
     """
 
     texts: dict[str, str]
@@ -43,7 +43,7 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         documents: the fetched corpus.parquet.
 
     Raises:
-        DataError: queries, qrels and corpus do not fit each other, or the dataset's entry.
+        DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
     grades, excluded, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
     texts, dropped, synthetic = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
@@ -106,17 +106,16 @@ def _own_documents(
     texts: dict[str, str],
     grades: dict[str, dict[str, int]],
 ) -> set[str]:
-    """Return those of the queries named as a document is that are that document, which is not ranked for them.
+    """Return the queries that are themselves the document of the same id, which is then excluded for them.
 
-    ``auto`` compares texts word by word: the query's with the document's text, and with title and text together.
+    ``auto`` compares the query's words with those of the document's text, and of title and text together.
 
-    Raises:
-        DataError: the qrels judge a document that would not be ranked.
+    Raises: DataError: the qrels judge a document that would be excluded.
     """
     own = named if dataset.queries_are_documents is True else set()
     if dataset.queries_are_documents == "auto" and named:
         own = {found.id for found in collection.pick_documents(documents, named) if _same_text(texts[found.id], found)}
-    # Where the entry says "true", an own document may be judged not relevant: it is dropped, as beir drops it.
+    # With "true", the query's own document may be judged not relevant. It is dropped, as in beir.
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
     if judged := [query for query in texts if query in own and grades.get(query, {}).get(query, least - 1) >= least]:
         raise DataError(
@@ -135,7 +134,7 @@ def _same_text(query: str, document: collection.Document) -> bool:
 def _grades(
     name: str, dataset: Dataset, corpus: Corpus, judgements: Iterator[Judgement | Exclusion]
 ) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], int]:
-    """Return the qrels, the documents not ranked per query, and how many judgements were overruled by a later one."""
+    """Return the qrels, the excluded documents per query, and the number of judgements overruled by later ones."""
     grades: dict[str, dict[str, int]] = {}
     excluded: dict[str, list[str]] = {}
     overruled = 0
@@ -147,7 +146,7 @@ def _grades(
             continue
         query, document, grade, place = item
         if abs(grade) > MAX_GRADE:
-            raise DataError(f"{place}: {grade} is no relevance grade (at most {MAX_GRADE})")
+            raise DataError(f"{place}: {grade} is not a relevance grade (at most {MAX_GRADE})")
         of_query = grades.setdefault(query, {})
         overruled += of_query.get(document, grade) != grade
         of_query[document] = grade
@@ -164,9 +163,10 @@ def _grades(
 def _judged_queries(
     name: str, dataset: Dataset, corpus: Corpus, queries: Iterator[SourceQuery], grades: dict[str, dict[str, int]]
 ) -> tuple[dict[str, str], int, int]:
-    """Return id to text of the queries that have qrels, in the source's order, duplicates dropped, and synthetic ones.
+    """Return the judged queries (id to text, in the source's order), and the numbers of dropped duplicates and
+    synthetic queries.
 
-    A dataset without qrels has all queries of the source.
+    For a dataset without qrels, return all queries of the source.
     """
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
@@ -185,8 +185,8 @@ def _judged_queries(
             continue
         if not query.text.strip() and "empty-queries" not in corpus.allow:
             raise DataError(
-                f"{query.place}: query {quoted(query.id)} is empty. To run it all the same, add "
-                f"allow: [empty-queries] to corpora.{dataset.corpus}."
+                f"{query.place}: query {quoted(query.id)} is empty. To keep it, add allow: [empty-queries] to "
+                f"corpora.{dataset.corpus}."
             )
         texts[query.id] = query.text
         synthetic += query.synthetic

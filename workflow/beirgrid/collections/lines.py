@@ -1,4 +1,4 @@
-"""Lines of text files, plain or gzipped, each with its place for messages."""
+"""Read lines of text files, plain or gzipped, each with its place for messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..core.errors import DataError
 
 
 def read(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield (line, "file:number") without line ends (LF or CRLF) or a byte order mark.
+    """Yield (line, "file:number"), without line ends (LF or CRLF) and byte order mark.
 
     Args:
         path: the file.
-        blank: whether blank lines are yielded, too.
+        blank: whether to yield blank lines too.
 
     Raises:
         DataError: the file is not UTF-8, is truncated, or has carriage returns within a line. The message names the

@@ -1,4 +1,4 @@
-"""Queries that others predicted for the documents of a corpus: their files, and their place in the corpus."""
+"""Read published predicted queries (doc2query) and sort them into the order of a corpus."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ..core.progress import Progress
 from . import collection, corpora, lines
 from .sources import encodable, json_lines, read_id, read_text
 
-# Documents whose queries are in memory at a time.
+# Documents per bucket, whose queries are in memory together.
 BUCKET = 65_536
 _IDS, _LISTS, _ONE = ("_id", "id", "docid", "doc_id"), ("queries", "predicted_queries"), "query"
-# A file of docTTTTTquery's release: one query for each document of a chunk, in the order of the corpus.
+# A file of docTTTTTquery's release: one query per document of a chunk, in corpus order.
 _SAMPLE = re.compile(r"predicted_queries_topk_sample(\d+)\.txt(\d+)(-\d+)?(\.gz)?")
 
 
 class Predicted(NamedTuple):
-    """Some or all queries of a document; ``whole`` where they are all."""
+    """Some queries of a document, or all of them (``whole``)."""
 
     id: str
     queries: list[str]
@@ -39,14 +39,14 @@ class Predicted(NamedTuple):
 
 
 def obtain(entry: LocalExpansion | HubExpansion, folder: Path) -> Path:
-    """Return the place of an entry's files: its own, or the folder, to which they are downloaded.
+    """Return the location of an entry's files, after downloading them to ``folder`` if they are on the hub.
 
     Raises:
         DataError: the hub has no such files.
     """
     if isinstance(entry, LocalExpansion):
         return resolve_path(entry.path)
-    from httpx2 import HTTPError  # what the hub's client lets through
+    from httpx2 import HTTPError  # not wrapped by the hub's client
     from huggingface_hub import snapshot_download
 
     try:
@@ -66,7 +66,7 @@ def obtain(entry: LocalExpansion | HubExpansion, folder: Path) -> Path:
 
 
 def read(path: Path) -> Iterator[Predicted]:
-    """Yield the predicted queries of a file or folder, in its order.
+    """Yield the predicted queries of a file or folder, in file order.
 
     A line of a .jsonl file has the document's id (``_id``, ``id``, ``docid`` or ``doc_id``) and a list of its queries
     (``queries`` or ``predicted_queries``), or one of them (``query``).
@@ -75,8 +75,8 @@ def read(path: Path) -> Iterator[Predicted]:
         DataError: there is no such file, or it is damaged or of another form.
     """
     if not path.exists():
-        raise DataError(f"{path} does not exist: it should be a .jsonl file, or a folder with expansions")
-    # Hidden files are left-overs of other programs (.ipynb_checkpoints, ._name).
+        raise DataError(f"{path} does not exist: name a .jsonl file, or a folder with expansions")
+    # Hidden files belong to other programs (.ipynb_checkpoints, ._name).
     inside = (
         file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
@@ -111,7 +111,7 @@ def _row(row: dict[str, Any], place: str) -> Predicted:
 
 
 def _released(folder: Path, samples: list[Path]) -> Iterator[Predicted]:
-    """Yield the rows of docTTTTTquery's release: line n of a chunk is for the document n of that chunk."""
+    """Yield the rows of docTTTTTquery's release. Line n of a chunk belongs to document n of that chunk."""
     chunks: dict[str, dict[str, Path]] = {}
     for file in samples:
         sample, chunk, *_ = _SAMPLE.fullmatch(file.name).groups()  # type: ignore[union-attr]
@@ -135,19 +135,18 @@ def _released(folder: Path, samples: list[Path]) -> Iterator[Predicted]:
 def write(
     entry: PublishedExpansion, predicted: Iterable[Predicted], corpus: Path, output: Path, scratch: Path
 ) -> dict[str, int]:
-    """Write predicted queries in the order of a corpus; return counts for the record.
+    """Write predicted queries in corpus order; return counts for the record.
 
-    Memory is taken for the ids of the corpus, and for the queries of one bucket of documents.
+    Holds the ids of the corpus and the queries of one bucket in memory.
 
-    Args:
-        entry: how many queries are taken, and what may be missing.
+    Args: entry: the number of queries to take, and allowed gaps.
         predicted: queries in any order.
         corpus: corpus.parquet.
         output: parquet to write, a row per document (``collection.EXPANSION_SCHEMAS``).
         scratch: empty folder for the buckets.
 
     Raises:
-        DataError: an id is not one of the corpus, a document has two lists of queries, or a document has none.
+        DataError: an id is not in the corpus, or a document has two lists of queries or none.
     """
     names = pa.chunked_array([ids for _, ids in collection.id_groups(corpus)], pa.string())
     _fill_buckets(predicted, names, scratch)
@@ -174,7 +173,7 @@ def write(
 
 
 def _fill_buckets(predicted: Iterable[Predicted], names: pa.ChunkedArray, folder: Path) -> None:
-    """Write what was predicted to a file for each BUCKET documents of the corpus, in the order in which it comes."""
+    """Distribute predictions to one file per BUCKET documents of the corpus, in input order."""
     hashes = np.array([corpora.hash_of(name) for group in names.chunks for name in group.to_pylist()], np.uint64)
     order = np.argsort(hashes)
     hashes = hashes[order]
@@ -194,7 +193,7 @@ def _fill_buckets(predicted: Iterable[Predicted], names: pa.ChunkedArray, folder
 
 
 def _read_bucket(path: Path) -> dict[str, list[str]]:
-    """Return the queries of a bucket's documents by id."""
+    """Read a bucket's queries by document id."""
     found: dict[str, list[str]] = {}
     whole: set[str] = set()
     for row in (Predicted(*json.loads(line)) for line in path.open(encoding="utf-8")) if path.is_file() else ():

@@ -1,4 +1,4 @@
-"""Qrels: graded judgements of documents per query, in BEIR's or TREC's layout."""
+"""Read qrels: graded judgements of documents per query, in BEIR's or TREC's layout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..core import files
 from ..core.errors import DataError, quoted, warn
 from . import ids, lines
 
-# Relevance grades are at most this far from 0.
+# Largest absolute relevance grade.
 MAX_GRADE = 100
-# What the header line of a qrels file calls its columns, in lower case, hyphens in place of underscores and spaces.
+# Known column names in the header of a qrels file, in lower case, with hyphens for underscores and spaces.
 _HEADERS = {
     "query": ("query-id", "query", "qid", "topic-id", "topic"),
     "document": ("corpus-id", "doc-id", "docid", "document-id", "document", "doc", "docno", "did", "passage-id", "pid"),
@@ -24,7 +24,7 @@ _WHOLE = "[+-]?[0-9]+"
 
 
 class Judgement(NamedTuple):
-    """One line of qrels; grades above 0 are relevant. ``place`` is file and line."""
+    """One line of qrels. Grades above 0 are relevant; ``place`` is file and line."""
 
     query: str
     document: str
@@ -33,7 +33,7 @@ class Judgement(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How a qrels file is laid out: where query, document and score stand in a line of ``width`` fields."""
+    """Layout of a qrels file: the positions of query, document and score in a line of ``width`` fields."""
 
     expected: str
     separator: str | None
@@ -49,8 +49,8 @@ def judgements(path: Path) -> Iterator[Judgement]:
     """Yield the judgements of a qrels file, plain or gzipped, in BEIR's or TREC's layout.
 
     Raises:
-        DataError: naming file and line, for a line that does not fit the layout, an id that no run can hold, or a grade
-            that is none.
+        DataError: names file and line: a line does not match the layout, an id cannot be in a run, or a grade is not
+            valid.
     """
     layout = None
     for line, place in lines.read(path):
@@ -69,7 +69,7 @@ def judgements(path: Path) -> Iterator[Judgement]:
 
 
 def read(path: str | Path) -> dict[str, dict[str, int]]:
-    """Return query id to document id to grade. Of several grades of one pair the last counts, with a warning.
+    """Return query id to document id to grade. If a pair has several grades, the last counts, with a warning.
 
     Raises:
         DataError: the file is missing, damaged or empty, or a line cannot be read.
@@ -89,12 +89,12 @@ def read(path: str | Path) -> dict[str, dict[str, int]]:
 
 
 def say_overruled(pairs: int) -> str:
-    """Say how many pairs of a query and a document have several grades."""
+    """Phrase how many pairs of a query and a document have several grades."""
     return f"qrels judge {pairs} (query, document) pairs again with another grade; the last one counts"
 
 
 def _header(line: str, place: str) -> _Layout | None:
-    """Return the layout that the first line of a qrels file names, or None if that line is a judgement."""
+    """Parse the header of a qrels file; return None if the first line is a judgement."""
     separator = "\t" if "\t" in line else None
     names = [re.sub("[ _]", "-", name.strip().lower()) for name in line.split(separator)]
     found = [_COLUMNS.get(name, "") for name in names]
@@ -113,5 +113,5 @@ def _grade(text: str, place: str) -> int:
         raise DataError(f"{place}: the score {quoted(text)} is not a whole number")
     # The length comes first: int() refuses thousands of digits.
     if len(text.lstrip("+-0")) > len(str(MAX_GRADE)) or abs(int(text)) > MAX_GRADE:
-        raise DataError(f"{place}: {quoted(text)} is no relevance grade (at most {MAX_GRADE})")
+        raise DataError(f"{place}: {quoted(text)} is not a relevance grade (at most {MAX_GRADE})")
     return int(text)

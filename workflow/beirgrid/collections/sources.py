@@ -1,7 +1,7 @@
-"""Where collections come from: each source yields documents, queries and qrels in one form.
+"""Sources of collections: each yields documents, queries and qrels in one form.
 
-Sources stream: nothing here holds a corpus in memory. Every value carries where it was read
-(``place``), so that an error can name file and line.
+Sources stream, without holding a corpus in memory. Every value carries its ``place``, so that an error can name file
+and line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SourceQuery(NamedTuple):
 
 
 class Exclusion(NamedTuple):
-    """A document that the benchmark does not let be ranked for a query (BRIGHT)."""
+    """A document that the benchmark excludes for a query (BRIGHT)."""
 
     query: str
     document: str
@@ -56,10 +56,10 @@ class Exclusion(NamedTuple):
 
 
 class Source(Protocol):
-    """A provider of one collection."""
+    """The interface of a source of one collection."""
 
     def documents(self) -> Iterator[SourceDocument]:
-        """Yield the documents in the collection's own order."""
+        """Yield the documents in the collection's order."""
         ...
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
@@ -67,12 +67,12 @@ class Source(Protocol):
         ...
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
-        """Yield the qrels of a dataset, and the documents that are not ranked for a query."""
+        """Yield the qrels and the exclusions of a dataset."""
         ...
 
 
 def open_source(corpus: Corpus, mirror: str = "") -> Source:
-    """Return the source of a corpus entry.
+    """Open the source of a corpus entry.
 
     Args:
         corpus: the entry.
@@ -114,7 +114,7 @@ class LocalSource:
         yield from qrels.judgements(self._file(f"qrels/{dataset.split}.tsv"))
 
     def version(self, dataset: Dataset) -> str:
-        """Return which version its qrels are, and who judged, if the folder is an evaluation set with qrels."""
+        """Phrase the version of the qrels and the judges, if the folder is an evaluation set with qrels."""
         about = self.folder / "set.json"
         if is_unjudged(self.corpus) or not about.is_file():
             return ""
@@ -122,7 +122,7 @@ class LocalSource:
             versions = {found["sha256"]: found for found in files.read_json(about)["versions"]}
         found = versions.get(files.sha256(self._file(f"qrels/{dataset.split}.tsv")))
         if found is None:
-            return "its qrels are no version that was accepted (set.json)"
+            return "its qrels are not an accepted version (set.json)"
         models = [judge.removeprefix("model:") for judge in found["judges"] if judge.startswith("model:")]
         by = f"judged by a model ({models[0]})" if models else "judged by people"
         return f"version {found['number']} of its qrels, {by}"
@@ -137,13 +137,13 @@ class LocalSource:
 
 
 def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the JSON object of each line of a file, and the line's place; raise DataError for another line."""
+    """Yield the JSON object of each line with its place; raise DataError for any other line."""
     for line, place in lines.read(path):
         try:
             row = json.loads(line, object_pairs_hook=files.distinct)
         except json.JSONDecodeError as error:
             raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
-        except (RecursionError, ValueError) as error:  # nested too deep, a number too long, a key twice
+        except (RecursionError, ValueError) as error:  # nested too deeply, a number too long, a duplicate key
             raise DataError(f"{place}: JSON that cannot be read ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
@@ -151,7 +151,7 @@ def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def read_id(row: dict[str, Any], place: str, key: str = "_id") -> str:
-    """Return the id of a row; raise DataError if it has none."""
+    """Return the id of a row; raise DataError if it is missing."""
     value = row.get(key)
     if value is None or value == "":
         raise DataError(f"{place}: no {key}")
@@ -161,17 +161,17 @@ def read_id(row: dict[str, Any], place: str, key: str = "_id") -> str:
 
 
 def read_text(row: dict[str, Any], key: str, place: str, required: bool = False) -> str:
-    """Return a text of a row; raise DataError if it is none."""
+    """Return a text of a row; raise DataError if it is not a text."""
     value = row.get(key)
     if value is None and not required:
-        return ""  # BEIR collections without titles leave the key out, or put null
+        return ""  # BEIR collections without titles omit the key or have null
     if not isinstance(value, str):
         raise DataError(f"{place}: {key!r} should be text, got {type(value).__name__}")
     return encodable(value, key, place)
 
 
 def encodable(text: str, key: str, place: str) -> str:
-    """Return a text; refuse one with half of a surrogate pair."""
+    """Return a text; refuse lone surrogates."""
     if half := lone_surrogate(text):
         raise DataError(f"{place}: {key!r} has a lone surrogate, {half}")
     return text
@@ -179,7 +179,7 @@ def encodable(text: str, key: str, place: str) -> str:
 
 @dataclass(frozen=True)
 class IrDatasetsSource:
-    """A collection of the ir_datasets catalogue, which downloads it and checks its MD5."""
+    """A collection of the ir_datasets catalogue, which downloads files and checks their MD5."""
 
     corpus: IrDatasetsCorpus
     mirror: str = ""
@@ -187,7 +187,7 @@ class IrDatasetsSource:
     def documents(self) -> Iterator[SourceDocument]:
         with _errors_of_library(_ir_datasets_failed, self.corpus.id):
             loaded = self._load(self.corpus.id)
-            # The first document comes when all are downloaded and unpacked.
+            # ir_datasets yields the first document only after the download.
             with downloads.one_at_a_time(loaded.docs_namespace() or self.corpus.id):
                 documents = iter(loaded.docs_iter())
                 first = list(islice(documents, 1))
@@ -206,7 +206,9 @@ class IrDatasetsSource:
         with _errors_of_library(_ir_datasets_failed, dataset.id):
             for query in self._load(dataset.id).queries_iter():
                 place = f"{dataset.id} query {query.query_id!a}"
-                text = query.default_text() if hasattr(query, "default_text") else query.text  # BRIGHT's have none
+                text = (
+                    query.default_text() if hasattr(query, "default_text") else query.text
+                )  # BRIGHT's queries lack it
                 yield SourceQuery(encodable(query.query_id, "id", place), encodable(text, "text", place), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
@@ -214,8 +216,10 @@ class IrDatasetsSource:
         with _errors_of_library(_ir_datasets_failed, dataset.id):
             loaded = self._load(dataset.id)
             if not loaded.has_qrels():
-                raise DataError(f"{dataset.id} has no qrels in ir_datasets; a part of it may have ({dataset.id}/test?)")
-            # In BRIGHT's qrels a grade, -100, means that a document is excluded.
+                raise DataError(
+                    f"{dataset.id} has no qrels in ir_datasets; a subset may have them ({dataset.id}/test?)"
+                )
+            # In BRIGHT's qrels, the grade -100 marks an excluded document.
             excluded = {grade for grade, meaning in loaded.qrels_defs().items() if meaning.startswith("Excluded")}
             for judgement in loaded.qrels_iter():
                 place = f"{dataset.id} qrels of query {quoted(judgement.query_id)}"
@@ -235,7 +239,7 @@ class IrDatasetsSource:
 
 
 def _body(document: Any) -> str:
-    """Return a document's text without its title (``text`` in BEIR, ``body`` in TREC collections)."""
+    """Return a document's text without title (``text`` in BEIR, ``body`` in TREC collections)."""
     for name in ("text", "body"):
         if hasattr(document, name):
             return str(getattr(document, name) or "")
@@ -243,12 +247,12 @@ def _body(document: Any) -> str:
 
 
 def _ir_datasets_failed(identifier: str, error: Exception) -> str:
-    if "disk space" in str(error):  # it looks before it downloads
+    if "disk space" in str(error):  # ir_datasets checks before it downloads
         return f"{identifier}: the disk is full: {error}"
     return (
-        f"{identifier}: the download failed or is not the expected file ({type(error).__name__}: {error}). "
-        "Run again to fetch it; if the broken file is an older one, delete it first "
-        f"under {os.environ.get('IR_DATASETS_HOME', '~/.ir_datasets')}."
+        f"{identifier}: the download failed or is not the expected file ({type(error).__name__}: {error}). Run "
+        "again to fetch it; if an old file is broken, delete it first under "
+        f"{os.environ.get('IR_DATASETS_HOME', '~/.ir_datasets')}."
     )
 
 
@@ -256,10 +260,10 @@ def _ir_datasets_failed(identifier: str, error: Exception) -> str:
 class HubSource:
     """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR, MTEB or BRIGHT layout.
 
-    The first three have the configurations ``corpus`` and ``queries``. The qrels are a configuration too, or a
-    dataset of their own (BeIR/scifact-qrels), which the dataset's entry then names. BRIGHT has ``documents`` and
-    ``examples``, a split per corpus, where an example is a query with the documents that are relevant and those
-    that are not ranked. Only data files are read: the library runs no code of a dataset.
+    The first three layouts have configurations ``corpus`` and ``queries``. Their qrels are a configuration too, or a
+    separate dataset (BeIR/scifact-qrels) that the entry names. BRIGHT has ``documents`` and ``examples``, with a split
+    per corpus. An example is a query with its relevant and its excluded documents. Only data files are read: no code of
+    a dataset runs.
     """
 
     corpus: HubCorpus
@@ -286,13 +290,13 @@ class HubSource:
             if "gold_ids" in row:
                 yield from _example(row, place)
                 continue
-            grade = row.get("score", 1)  # NanoBEIR lists relevant documents only, without a score
+            grade = row.get("score", 1)  # NanoBEIR lists only relevant documents, without scores
             if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise DataError(f"{place}: the score {quoted(grade)} is not a whole number")
             yield Judgement(read_id(row, place, "query-id"), read_id(row, place, "corpus-id"), int(grade), place)
 
     def _named(self, first: str, *others: str) -> tuple[str, ...]:
-        """Return the configurations to look for: the subset's, or else the dataset's."""
+        """Return the names of configurations to try: the subset's, then the dataset's."""
         return (f"{self.corpus.subset}-{first}",) if self.corpus.subset else (first, *others)
 
 
@@ -318,7 +322,7 @@ class MtebSource:
             place = f"{self.corpus.task} qrels of query {query!r}"
             for document, grade in grades.items():
                 yield Judgement(str(query), str(document), int(grade), place)
-        # What a query may be answered with (BRIGHT: all documents but those that its benchmark excludes).
+        # mteb lists a query's candidate documents (BRIGHT: all but the excluded ones).
         everything = {row["id"] for row in self._loaded["corpus"]} if self._loaded.get("top_ranked") else set()
         for query, documents in (self._loaded.get("top_ranked") or {}).items():
             for document in sorted(everything.difference(documents)):
@@ -326,7 +330,7 @@ class MtebSource:
 
     @cached_property
     def _loaded(self) -> dict[str, Any]:
-        """What the task's code makes of its data: corpus, queries, relevant_docs and top_ranked."""
+        """The data from the task's own code: corpus, queries, relevant_docs and top_ranked."""
         try:
             import mteb
         except ImportError as error:
@@ -342,13 +346,13 @@ class MtebSource:
             )
         with _errors_of_library(_hub_failed, f"{self.corpus.task} at {pinned[:12]}"):
             task.load_data()
-            task.convert_v1_dataset_format_to_v2(num_proc=None)  # which older loading code needs
+            task.convert_v1_dataset_format_to_v2(num_proc=None)  # needed after older loading code
             loaded: dict[str, Any] = task.dataset[self.corpus.subset][self.corpus.split]
         return loaded
 
 
 def _example(row: dict[str, Any], place: str) -> Iterator[Judgement | Exclusion]:
-    """Yield the relevant documents of one of BRIGHT's examples, and those not ranked (["N/A"] where there are none)."""
+    """Yield the relevant and the excluded documents of a BRIGHT example (["N/A"] means none)."""
     query = read_id(row, place)
     for document in _ids(row, "gold_ids", place):
         yield Judgement(query, document, 1, place)
@@ -367,9 +371,9 @@ def _ids(row: dict[str, Any], key: str, place: str) -> list[str]:
 def _hub_rows(
     identifier: str, revision: str, configurations: tuple[str, ...], split: str = ""
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield (row, place) of the first of the configurations that a dataset has.
+    """Yield (row, place) from the first configuration that the dataset has.
 
-    Of several splits the one of that name is read, or the one that is called as the configuration is.
+    If there are several splits, read the named one, or the one with the configuration's name.
     """
     import datasets
 
@@ -384,7 +388,7 @@ def _hub_rows(
             )
         splits = datasets.load_dataset(identifier, name, revision=revision)
         chosen = next((key for key in (split, name) if key in splits), None)
-        # Queries and documents often have one split, whatever its name; qrels must have the one asked for.
+        # Queries and documents often have a single split of any name; qrels must have the requested one.
         if chosen is None and (len(splits) > 1 or name in ("qrels", "default", "examples")):
             raise DataError(
                 f"{identifier}: its configuration {name!r} has no split {split or name!r} (it has {', '.join(splits)})"
@@ -404,10 +408,10 @@ def _hub_failed(what: str, error: Exception) -> str:
 
 @contextmanager
 def _errors_of_library(explain: Callable[[str, Exception], str], what: str) -> Iterator[None]:
-    """Turn what a library raises on a missing, unreachable or broken dataset into one DataError.
+    """Convert any exception of a library on a missing, unreachable or broken dataset to one DataError.
 
-    It can be of nearly every type: ir_datasets, say, trusts archives whose MD5 it knows. A full disk and a missing
-    permission are raised as they are, for they are not the dataset's fault.
+    Libraries raise many types; ir_datasets, for example, does not expect broken archives with the right MD5. A full
+    disk and a missing permission are raised unchanged, because the dataset is not at fault.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Training data on disk: queries for documents of a corpus, their negatives, and a teacher's margins."""
+"""Formats of training data: queries for documents of a corpus, their negatives, and a teacher's margins."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 from . import collection
 from .collection import Document
 
-# A training query, the text that answers it, and the document that the text comes from.
+# A training query, its positive text, and the text's document.
 QUERIES = pa.schema([("query", pa.string()), ("positive", pa.string()), ("document", pa.string())])
-# Documents found for each training query; rows are in the order of the queries' file.
+# Negatives of each training query, in the order of the queries file.
 NEGATIVES = pa.schema([("negatives", pa.list_(pa.string()))])
-# ``label`` is the teacher's logit of (query, positive) less the logit of (query, negative).
+# ``label``: the teacher's logit of (query, positive) minus that of (query, negative).
 MARGINS = pa.schema(
     [("query", pa.string()), ("positive", pa.string()), ("negative", pa.string()), ("label", pa.float32())]
 )
@@ -26,24 +26,24 @@ BLOCK = 2048
 
 
 def sample_rows(total: int, most: int, seed: int) -> list[int]:
-    """Return the rows of at most ``most`` of ``total`` documents, sampled with the seed, in order."""
+    """Sample at most ``most`` rows of ``total``, in order."""
     return sorted(random.Random(seed).sample(range(total), min(total, most)))
 
 
 def read_rows(corpus: Path, rows: list[int], block: int = BLOCK) -> Iterator[list[Document]]:
-    """Yield the documents of the given rows, in order, in lists of at most ``block``; of long ones, of fewer."""
+    """Yield the documents of the given rows, in order, in lists of at most ``block`` (fewer if long)."""
     chosen = set(rows)
     documents = enumerate(chain.from_iterable(collection.read_documents(corpus)))
     yield from collection.groups((document for row, document in documents if row in chosen), block)
 
 
 def derive(document: Document, ways: Collection[str], sentences: int, choose: random.Random) -> list[tuple[str, str]]:
-    """Return the title paired with the body, and sentences paired with their document without them.
+    """Derive (query, positive) pairs: the title with the body, and sentences with the rest of their document.
 
     Args:
-        document: the document that the queries come from.
+        document: the document.
         ways: ``titles`` and ``sentences``, or one of them.
-        sentences: how many sentences are taken, each from the whole document.
+        sentences: number of sentences to pair.
         choose: picks the sentences.
     """
     pairs = []

@@ -102,6 +102,6 @@ def _alone() -> Iterator[None]:
     """Let one process at a time change the lock file, on all machines that share the working directory."""
     from filelock import FileLock
 
-    # The system's lock or none: a file that stands for one outlives a job that dies on another machine.
+    # Only system locks are used: a lock file would outlive a job that dies on another machine.
     with FileLock(f".{LOCK}.flock", fallback_to_soft=False):
         yield

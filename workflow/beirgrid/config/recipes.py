@@ -72,7 +72,7 @@ class GenQ(WithQueries):
     warmup: NotNegative = Field(0.1, description="Warm-up steps of the learning rate. Below 1: the share of all steps.")
 
     def queries_for_each(self, documents: int) -> int:
-        """Return how many queries are written for each of so many documents."""
+        """Return the number of queries per document for ``documents`` documents."""
         return self.queries_per_document
 
 

@@ -1,1 +1,1 @@
-"""What every layer uses: errors, files, provenance, progress."""
+"""Shared by all layers: errors, files, provenance, progress."""

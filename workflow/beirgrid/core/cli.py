@@ -1,12 +1,12 @@
-"""Command lines from functions. A parameter becomes an option: its annotation is the type, its metadata the help.
+"""Build command lines from functions. A parameter becomes an option; its annotation gives the type and the help.
 
 A stage is a function with keyword-only parameters::
 
     def evaluate(*, run: Annotated[Path, "run, TREC format"], metrics: Annotated[list[str], "metrics, name@k"]) -> None:
         \"""Compute the metrics of a run.\"""
 
-becomes ``evaluate --run RUN --metrics METRICS [METRICS ...]``. A parameter without a default is required; ``bool`` is
-a switch; a ``Literal`` lists its choices; a registry entry is JSON text; a dataclass spreads its fields over options.
+becomes ``evaluate --run RUN --metrics METRICS [METRICS ...]``. A parameter without a default is required; ``bool`` is a
+switch; a ``Literal`` lists its choices; a registry entry is JSON text; a dataclass spreads its fields over options.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from .errors import BeirgridError
 
-# The options that a command got as JSON on standard input (``@-``), as rules pass them.
+# Options that a rule passed as JSON on standard input (``@-``).
 ASKED: ContextVar[dict[str, Any] | None] = ContextVar("asked", default=None)
-# Name of the parsed argument that runs the command. No option can have this name.
+# Name of the parsed attribute that holds the command's function. No option can have this name.
 CALL = "call the command"
-# Metadata of a parameter that is no option but the second word of the command (``index dense``).
+# Marks a parameter that is the second word of the command (``index dense``), not an option.
 WORD = "kind"
 
 
 def read_files(words: Iterable[str]) -> list[str]:
-    """Return the words of a command, with the lines of FILE in place of ``@FILE``; a line ``@FILE`` stands for itself.
+    """Replace ``@FILE`` by the lines of FILE, and ``@-`` by the options of a JSON object on standard input.
 
-    ``@-`` stands for the options in the JSON object on standard input.
-
-    argparse would decode FILE as the locale says, and follow a file that names itself.
+    A line ``@FILE`` inside FILE is kept as it is. argparse's own ``@FILE`` would decode in the locale's encoding and
+    loop on a file that names itself.
 
     Raises:
-        BeirgridError: a file cannot be read, or is no text.
+        BeirgridError: a file cannot be read, or is not text.
     """
     return [found for word in words for found in (_read(word[1:]) if word.startswith("@") else [word])]
 
@@ -53,18 +52,18 @@ def _read(name: str) -> list[str]:
     except ValueError:
         options = None
     if not isinstance(options, dict):
-        raise BeirgridError("@-: standard input is no JSON object of options")
+        raise BeirgridError("@-: standard input is not a JSON object of options")
     ASKED.set(options)
     return as_words(options)
 
 
 def is_given(value: Any) -> bool:
-    """Tell whether the value of an option is one: not None, False or an empty list."""
+    """Tell whether an option has a value other than None, False or an empty list."""
     return not (value is None or value is False or (isinstance(value, list | tuple) and not value))
 
 
 def as_words(options: Mapping[str, Any]) -> list[str]:
-    """Return options as words of a command line, those without a value left out."""
+    """Return options as command-line words. Options without a value are omitted."""
     words: list[str] = []
     for name, value in options.items():
         if not is_given(value):
@@ -78,19 +77,19 @@ def as_words(options: Mapping[str, Any]) -> list[str]:
 def _lines(path: Path) -> list[str]:
     try:
         content = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
+    except (OSError, ValueError) as error:  # ValueError: its name contains a zero byte
         raise BeirgridError(f"@{path}: {getattr(error, 'strerror', '') or error}") from None
     try:
         text = content.decode()
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise BeirgridError(f"@{path} is no list of arguments, one per line: it is not text in UTF-8")
+        raise BeirgridError(f"@{path} is not a list of arguments, one per line: it is not UTF-8 text")
     return text.splitlines()
 
 
 def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
-    """Declare the parameters of a function as options, and the function as what the command runs."""
+    """Declare the parameters of a function as options, and set the function as the command's action."""
     spread: dict[str, type] = {}
     for name, annotation, default in _parameters(function):
         kind = _plain(annotation)
@@ -121,13 +120,13 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
 
 
 def _shown(default: Any) -> str:
-    if type(default) in (list, tuple):  # a NamedTuple has a text of its own
+    if type(default) in (list, tuple):  # a NamedTuple formats itself
         return " ".join(map(str, default))
     return json.dumps(default) if isinstance(default, dict) else str(default)
 
 
 def _settings(annotation: Any) -> dict[str, Any]:
-    """Return the arguments of ``add_argument`` for an annotation."""
+    """Return the keyword arguments of ``add_argument`` for an annotation."""
     kind, metadata = _plain(annotation), _metadata(annotation)
     settings: dict[str, Any] = {}
     if help_text := next((item for item in metadata if isinstance(item, str)), None):
@@ -149,14 +148,14 @@ def _settings(annotation: Any) -> dict[str, Any]:
 
 
 def whole(text: str) -> int:
-    """Read a whole number; no option counts below 0."""
+    """Parse a whole number, 0 or more."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
     return int(text)
 
 
 def _plain(annotation: Any) -> Any:
-    """Return an annotation without its metadata and without None."""
+    """Strip an annotation of its metadata and of None."""
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -167,7 +166,7 @@ def _plain(annotation: Any) -> Any:
 
 
 def _metadata(annotation: Any) -> tuple[Any, ...]:
-    """Return the metadata of an annotation, the outer ones first."""
+    """Return the metadata of an annotation, outermost first."""
     if get_origin(annotation) is Annotated:
         inner, *outer = get_args(annotation)
         return (*outer, *_metadata(inner))
@@ -177,7 +176,7 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
 
 
 def _arguments(function: Callable[..., Any], spread: dict[str, type], args: argparse.Namespace) -> dict[str, Any]:
-    """Return what the function is called with."""
+    """Return the keyword arguments for the function."""
     values = {}
     for name, annotation, _ in _parameters(function):
         if kind := spread.get(name):

@@ -1,4 +1,4 @@
-"""numba's cache of compiled functions, which all runs of a checkout share: kills, damage and other runs do no harm."""
+"""Make numba's cache of compiled functions safe against killed processes, damaged files and concurrent runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FoundT = TypeVar("FoundT")
 
 
 def once(build: Callable[[], FoundT]) -> Callable[[], FoundT]:
-    """Let a function without parameters run once in a process; ``functools.cache`` lets several threads run it."""
+    """Thread-safe cache for a zero-argument function (``functools.cache`` may call it in several threads)."""
     lock, cached = threading.Lock(), cache(build)
 
     @wraps(build)
@@ -30,16 +30,18 @@ def once(build: Callable[[], FoundT]) -> Callable[[], FoundT]:
 
 @once
 def guard() -> None:
-    """Let numba write compiled functions of one process at a time, and compile anew what it cannot read.
+    """Make numba write its cache under a lock, and recompile functions whose cached files cannot be read.
 
     numba has no hook for this (https://github.com/numba/numba/issues/10128 is about a race in this cache). It first
-    writes the index of a function's files, and then the file that the index names. A process that is killed between the
-    two would leave a file of older code under that name. Two processes that compile a function for different types
-    could write both under one name. numba would run either without a word.
+    writes the index of a function's files, and then the file that the index names. A process killed between the two
+    writes would leave older code under that name. Two processes that compile one function for different types could
+    write both under one name. numba would silently run either.
     """
     from numba.core.caching import IndexDataCacheFile
 
-    if IndexDataCacheFile.save.__module__ == __name__:  # a second copy of this module would wait for the first's lock
+    if (
+        IndexDataCacheFile.save.__module__ == __name__
+    ):  # applied already; a second patch would deadlock on the first one's lock
         return
     save, load_index, load_data = (getattr(IndexDataCacheFile, name) for name in ("save", "_load_index", "_load_data"))
 
@@ -48,7 +50,7 @@ def guard() -> None:
         with _alone(folder / f".{stem}.lock"):
             named = set(self._load_index().values())
             for path in folder.glob(f"{glob.escape(stem)}.*.nbc"):
-                if path.name not in named:  # of older code: the index must not name it before it is written anew
+                if path.name not in named:  # older code: remove it before the index names it
                     path.unlink(missing_ok=True)
             save(self, key, data)
 
@@ -68,7 +70,7 @@ def guard() -> None:
             raise
         except Exception as error:
             _drop(self._data_path(name), error)
-            raise FileNotFoundError(name) from None  # which numba takes for a file that was removed
+            raise FileNotFoundError(name) from None  # numba treats this as a missing file, and compiles
 
     IndexDataCacheFile.save = save_alone
     IndexDataCacheFile._load_index = load_index_or_none
@@ -77,7 +79,7 @@ def guard() -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock of a file for the block, where the file system has locks."""
+    """Hold the lock of a file for the block. Without effect on a file system that has no locks."""
     with ExitStack() as held:
         try:
             held.enter_context(files.locked(path))

@@ -1,4 +1,4 @@
-"""Where models run and how: the device that a process holds, the precision, and how many tokens a batch has."""
+"""Choose a process's device, precision and tokens per batch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Kind = Literal["cpu", "cuda"]
 Kernels = Literal["auto", "plain"]
 
 
-# What the drivers of GPUs make: those of NVIDIA and AMD.
+# Device files of the NVIDIA and AMD drivers.
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def has_gpu_driver() -> bool:
-    """Tell whether this machine has the driver of a GPU, without PyTorch, which takes seconds to load."""
+    """Tell whether a GPU driver is installed, without importing PyTorch, which takes seconds."""
     return any(map(os.path.exists, _DRIVERS))
 
 
@@ -39,13 +39,13 @@ class TokenBudget(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TokenBudget:
-        """Read ``{"cpu": 2048, "cuda": 65536}``; a device that is left out keeps its default."""
+        """Parse ``{"cpu": 2048, "cuda": 65536}``; an omitted device keeps its default."""
         try:
             tokens = cls(**json.loads(text))
         except (ValueError, TypeError) as error:
             raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as {cls()}") from error
         if any(type(count) is not int or count < 1 for count in tokens):
-            raise argparse.ArgumentTypeError(f"{text!r}: a batch has at least one token")
+            raise argparse.ArgumentTypeError(f"{text!r}: a batch needs at least one token")
         return tokens
 
 
@@ -54,7 +54,7 @@ BATCH_TOKENS = TokenBudget()
 
 @dataclass(frozen=True)
 class Compute:
-    """How a command runs its models. ``start`` chooses the device."""
+    """Options of all commands that run a model. ``start`` chooses the device."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU if there is one"] = "auto"
     precision: Annotated[
@@ -65,16 +65,16 @@ class Compute:
         BATCH_TOKENS
     )
 
-    kernels: Annotated[Kernels, "plain: documented functions of PyTorch, transformers and faiss alone"] = "auto"
-    connection: Annotated[str, "how the server of an endpoint is reached, JSON"] = ""
+    kernels: Annotated[Kernels, "plain: only documented functions of PyTorch, transformers and faiss"] = "auto"
+    connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 
     def start(self) -> Runtime:
         """Choose a device and hold it until the runtime is closed or the process ends.
 
-        Of several GPUs, the runtime takes one that no other command of this user has.
+        Of several GPUs, it takes one that no other command of this user holds.
 
         Raises:
-            DataError: the device is cuda, but PyTorch can use no GPU.
+            DataError: the device is cuda, and PyTorch can use no GPU.
         """
         gpu = _choose_gpu() if self.device != "cpu" else None
         if self.device == "cuda" and gpu is None:
@@ -89,15 +89,15 @@ class Compute:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device that this process holds, and how models run on it.
+    """A device that this process holds, with the settings for models on it.
 
     Attributes:
-        device: PyTorch's name of the device: ``cpu``, ``cuda:1``, …
-        precision: format of matrix products that models have if their entries name none; ``auto`` is not resolved yet.
+        device: PyTorch's device name: ``cpu``, ``cuda:1``, …
+        precision: default format of matrix products for models whose entries name none; may be the unresolved ``auto``.
         batch_tokens: tokens per batch, padding included.
-        kernels: whether faster forms of documented functions may be used.
-        lock: keeps other commands from the GPU; a CPU, or the only GPU, has none.
-        connection: how the server of an endpoint is reached, JSON.
+        kernels: ``plain`` rules out faster replacements of documented functions.
+        lock: keeps other commands off the GPU; None for a CPU or the only GPU.
+        connection: connection settings of an endpoint's server, JSON.
     """
 
     device: str
@@ -114,7 +114,7 @@ class Runtime:
         self.close()
 
     def close(self) -> None:
-        """Let other commands use the GPU."""
+        """Release the GPU to other commands."""
         if self.lock is not None:
             self.lock.release()
 
@@ -131,33 +131,33 @@ class Runtime:
         return torch.cuda.get_device_name(self.device) if self.kind == "cuda" else "cpu"
 
     def resolve(self, precision: str | None = None) -> str:
-        """Return a precision, or else the runtime's own.
+        """Return ``precision``, or the runtime's default without one.
 
-        For ``auto`` that is float32 on a CPU. On a GPU it is float16, for models whose numbers fit into it.
+        ``auto`` means float32 on a CPU, and float16 on a GPU. Models that overflow float16 use ``wide`` there.
         """
         if not self.automatic(precision):
             return precision or self.precision
-        # On a CPU, numbers should not depend on the machine: only some CPUs multiply bfloat16.
+        # Only some CPUs multiply bfloat16, and results should not depend on the machine.
         return "float32" if self.kind == "cpu" else "float16"
 
     def resolve_training(self, precision: str | None = None) -> str:
-        """Return the precision of training. For ``auto`` it is never float16, because gradients have a wide range."""
+        """Return the precision of training. ``auto`` never means float16, because gradients would overflow it."""
         if self.automatic(precision) and self.kind == "cuda":
             return self.wide
         return self.resolve(precision)
 
     def automatic(self, precision: str | None = None) -> bool:
-        """Return whether neither a model's entry, which may have a precision, nor the command names one."""
+        """Tell whether neither the model's entry nor the command names a precision."""
         return (precision or self.precision) == "auto"
 
     @property
     def wide(self) -> str:
-        """The fastest precision with the range of float32: bfloat16 where the hardware multiplies it, or float32."""
+        """The fastest precision with float32's range: bfloat16 where the hardware multiplies it, else float32."""
         return "bfloat16" if multiplies_bfloat16(self.device) else "float32"
 
 
 def multiplies_bfloat16(device: str) -> bool:
-    """Return whether the hardware behind PyTorch's name of a device multiplies matrices in bfloat16."""
+    """Tell whether a device multiplies matrices in bfloat16 in hardware."""
     import torch
 
     if device == "cpu":
@@ -167,7 +167,7 @@ def multiplies_bfloat16(device: str) -> bool:
 
 
 class Gpu(NamedTuple):
-    """A GPU by its number among those that PyTorch sees, and the lock that keeps it, if there are several."""
+    """The index of a GPU in PyTorch, and the lock that reserves it if there are several."""
 
     number: int
     lock: BaseFileLock | None = None
@@ -179,40 +179,40 @@ def _choose_gpu() -> Gpu | None:
 
     if (count := torch.cuda.device_count()) < 2:
         return Gpu(0) if torch.cuda.is_available() else None
-    # Locks have the names of CUDA_VISIBLE_DEVICES, since processes may see different GPUs under the same number.
+    # Locks are named after CUDA_VISIBLE_DEVICES, because one index may mean different GPUs in different processes.
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
-    return take_gpu([name.strip() for name in visible.split(",")][:count])  # CUDA stops at a name that no GPU has
+    return take_gpu([name.strip() for name in visible.split(",")][:count])  # CUDA stops at an unknown name
 
 
 def take_gpu(names: list[str]) -> Gpu:
-    """Take the first GPU that no other command of this user has; where all are taken, share one.
+    """Claim the first GPU that no other command of this user holds; share one if all are taken.
 
-    Without locks, the jobs of a machine with several GPUs (``--resources gpu=N``) would all use the first.
+    Without locks, all jobs on a machine with several GPUs (``--resources gpu=N``) would use the first.
 
     Args:
-        names: the GPUs that PyTorch sees, as CUDA_VISIBLE_DEVICES names them.
+        names: the visible GPUs, named as in CUDA_VISIBLE_DEVICES.
     """
     from filelock import FileLock, Timeout
 
     folder = _runtime_folder()
     for number, name in enumerate(names):
-        lock = FileLock(folder / f"gpu-{name.replace(os.sep, '--')}.lock")  # a part of a GPU is MIG-GPU-…/1/0
+        lock = FileLock(folder / f"gpu-{name.replace(os.sep, '--')}.lock")  # a MIG slice is named MIG-GPU-…/1/0
         try:
             lock.acquire(blocking=False)
-        except (Timeout, PermissionError):  # another command has the GPU, or another user's lock stands there
+        except (Timeout, PermissionError):  # held by another command, or the lock file is another user's
             continue
         return Gpu(number, lock)
     shared = os.getpid() % len(names)
-    message = f"other stages have all {len(names)} GPUs: sharing GPU {names[shared]} with one"
+    message = f"other stages hold all {len(names)} GPUs: sharing GPU {names[shared]} with one"
     say(message)
     return Gpu(shared)
 
 
 def _runtime_folder() -> Path:
-    """Return the folder of this user's locks, and create it if it is missing.
+    """Return the folder of this user's locks, created if missing.
 
     Raises:
-        BeirgridError: the folder is another user's, who could hold the locks for ever.
+        BeirgridError: the folder belongs to another user, who could hold the locks for ever.
     """
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
     if runtime.is_dir() and runtime.stat().st_uid == os.getuid():  # under sudo, the folder is the other user's
@@ -221,5 +221,5 @@ def _runtime_folder() -> Path:
         folder = Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise BeirgridError(f"{folder} is another user's: remove it, or set TMPDIR to a folder of your own")
+        raise BeirgridError(f"{folder} belongs to another user: remove it, or set TMPDIR to a folder of your own")
     return folder

@@ -1,4 +1,4 @@
-"""Hashes of local files, which are kept for as long as the files are the same: dry runs read each file once."""
+"""Cache the hashes of local files, so that dry runs read each file once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 from . import files
 from .errors import DataError
 
-# Where hashes are kept, in the working directory.
+# The cache file, in the working directory.
 KEPT = Path(".snakemake/beirgrid/hashes.json")
-# A file that changed less than so many nanoseconds ago may change once more and keep its time.
+# A file that changed within this many nanoseconds may change again under the same timestamp, so it is not cached.
 _SETTLED = 2 * 10**9
 
 
 class Contents:
-    """The hashes of local files. A file is read again when its inode, size, time or time of change is another."""
+    """Hashes of local files. A file is read again when its inode, size, mtime or ctime changes."""
 
     def __init__(self, kept: Path = KEPT) -> None:
-        """Take the file that keeps the hashes. Without it, each file is read."""
+        """Load the cache file ``kept``. Without one, every file is read."""
         self.kept = kept
         self.known: dict[str, Any] = {}
         self.read: dict[str, Any] = {}
@@ -33,18 +33,18 @@ class Contents:
             self.known = found if isinstance(found, dict) else {}
 
     def hashes(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the SHA-256 of each of the files that can be read."""
+        """Return the SHA-256 of each readable file."""
         before, found = len(self.read), {}
         for path in paths:
             with suppress(OSError):
                 found[path] = self._hash_of(path)
         if len(self.read) > before:
-            with suppress(OSError, DataError):  # a folder that cannot be written to keeps none
+            with suppress(OSError, DataError):  # in a read-only folder, nothing is cached
                 files.write_json(self.kept, self.known | self.read)
         return found
 
     def _hash_of(self, path: str) -> str:
-        """Return the hash of a file; of a pipe or a device, which are not read, what the file system tells."""
+        """Return the hash of a file. A pipe or device is not read; its ``stat`` stands in for the content."""
         place = os.path.realpath(path)
         status = Path(place).stat()
         told = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]

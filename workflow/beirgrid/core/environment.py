@@ -1,4 +1,4 @@
-"""The environment in which the workflow's jobs run."""
+"""Prepare and check the environment of the workflow's jobs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .errors import BeirgridError, quoted
 
 @compiled.once
 def prepare_libraries() -> None:
-    """Let numba be used where neither the user's home nor the installed packages can be written, and beside other runs.
+    """Give numba a cache folder that it can write, safe beside other runs.
 
-    numba keeps compiled functions beside their source or in the user's home. Where neither can be written, it gets a
-    temporary folder, until this process ends.
+    numba caches compiled functions beside their source or in the user's home. If neither is writable, it gets a
+    temporary folder, which is deleted when this process ends.
     """
     try:
         home = Path.home()
-    except RuntimeError:  # no HOME, and a user whom the machine does not know
+    except RuntimeError:  # neither HOME nor a passwd entry for the user
         os.environ["HOME"] = temporary_folder()
         home = Path.home()
     package = Path(__file__).parent.parent
@@ -32,13 +32,13 @@ def prepare_libraries() -> None:
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
         os.environ["NUMBA_CACHE_DIR"] = temporary_folder()
-        if numba := sys.modules.get("numba"):  # in a fork, which has read the variable before
+        if numba := sys.modules.get("numba"):  # in a fork, numba has read the variable already
             numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
     compiled.guard()
 
 
 def _writable(folder: Path) -> bool:
-    """Tell whether a file can be created in a folder, by creating one: a read-only mount has the same modes."""
+    """Tell whether a folder is writable by creating a file: the modes do not show a read-only mount."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -48,17 +48,17 @@ def _writable(folder: Path) -> bool:
 
 
 def temporary_folder() -> str:
-    """Create a folder in $TMPDIR, which only this user can read and which goes when this process ends."""
+    """Create a private folder in $TMPDIR that is deleted when this process ends."""
     folder = tempfile.mkdtemp(prefix="beirgrid-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def check_names(*names: str) -> None:
-    """Refuse names that are not UTF-8, which neither parquet nor Java nor a record can hold.
+    """Refuse file names that are not UTF-8: parquet, Java and records cannot hold them.
 
     Args:
-        names: names of files, beside those of the working directory and of $TMPDIR.
+        names: file names to check in addition to the working directory and $TMPDIR.
 
     Raises:
         BeirgridError: a name is not UTF-8, or the working directory is gone.
@@ -77,7 +77,7 @@ def check_names(*names: str) -> None:
 
 
 def check_temporary_folder() -> None:
-    """Raise BeirgridError unless 1 MB can be written to $TMPDIR: Snakemake's scheduler and the stages write there."""
+    """Raise BeirgridError unless 1 MB can be written to $TMPDIR, where Snakemake's scheduler and the stages write."""
     folder = os.environ.get("TMPDIR", "")
     try:
         folder = folder or tempfile.gettempdir()
@@ -90,9 +90,9 @@ def check_temporary_folder() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process, a program that a stage started, when the stage is killed.
+    """Ask the kernel to kill this process, a program that a stage started, when the stage is killed.
 
-    An orphan would write on beside a rerun.
+    An orphan would keep writing beside a rerun.
     """
     if sys.platform == "linux":
         pr_set_pdeathsig = 1  # linux/prctl.h
@@ -100,9 +100,9 @@ def die_with_parent() -> None:
 
 
 def heed_hangup() -> None:
-    """Have SIGHUP, which a terminal that closes sends, end Snakemake as SIGTERM does: once the running jobs have ended.
+    """Treat SIGHUP (the terminal was closed) like SIGTERM: finish running jobs, then exit.
 
-    Under ``nohup``, which has the signal ignored, it stays ignored.
+    Under ``nohup``, the signal stays ignored.
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))

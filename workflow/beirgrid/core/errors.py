@@ -1,4 +1,4 @@
-"""Errors that a user can act on: the message says what is wrong, where, and what to change. And how text is printed."""
+"""Errors that a user can act on, and safe printing of text. A message says what is wrong, where, and what to change."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 
 class BeirgridError(Exception):
-    """Something that the user's input, disk or configuration got wrong; shown without a traceback."""
+    """An error in the user's input, disk or configuration. It is shown without a traceback."""
 
-    exit_status = 1  # of the command that it ends
+    exit_status = 1  # exit status of the command
 
 
 class ConfigError(BeirgridError):
-    """The configuration cannot be run; raised before any job starts."""
+    """The configuration cannot be run. Raised before any job starts."""
 
 
 class DataError(BeirgridError):
-    """A collection, run or model on disk is not what it should be."""
+    """A collection, run or model on disk is missing, damaged or of the wrong form."""
 
 
 _SHORT = reprlib.Repr()
@@ -29,17 +29,17 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
 
 
 def quoted(value: Any) -> str:
-    """Return a value from a user's file as a message shows it: text in quotes, cut in the middle if it is long."""
+    """Format a value from a user's file for a message: text in quotes, shortened in the middle if long."""
     return _SHORT.repr(value)
 
 
 def printable(text: str) -> str:
-    """Return a line with escapes in place of characters that a terminal acts on or does not show."""
+    """Escape the characters of a line that a terminal would act on or not show."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def show(*lines: str) -> None:
-    """Print lines on standard output, as ``printable`` returns them."""
+    """Print lines on standard output, escaped by ``printable``."""
     if lines:
         print(*map(printable, lines), sep="\n", flush=True)
 
@@ -50,22 +50,22 @@ class _OnStandardError(logging.Handler):
         print(*map(printable, f"{level}{record.getMessage()}".split("\n")), sep="\n", file=sys.stderr, flush=True)
 
 
-# What commands and stages say beside their output. A script that imports the package decides where it goes.
+# Logger of commands and stages. A script that imports the package decides where its messages go.
 _LOG, _ON_STANDARD_ERROR = logging.getLogger("beirgrid"), _OnStandardError()
 say, warn = _LOG.info, _LOG.warning
 
 
 def log_to_standard_error() -> None:
-    """Print what the package logs on standard error from now on, as ``printable`` returns it; once, if called twice."""
+    """Send the package's log to standard error, escaped by ``printable``. A second call has no effect."""
     _LOG.addHandler(_ON_STANDARD_ERROR)
     _LOG.setLevel(logging.INFO)
     _LOG.propagate = False
 
 
 def lone_surrogate(text: str) -> str:
-    """Return the first half of a surrogate pair in a text, escaped, or an empty string.
+    """Return the first lone surrogate of a text, escaped, or an empty string.
 
-    JSON and YAML can escape such a half, but UTF-8 cannot hold it.
+    JSON and YAML can escape a lone surrogate; UTF-8 cannot encode it.
     """
     try:
         text.encode()

@@ -1,7 +1,7 @@
-"""Model families: one row per family says how its models are stored, indexed and used.
+"""The table of model families: one row says how a family's models are stored, indexed and used.
 
-Another family needs its entry class (``config.models``), its encoder (``encoders``), its search (``search``), and a row
-here, which names the encoder and the search. ``docs/extending.md`` shows how to add one.
+A new family needs an entry class (``config.models``), an encoder (``encoders``), a search (``search``), and a row here
+that names the encoder and the search. ``docs/extending.md`` shows how to add one.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Family:
-    """What the job graph knows of a family of models.
+    """One family of models, as the job graph sees it.
 
     Attributes:
-        name: as registry entries and commands spell it.
-        role: what a system uses such a model for.
+        name: name in registry entries and commands.
+        role: role of such a model in a system.
         reranks: whether a model that retrieves may rerank, too.
         embeddings: suffix of a shard of vectors; empty for a family that encodes no corpus.
         index: suffix of the index of a shard of vectors.
-        encoder: what opens its checkpoints, as module and class or function in ``encoders``.
+        encoder: the class or function in ``encoders`` that opens its checkpoints, with its module.
         search: module in ``search`` that stores, indexes and searches its vectors (``search.Store``).
-        folder: whether a shard of vectors is a folder. The search reads such a shard too, so it is kept.
+        folder: whether a shard of vectors is a folder. The search also reads such a shard, so it is kept.
         index_folder: whether the index of a shard is a folder.
-        like: family with the same suffixes, whose rules and costs its jobs have. Without it, the family has its own.
+        like: another family whose suffixes, rules and costs this family shares; without it, the family has its own.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Family:
 
     @property
     def rule(self) -> str:
-        """The last part of the names of its rules (``encode_dense``)."""
+        """The last part of the family's rule names (``encode_dense``)."""
         return (self.like or self.name).replace("-", "_")
 
 
@@ -72,7 +72,7 @@ RERANKERS = [name for name, family in FAMILIES.items() if family.role == "rerank
 
 
 def alike(name: str) -> tuple[str, ...]:
-    """Return the names of the families whose rules are those of a family, its own among them."""
+    """Return the names of all families that share a family's rules, including itself."""
     return tuple(family.name for family in FAMILIES.values() if name in (family.name, family.like))
 
 

@@ -1,4 +1,4 @@
-"""Atomic files: an artifact appears under its name only when it is whole."""
+"""Atomic files: an artifact appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from typing import Any, BinaryIO
 
 from .errors import BeirgridError, DataError, quoted
 
-# Errors of a lock on a file system that has no locks.
+# Errors of locking on a file system without locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
-# What mends a damaged artifact: Snakemake makes what is not there.
-REMEDY = "If the grid made it, delete it and run the grid again"
+# How to repair a damaged artifact: Snakemake makes missing files again.
+REMEDY = "If the workflow made this file, delete it and run the grid again"
 
 _MARK = ".beirgrid-tmp"
-# Bytes of JSON that are read into memory, at most.
+# Largest JSON file that is read into memory, in bytes.
 _LARGEST_JSON = 2**30
-# As many links as Linux follows.
+# Symbolic links followed at most, as in Linux.
 _MOST_LINKS = 40
-# Folders of the open files of a process.
+# Folders that list the open files of a process.
 _OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 
 
@@ -44,7 +44,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Delete temporaries of the same target whose process, on this host, is gone (killed, say)."""
+    """Delete temporary files of the same target whose process on this host has ended."""
     host = socket.gethostname()
     for leftover in target.parent.glob(f".{glob.escape(target.name)}{_MARK}-{host}-*"):
         pid = leftover.name.rsplit("-", 1)[1]
@@ -54,9 +54,9 @@ def _remove_leftovers(target: Path) -> None:
 
 @contextmanager
 def scratch(target: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``target`` where nothing stands, and remove what is left there after.
+    """Yield an unused temporary path beside ``target``, and delete what is left there afterwards.
 
-    Temporaries of killed processes go when another one of the same target is made.
+    Also deletes the temporary files that killed processes left for the same target.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -73,13 +73,14 @@ def scratch(target: str | Path) -> Iterator[Path]:
 def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` and rename it to ``target`` if the block succeeds.
 
-    With ``directory=True`` the temporary path is a fresh folder. If the block raises, the temporary
-    is removed and whatever stood at ``target`` is left as it was.
+    With ``directory=True`` the temporary path is a new folder. If the block raises, the temporary is deleted and
+    ``target`` is unchanged.
 
-    A link to a file stays, and the file is replaced. A pipe, a terminal or ``/dev/null`` stays, and gets the bytes.
+    A symbolic link is kept, and the file that it points to is replaced. A pipe, a terminal or ``/dev/null`` receives
+    the bytes.
 
     Raises:
-        DataError: the target is a socket, a disk, or no place for a folder.
+        DataError: the target is a socket, a disk, or a file where a folder is to be written.
     """
     place = _destination(Path(target), directory)
     with _through(place) if _takes_bytes(place) else _replacing(place, directory) as temporary:
@@ -87,7 +88,7 @@ def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
 
 
 def _destination(target: Path, directory: bool) -> Path:
-    """Return where a target's links lead: a path of its own, or an open file of a process, such as /dev/stdout."""
+    """Follow a target's links to a regular path or to an open file of a process, such as /dev/stdout."""
     place = target
     for _ in range(_MOST_LINKS):
         if _is_open(place) or not place.is_symlink():
@@ -108,19 +109,19 @@ def _destination(target: Path, directory: bool) -> Path:
 
 
 def _is_open(path: Path) -> bool:
-    """Tell whether a path stands for an open file of a process (/dev/fd/1)."""
+    """Tell whether a path denotes an open file of a process (/dev/fd/1)."""
     return bool(_OPEN_FILES.fullmatch(os.path.realpath(path.parent)))
 
 
 def _takes_bytes(path: Path) -> bool:
-    """Tell whether bytes are written into what stands at a path, which no file may replace."""
+    """Tell whether the target is a pipe or device, which must be written to and not replaced."""
     mode = path.stat().st_mode if path.exists() else 0
     return _is_open(path) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 @contextmanager
 def _through(place: Path) -> Iterator[Path]:
-    """Yield a temporary path, and write its bytes into an open file, a pipe or a device if the block succeeds."""
+    """Yield a temporary path, and copy its bytes into an open file, a pipe or a device if the block succeeds."""
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder, "output")
         yield temporary
@@ -129,7 +130,7 @@ def _through(place: Path) -> Iterator[Path]:
 
 
 def _opened(place: Path) -> BinaryIO:
-    """Open what takes bytes; an open file of this process goes on where it is."""
+    """Open a pipe, device or open file for writing. An open file of this process continues at its position."""
     if os.path.realpath(place.parent).startswith(f"/proc/{os.getpid()}/"):
         sys.stdout.flush()
         return os.fdopen(os.dup(int(place.name)), "wb")
@@ -152,7 +153,7 @@ def _replacing(target: Path, directory: bool) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Hold the lock of a file for the block; wait while another process holds it. The file stays."""
+    """Hold the lock of a file for the block; wait while another process holds it. The lock file is kept."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as stream:
@@ -167,18 +168,18 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def replace_text(path: str | Path, text: str) -> bool:
-    """Write a text as UTF-8, atomically, unless the file has it already; tell whether it was written."""
+    """Write a text as UTF-8, atomically, unless the file has this content already; return whether it was written."""
     try:
         if Path(path).is_file() and Path(path).read_bytes() == text.encode():
             return False
-    except OSError:  # it is not there, or cannot be read
+    except OSError:  # missing or unreadable
         pass
     write_text(path, text)
     return True
 
 
 def replace_texts(folder: Path, texts: Mapping[str, str]) -> bool:
-    """Write texts to files of a folder by their names, as ``replace_text`` does; tell whether one was written."""
+    """Apply ``replace_text`` to each named file of a folder; return whether any was written."""
     written = [replace_text(folder / name, text) for name, text in texts.items()]
     return any(written)
 
@@ -190,10 +191,10 @@ def write_json(path: str | Path, value: Any) -> None:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Turn whatever a library raises on a damaged file in the block into one message that names the file.
+    """Convert any exception that a library raises on a damaged file into one message that names the file.
 
     Raises:
-        DataError: the file is missing, cut or otherwise damaged.
+        DataError: the file is missing, truncated or otherwise damaged.
     """
     try:
         yield
@@ -210,7 +211,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def named(path: str | Path) -> Iterator[None]:
-    """Add the name of the file to an OSError of the block: Python names no file if reading an open one fails."""
+    """Add the file's name to an OSError of the block. Python omits it when reading an open file fails."""
     try:
         yield
     except OSError as error:
@@ -223,16 +224,19 @@ def read_json(path: str | Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        DataError: it is no regular file, such as a pipe, which may have no end, or far too large.
+        DataError: the file is not regular (a pipe may be endless), is too large, or is damaged.
     """
     found = Path(path).stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_JSON:
-        raise DataError(f"{path} is no file of JSON: {'it is too large' if found.st_size else 'it is no regular file'}")
+        raise DataError(
+            f"{path} is not a JSON file: {'it is too large' if found.st_size else 'it is not a regular file'}"
+        )
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object (``object_pairs_hook``). Python's own takes the last value of a key that occurs twice.
+    """Build a JSON object and refuse duplicate keys (an ``object_pairs_hook``). Python would silently keep the last
+    value.
 
     Raises:
         ValueError: a key occurs twice.
@@ -245,13 +249,13 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file as 64 hex digits, reading it in blocks."""
+    """Compute the SHA-256 of a file in blocks, as 64 hex digits."""
     with named(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def equal(one: Path, other: Path) -> bool:
-    """Tell whether two files have the same bytes. The ends are compared first: there, fine-tuned weights differ."""
+    """Tell whether two files are identical. The ends are compared first, because fine-tuned weights differ there."""
     block, length = 2**20, one.stat().st_size
     if length != other.stat().st_size:
         return False
@@ -265,7 +269,7 @@ def equal(one: Path, other: Path) -> bool:
 
 
 def size(path: str | Path) -> int:
-    """Return the bytes of a file, or of all files under a folder."""
+    """Return the size in bytes of a file, or of all files under a folder."""
     path = Path(path)
     if path.is_file():
         return path.stat().st_size

@@ -1,7 +1,7 @@
-"""What an artifact was made from, as its record tells, and the refusal of artifacts that do not belong together.
+"""Track what each artifact was made from, and refuse inputs that do not belong together.
 
-A stage names its inputs to ``check``. Each input tells the corpus, the model or the queries that it is, or that it was
-made from. Inputs of one command must agree. What the inputs tell goes into the record of the stage's output.
+A stage passes its inputs to ``check``. The record of an input names the corpus, model or queries behind it. The inputs
+of one command must agree on them. The record of the output inherits these facts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from . import files
 from .errors import DataError
 
-# Facts that an artifact shares with the artifacts that it was made from.
+# Facts that an artifact inherits from its inputs.
 _INHERITED = ("corpus", "model", "similarity", "documents", "queries", "training queries")
 _VECTORS = ("corpus", "model", "similarity")
 _RUN = ("corpus", "queries")
-# The facts about the inputs of each option that must be the same for all inputs of a command.
+# By option: the facts that its inputs must share with all other inputs of the command.
 _SHARED: dict[str, tuple[str, ...]] = {
     "corpus": ("corpus", "source"),
     "checkpoint": ("model",),
@@ -42,35 +42,35 @@ _SHARED: dict[str, tuple[str, ...]] = {
     "first_stage": _RUN,
     "scores": _RUN,
 }
-# Options whose inputs are themselves what a fact is about. Its value is then the hash of the input.
+# Options whose input is itself the subject of a fact. The fact's value is then the input's hash.
 _ROOTS = {"corpus": "corpus", "checkpoint": "model", "queries": "queries", "training_queries": "training queries"}
-# Options that name all shards of a corpus, in order.
+# Options that take all shards of a corpus, in order.
 _SHARDS = ("indexes", "exact_indexes", "tokens", "expansions")
 
 Inputs = Mapping[str, Path | Sequence[Path] | None]
 
 
 class Fact(NamedTuple):
-    """A fact about an artifact. A value that is a hash has the path of what was hashed."""
+    """A fact about an artifact. If the value is a hash, ``path`` names the hashed file."""
 
     value: Any
     path: Path | None = None
 
     def __str__(self) -> str:
-        """Return the fact as messages show it."""
+        """Format the fact for messages."""
         shown = json.dumps(self.value, ensure_ascii=False)
         return f"{self.path} (SHA-256 {str(self.value)[:8]}…)" if self.path else shown
 
 
 @dataclass
 class Origin:
-    """The inputs of a command by option, and the facts about its output."""
+    """The inputs of a command by option, and the facts of its output."""
 
     inputs: dict[str, list[Path]]
     facts: dict[str, Fact]
 
     def as_json(self, folder: Path) -> dict[str, Any]:
-        """Return the keys of a record, with paths relative to the record's folder."""
+        """Return the origin as keys of a record, with paths relative to the record's folder."""
         return {
             "inputs": {
                 option: [{"path": os.path.relpath(path, folder), **describe(path)} for path in paths]
@@ -84,17 +84,17 @@ class Origin:
 
 
 def check(inputs: Inputs, asked: Mapping[str, Any] | None = None, made: Mapping[str, Any] | None = None) -> Origin:
-    """Refuse inputs that do not belong together; return what the output of the command is made from.
+    """Refuse inputs that do not belong together, and return the origin of the command's output.
 
-    A fact that no record tells is not compared: inputs of one's own need no record, and older records lack facts.
+    Facts that a record lacks are not compared: your own files need no record, and older records lack some facts.
 
     Args:
         inputs: the artifacts by option, one or several.
-        asked: facts that the inputs must have.
-        made: facts that the command adds to those about its inputs.
+        asked: facts that the inputs are required to have.
+        made: facts that the command adds to those of its inputs.
 
     Raises:
-        DataError: two inputs differ in a fact, shards are missing or out of order, or an input lacks what is asked for.
+        DataError: two inputs differ in a fact, an input differs from ``asked``, or shards are missing or out of order.
     """
     given = {option: _paths(paths) for option, paths in inputs.items() if paths}
     known: dict[str, tuple[Path, Fact]] = {}
@@ -122,7 +122,7 @@ def _paths(paths: Path | Sequence[Path]) -> list[Path]:
 
 
 def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str, Fact]]) -> None:
-    """Refuse shards that are not, one after the other, the whole corpus. ``documents``: first, one after last, of."""
+    """Refuse shards that do not cover the corpus in order. The fact ``documents`` is (first, last + 1, total)."""
     if twice := next((path for number, path in enumerate(paths) if path in paths[:number]), None):
         raise DataError(f"--{option.replace('_', '-')} names {twice} twice: name each shard once, in order")
     end = 0
@@ -147,25 +147,25 @@ def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str
 
 
 def _facts(option: str, path: Path) -> dict[str, Fact]:
-    """Return what is known of an input: what its record tells and, if others are made from it, its own hash."""
+    """Return the facts of an input: those of its record and, if it is the subject of a fact, its own hash."""
     place, record = _record_of(path)
     folder = place.parent if place else Path()
     told = {
         name: Fact(fact["value"], joined(folder, fact["path"]) if "path" in fact else None)
         for name, fact in record.get("lineage", {}).items()
     }
-    if (root := _ROOTS.get(option)) and path.exists():  # what reads a missing file names it
+    if (root := _ROOTS.get(option)) and path.exists():  # the stage itself reports a missing file
         told[root] = Fact(_key(_hashes(path, record), path), path)
     return told
 
 
 def joined(folder: Path, path: str) -> Path:
-    """Return the path of a file that a record in a folder names."""
+    """Resolve a path of a record against the record's folder."""
     return Path(os.path.normpath(folder / path))
 
 
 def places_of_record(path: Path) -> list[Path]:
-    """Return where the record of an artifact may stand (paths.py). A manifest of pair scores is a record itself."""
+    """Return the possible paths of an artifact's record (paths.py). A manifest of pair scores is its own record."""
     if not path.name:  # the working directory
         return []
     if path.suffix == ".json":
@@ -176,12 +176,12 @@ def places_of_record(path: Path) -> list[Path]:
 
 
 def outputs_of(record: Any, path: Path, place: Path) -> dict[str, dict[str, Any]]:
-    """Return what the content of a record, which stands at ``place``, says of the files of an artifact.
+    """Return the sizes and hashes that a record at ``place`` has for the files of an artifact.
 
     Raises:
         DataError: the outputs of the record are damaged.
     """
-    from . import records  # it imports pydantic, which commands that read no record do without
+    from . import records  # imported here: it loads pydantic, which most commands do not need
 
     outputs = record.get("outputs", {}) if isinstance(record, dict) else {}
     records.check_outputs(outputs, place)
@@ -189,7 +189,7 @@ def outputs_of(record: Any, path: Path, place: Path) -> dict[str, dict[str, Any]
 
 
 def _record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
-    """Return the record of an artifact and where it stands; an artifact of one's own has none."""
+    """Return the record of an artifact and its path. Your own files have none."""
     from . import records
 
     for place in places_of_record(path):
@@ -203,7 +203,7 @@ def _record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def hashes(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of a file, or of each file of a folder, by name: as the record tells, else computed."""
+    """Return the SHA-256 of a file, or of each file of a folder by name, from the record if possible."""
     _, record = _record_of(path)
     return _hashes(path, record)
 
@@ -223,14 +223,14 @@ def _hashes(path: Path, record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _key(hashed: Mapping[str, str], path: Path) -> str:
-    """Return one hash for the hashes of the files of an input."""
+    """Combine the hashes of an input's files into one."""
     if not path.is_dir():
         return next(iter(hashed.values()))
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return what identifies an input: its bytes and, where its record tells them, the hashes of its files as one."""
+    """Return an input's identity: its size and, if its record has hashes, their combination."""
     place, record = _record_of(path)
     outputs = outputs_of(record, path, place) if place else {}
     told = [facts.get("sha256", "") for facts in outputs.values()]

@@ -1,4 +1,4 @@
-"""What the HTTP servers of this package have in common: who may ask, and the headers of answers."""
+"""Shared by the package's HTTP servers: access checks and response headers."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-# Names of this machine, which a web site that resolves its own name to this machine does not have (DNS rebinding).
+# Host names of this machine. Other names are refused, against DNS rebinding.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-# What a page may load: nothing from elsewhere.
+# Content security policy: a page loads nothing from other hosts.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 
 
 class LocalHandler(BaseHTTPRequestHandler):
-    """Answers requests of people at this machine. It logs none, as requests name people and queries."""
+    """Serves requests from this machine, without logging them: requests contain names and queries."""
 
-    timeout = 30  # seconds: a silent client does not hold its thread for ever
+    timeout = 30  # seconds, so that a silent client cannot hold its thread for ever
 
     @property
     def place(self) -> str:
-        """The path of the address, without its parameters."""
+        """The path of the URL, without its parameters."""
         return urlsplit(self.path).path
 
     @property
     def is_for_this_machine(self) -> bool:
-        """Whether the address names this machine."""
+        """Whether the Host header names this machine."""
         return self.headers.get("Host", "").rpartition(":")[0] in LOOPBACK
 
     def parameter(self, name: str) -> str:
-        """Return a parameter of the address, or an empty string."""
+        """Return a parameter of the URL, or an empty string."""
         return parse_qs(urlsplit(self.path).query).get(name, [""])[0]
 
     def has_token(self, token: str) -> bool:
-        """Tell whether the address has the token."""
+        """Tell whether the URL contains the token."""
         return secrets.compare_digest(self.parameter("token").encode(), token.encode())
 
     def send(self, status: HTTPStatus, body: bytes, kind: str, policy: str = POLICY, **headers: str) -> None:
-        """Send an answer.
+        """Send a response.
 
         Args:
             status: HTTP status.
-            body: the bytes of the answer.
+            body: the body of the response.
             kind: media type.
             policy: content security policy.
             headers: more headers, with _ for -.

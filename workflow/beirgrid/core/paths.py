@@ -1,6 +1,6 @@
-"""Paths of all artifacts, relative to the working directory: one pattern per kind of file.
+"""Path patterns of all artifacts, relative to the working directory: one per kind of file.
 
-The rules use the patterns as outputs. The grid fills in the patterns to name inputs.
+Rules use the patterns as outputs. The job graph fills in their wildcards to name inputs.
 """
 
 CORPUS = "results/corpora/{corpus}/corpus.parquet"
@@ -16,7 +16,7 @@ NEGATIVES = "results/training/{model}/negatives.parquet"
 NEGATIVES_RECORD = "results/training/{model}/negatives.json"
 MARGINS = "results/training/{model}/margins.parquet"
 MARGINS_RECORD = "results/training/{model}/margins.json"
-# A shard of vectors, and of its index, without the suffix that the model's family gives it.
+# A shard of vectors and of its index, without the suffix of the model's family.
 EMBEDDINGS = "results/embeddings/{model}/{corpus}/{shard}"
 EMBEDDINGS_RECORD = "results/embeddings/{model}/{corpus}/{shard}.json"
 EXPANSIONS = "results/expansions/{model}/{corpus}/{shard}.parquet"
@@ -29,7 +29,7 @@ PROGRAM_INDEX = "results/indexes/{system}/{corpus}/program"
 PROGRAM_INDEX_RECORD = "results/indexes/{system}/{corpus}/program.json"
 INDEXES = "results/indexes/{model}/{corpus}/{shard}"
 SHARD_RECORD = "results/indexes/{model}/{corpus}/{shard}.json"
-# An index that is built from the exact one of a shard, under a name with its parameters.
+# An index built from a shard's exact index. Its name contains its parameters.
 VARIANTS = "results/indexes/{model}/{corpus}/{variant}/{shard}.faiss"
 VARIANT_RECORD = "results/indexes/{model}/{corpus}/{variant}/{shard}.json"
 RUN = "results/runs/{system}/{dataset}.run.gz"
@@ -38,7 +38,7 @@ PAIRS = "results/pairs/{reranker}/{dataset}"
 PAIRS_RECORD = "results/pairs/{reranker}/{dataset}/{first}.json"
 METRICS = "results/metrics/{system}/{dataset}.json"
 PER_QUERY = "results/metrics/{system}/{dataset}.per-query.parquet"
-# What belongs to one grid; all other artifacts are shared.
+# Artifacts of one grid. Grids share all other artifacts.
 GRID_FOLDER = "results/grids/{grid}"
 GRID_SUMMARY = "results/grids/{grid}/grid.json"
 TABLES = "results/grids/{grid}/tables"

@@ -18,10 +18,10 @@ _PATIENCE = 0.1
 
 
 def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
-    """Yield items that another thread produces, at most ``size`` before they are asked for.
+    """Yield items that another thread produces up to ``size`` items ahead.
 
-    Errors of the items' iterator are raised here, at the place where the item is missing. If the caller asks for no
-    more items and closes the generator, the thread ends after the item that it works on.
+    An error of the iterator is raised here, in place of the item that failed. If the caller closes the generator, the
+    thread ends after its current item.
     """
     iterator: Iterator[Any] = iter(items)
     pool = ThreadPoolExecutor(1, "ahead")
@@ -37,8 +37,8 @@ def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
 def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT], size: int) -> ResultT:
     """Return ``consume(items)``, called in another thread while this one produces the items.
 
-    At most ``size`` items wait. An error of ``consume`` ends the production and is raised here. If the production
-    fails, ``consume`` meets an exception in place of the next item, and the error of the production is raised.
+    At most ``size`` items wait in the queue. An error of ``consume`` stops the producer and is raised here. If the
+    producer fails, ``consume`` gets an exception in place of the next item, and the producer's error is raised here.
     """
     waiting: Queue[Any] = Queue(size)
 

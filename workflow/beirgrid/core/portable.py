@@ -1,4 +1,4 @@
-"""Paths as readers elsewhere see them: records, tables and pages name no folder of the person who made them."""
+"""Portable paths: records, tables and pages contain no absolute path of the machine that made them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .checkout import CHECKOUT
 
 
 def portable(value: Any) -> Any:
-    """Return the settings or a word of a command without absolute paths, for readers elsewhere.
+    """Make the absolute paths in settings, or in one word of a command, relative.
 
-    A path in the checkout starts at the checkout, any other path at the working directory. The configuration resolves
-    both (``config.places``). JSON in a word is rewritten as well. Other texts stay as they are.
+    A path in the checkout becomes relative to the checkout; any other path, to the working directory. The configuration
+    resolves both (``config.places``). JSON inside a word is rewritten too. Other texts are unchanged.
     """
     if isinstance(value, dict):
         return {key: portable(entry) for key, entry in value.items()}
@@ -33,16 +33,16 @@ def portable(value: Any) -> Any:
 
 
 def _is_path(text: str) -> bool:
-    """Tell whether a text is an absolute path to something, or a pattern of files in a folder."""
+    """Tell whether a text is an absolute path to an existing file or folder, or a glob in an existing folder."""
     path = Path(text)
     try:
         return path.is_absolute() and (path.exists() or (path.parent != Path("/") and path.parent.is_dir()))
-    except OSError:  # too long for a path
+    except OSError:  # longer than a path may be
         return False
 
 
 def without_folders(text: str) -> str:
-    """Return a message in which paths start at the working directory or at the checkout."""
+    """Make the absolute paths in a message relative to the working directory or the checkout."""
     for folder in (Path.cwd(), CHECKOUT):
         text = text.replace(f"{folder}/", "")
     return text

@@ -1,4 +1,4 @@
-"""Progress of long work in the log: how much is done, how fast, and the time left."""
+"""Progress lines in the log: units done, rate and time left."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _OWN = re.compile(
     r".+: (?P<said>(?P<done>[\d,]+)(/(?P<total>[\d,]+))? (?P<unit>[^,]+)"
     r"(?P<rate>, [\d,.]+ (?P=unit)/s(, (?P<left>\d+:\d\d:\d\d) left)?)?)"
 )
-_BAR = re.compile(r".*\d%\|.*")  # as tqdm draws it: a library that opens a checkpoint, say
+_BAR = re.compile(r".*\d%\|.*")  # a tqdm bar, for example of a library that opens a checkpoint
 
 
 class Progress:
     """Log ``label: done/total unit, rate/s, time left`` at most once every ``interval`` seconds.
 
-    Where the total is known, the first line says what begins, without a rate. Where it is not (None), there is no first
-    line and no time left.
+    With a total, the first line announces the work, without a rate. Without one (None), there is no first line and no
+    time left.
     """
 
     def __init__(self, label: str, total: int | None, unit: str, interval: float = 10.0) -> None:
@@ -35,7 +35,7 @@ class Progress:
         return self.done / max(time.monotonic() - self.started, 1e-9)
 
     def add(self, count: int) -> None:
-        """Count ``count`` more units as done, and print a line if one is due."""
+        """Count ``count`` more units as done, and log a line if one is due."""
         self.done += count
         if time.monotonic() - self.shown >= self.interval or self.done == self.total:
             self.shown = time.monotonic()
@@ -52,17 +52,17 @@ class Progress:
 
 
 def is_bar(line: str) -> bool:
-    """Tell whether a line of a log is a progress bar of a library, which says nothing about the stage's work."""
+    """Tell whether a line of a log is a library's own progress bar, which does not measure the stage's work."""
     return _BAR.fullmatch(line) is not None
 
 
 class Shown(NamedTuple):
-    """What a line of ``Progress`` shows.
+    """The parsed content of a ``Progress`` line.
 
     Attributes:
         said: the line without its label.
-        share: what is done of the total, 0 to 1; None if there is no total.
-        seconds_left: the time left; None if the line shows none.
+        share: fraction done, 0 to 1; None without a total.
+        seconds_left: time left; None if the line has none.
     """
 
     said: str
@@ -71,7 +71,7 @@ class Shown(NamedTuple):
 
 
 def shown(line: str) -> Shown | None:
-    """Return what a line of a log shows if ``Progress`` wrote it, else None."""
+    """Parse a line of a log that ``Progress`` wrote; None for any other line."""
     found = _OWN.fullmatch(line)
     if found is None or (not found["rate"] and _number(found["done"])):
         return None
@@ -88,7 +88,7 @@ def _number(text: str) -> int:
 
 
 def is_progress(line: str) -> bool:
-    """Tell whether a line of a log says no more than how far the work is."""
+    """Tell whether a line of a log reports progress and nothing else."""
     return is_bar(line) or shown(line) is not None
 
 

@@ -1,4 +1,4 @@
-"""Records: how an artifact was computed, written beside the artifact as JSON once it is whole."""
+"""Records: JSON beside each artifact that says how it was computed, written once the artifact is complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .lineage import Origin
 from .portable import portable
 from .version import full_version
 
-# Words of the running command, and the digest of the settings that it was started with (``--settings``).
+# Words of the running command, and the digest of its settings (``--settings``).
 _COMMAND: ContextVar[Sequence[str]] = ContextVar("command", default=())
 _SETTINGS: ContextVar[str | None] = ContextVar("settings", default=None)
 _ASKED: ContextVar[dict[str, Any] | None] = ContextVar("asked", default=None)
@@ -42,19 +42,19 @@ def _installed(stage: str) -> dict[str, str]:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            continue  # another environment's package: lexical jobs have no torch, and so on
+            continue  # not in this environment: BM25 jobs have no torch, for example
     return versions
 
 
 def _peak_memory_mb() -> float:
-    """Peak resident memory of this process and of its largest child (Java, say), in MB."""
+    """Return the peak resident memory of this process plus its largest child (such as Java), in MB."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return round((own + child) / 1024, 1)
 
 
 def use_command(words: Sequence[str], settings: str | None, asked: dict[str, Any] | None = None) -> None:
-    """Keep for records the words of this command, the digest of its settings and the options that its rule set."""
+    """Set the command's words, the digest of its settings and the rule's options, for its records."""
     _COMMAND.set(words)
     _SETTINGS.set(settings)
     _ASKED.set(asked)
@@ -69,7 +69,7 @@ def record(
     results: Mapping[str, Any] | None = None,
     origin: Origin | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Time the block and, if the block succeeds, write the record of its artifacts.
+    """Time the block and write the record of its artifacts if it succeeds.
 
     Yields a dict for facts about the run (``documents``, ``device``, ``bytes``, …). The record keeps them under the key
     ``facts``, and adds seconds and peak memory in MB.
@@ -77,13 +77,13 @@ def record(
     Args:
         stage: name of the stage.
         path: the record, .json.
-        settings: what the artifacts depend on beside their inputs.
-        outputs: the artifacts, files or folders. The block may still add to a list.
-        results: documents that other stages read, by their keys in the record. The block may still add to a dict.
-        origin: the inputs, and what is known of the artifacts (``lineage.check``).
+        settings: settings that the artifacts depend on, in addition to the inputs.
+        outputs: the artifacts, files or folders. The block may append to a list.
+        results: results that other stages read, by their keys in the record. The block may add to a dict.
+        origin: the inputs and facts of the artifacts (``lineage.check``).
 
     Raises:
-        ConfigError: the record and an artifact, or two artifacts, have the same path.
+        ConfigError: two artifacts, or an artifact and the record, have the same path.
     """
     names = [Path(name).absolute() for name in (path, *outputs)]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -120,20 +120,20 @@ def _now() -> str:
 
 
 def _contents(output: Path, record: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each file of an artifact, named from the folder of its record, with what records say of it."""
+    """Yield each file of an artifact, relative to the record's folder, with its size and hash."""
     for path in sorted(output.rglob("*")) if output.is_dir() else [output]:
         if path.is_file():
             yield os.path.relpath(path, record.parent), content(path)
 
 
 def content(path: Path) -> dict[str, Any]:
-    """Return what records say of a file: its bytes and, if it is small, its hash."""
+    """Return a file's entry for a record: its size and, for a small file, its hash."""
     size = path.stat().st_size
     return {"bytes": size} | ({"sha256": files.sha256(path)} if size <= HASHED else {})
 
 
 def option(path: str | Path, record: Mapping[str, Any], name: str) -> list[str]:
-    """Return the words of an option of the command in the record at ``path``; none if the command lacks the option.
+    """Return the values of a command-line option in the record at ``path``; empty if the command lacks it.
 
     Raises:
         DataError: the command is damaged.
@@ -147,9 +147,9 @@ def option(path: str | Path, record: Mapping[str, Any], name: str) -> list[str]:
 
 
 def renew(path: str | Path) -> None:
-    """Let a record have the sizes and hashes of its artifacts as they are now: what is in them was made once more.
+    """Refresh the sizes and hashes in a record after its artifacts were rewritten.
 
-    A record that is missing or damaged stays as it is: the next run makes its artifacts.
+    A missing or damaged record is left alone: the next run makes its artifacts.
     """
     place = Path(path)
     with suppress(DataError):
@@ -163,28 +163,28 @@ def read_record(path: str | Path, *more: str) -> dict[str, Any]:
 
     Args:
         path: the record, .json.
-        more: keys that the reader needs, and that records of earlier versions may lack.
+        more: keys that the reader requires, and that records of earlier versions may lack.
 
     Raises:
-        DataError: it is missing, damaged, or no record.
+        DataError: the file is missing, damaged, or not a record.
     """
-    from . import records  # it imports pydantic, which commands that read no record do without
+    from . import records  # imported here: it loads pydantic, which most commands do not need
 
     with files.reading(path):
         found = files.read_json(path)
     records.check_record(found, path)
     if missing := [key for key in more if key not in found]:
-        raise DataError(f"{path} is no record of beirgrid ({missing[0]}: Field required). {files.REMEDY}")
+        raise DataError(f"{path} is not a record of beirgrid ({missing[0]}: Field required). {files.REMEDY}")
     return dict(found)
 
 
 def artifact(path: str | Path) -> Path:
-    """Return the path of an artifact after comparing its files with its record.
+    """Compare the files of an artifact with its record, and return its path.
 
-    An artifact without a record beside it, such as a run of one's own, is not compared.
+    An artifact without a record, such as your own run, is not compared.
 
     Raises:
-        DataError: a file of the artifact is missing, or has another size or hash; or the record is damaged.
+        DataError: a file is missing or differs in size or hash, or the record is damaged.
     """
     path = Path(path)
     for place in lineage.places_of_record(path):
@@ -200,21 +200,23 @@ def artifact(path: str | Path) -> Path:
 
 
 def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Raise DataError if a file that a record names has another size; one that is gone may be a temporary output."""
+    """Raise DataError if a file differs in size from its record. Missing files are allowed: they may be temporary
+    outputs.
+    """
     for name, facts in record.get("outputs", {}).items():
         output = Path(path).parent / name
         if output.is_file() and output.stat().st_size != facts["bytes"]:
             _compare(output, facts, Path(path))
 
 
-# The type of a command's option that names an artifact.
+# Type of an option that takes an artifact.
 Artifact = Annotated[Path, artifact]
 
 
 def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
     """Raise DataError if a file differs from its record."""
     if not path.is_file():
-        raise DataError(f"{path} is missing, which {record} names. {files.REMEDY}")
+        raise DataError(f"{path} is missing, but {record} names it. {files.REMEDY}")
     if (size := path.stat().st_size) != facts["bytes"]:
         raise DataError(f"{path} is damaged: it has {size:,} bytes, {record} says {facts['bytes']:,}. {files.REMEDY}")
     if "sha256" in facts and files.sha256(path) != facts["sha256"]:
@@ -222,10 +224,10 @@ def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
 
 
 def state_folder(stage: str, output: Path, inputs: dict[str, Any]) -> Path:
-    """Return the folder beside an artifact that keeps the state of just this computation for another attempt.
+    """Return the folder beside an artifact that keeps this computation's state for the next attempt.
 
-    Its name follows from the stage's version and from ``inputs``, all that decides the artifact. Folders of other
-    computations of the artifact are deleted.
+    Its name is a digest of the stage's version and of ``inputs``, which must hold all that decides the artifact. State
+    folders of other computations of the artifact are deleted.
     """
     folder = output.parent / f".{output.name}-state-{digest({'version': stages.VERSIONS[stage], **inputs})}"
     for other in output.parent.glob(f".{output.name}-state-*"):
@@ -236,7 +238,7 @@ def state_folder(stage: str, output: Path, inputs: dict[str, Any]) -> Path:
 
 
 def digest(params: Mapping[str, Any]) -> str:
-    """Return 16 hex digits that stand for the params of a rule, wherever its local files are."""
+    """Return 16 hex digits for the params of a rule. The location of local files does not change them."""
     counted = dict(params)
     if params.get("files"):
         counted["settings"] = reasons.options(params)
@@ -244,12 +246,13 @@ def digest(params: Mapping[str, Any]) -> str:
 
 
 def mismatch(record: str | Path, params: Mapping[str, Any] | None, outputs: Collection[str] = ()) -> str | None:
-    """Return why the artifacts of a record must be computed again, or None. Sizes are compared, hashes are not.
+    """Return why the artifacts of a record must be computed again, or None. Compares sizes, not hashes.
 
     Args:
-        record: the record. None is returned where it is missing: it is an output that Snakemake looks after itself.
-        params: the params that are asked for; None if the record is known to have them.
-        outputs: artifacts that may be missing, since Snakemake looks after them itself.
+        record: path of the record. If it is missing, None is returned: the record is an output, which Snakemake checks
+            itself.
+        params: the requested params; None if the record is known to have them.
+        outputs: artifacts that may be missing, because Snakemake checks them itself.
     """
     record = Path(record)
     if not record.is_file():

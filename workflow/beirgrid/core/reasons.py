@@ -1,4 +1,4 @@
-"""Reasons to make an artifact again, in words: keys with the values before and now."""
+"""Explain why an artifact must be made again: changed keys with old and new values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NONE = object()
 
 
 def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
-    """Yield each key whose value differs, with both values: ``max_length 256 → 128``."""
+    """Yield each changed key with both values: ``max_length 256 → 128``."""
     if before == now:
         return
     if isinstance(before, Mapping) and isinstance(now, Mapping):
@@ -28,7 +28,7 @@ def _shown(value: Any) -> str:
 
 
 def options(params: Mapping[str, Any]) -> Any:
-    """Return the options in the params of a job. Local files count by their content (``files``), not by their paths."""
+    """Return the options in a job's params. Local files are compared by content (``files``), not by path."""
     found = json.loads(params.get("settings", "{}"))
     return _without_paths(found) if params.get("files") else found
 
@@ -40,9 +40,10 @@ def _without_paths(value: Any) -> Any:
 
 
 def of_settings(record: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
-    """Return what differs between the options that a record keeps and those that a job's params ask for.
+    """Return the differences between the options in a record and those in a job's params.
 
-    Keys of a registry entry stand without the option that holds the entry. Earlier versions kept no options.
+    Keys of a registry entry appear without the option that holds the entry. Records of earlier versions have no
+    options.
     """
     if not isinstance(before := record.get("asked"), Mapping):
         return []
@@ -57,13 +58,13 @@ def of_settings(record: Mapping[str, Any], params: Mapping[str, Any]) -> list[st
 
 
 def of_record(record: Mapping[str, Any], params: Mapping[str, Any]) -> str:
-    """Return why a job runs again whose record has another digest than the job's params."""
+    """Explain why a job reruns although its record exists: the digests differ."""
     made, now = record.get("stage_version"), params.get("version")
-    found = [f"version of the stage {made} → {now}"] if made != now else []
+    found = [f"stage version {made} → {now}"] if made != now else []
     found += of_settings(record, params)
     if found:
         return ", ".join(found)
     if "asked" not in record:
         release = record.get("packages", {}).get("beirgrid", "unknown")
         return f"made by beirgrid {release}, whose records keep no settings to compare"
-    return "a local file, or what the grid asks for beside its options, has another content"
+    return "a local file, or a setting outside the options, has changed"

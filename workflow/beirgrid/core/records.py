@@ -1,4 +1,4 @@
-"""What the records of ``provenance`` hold, as readers of records rely on it."""
+"""Schema of the records that ``provenance`` writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import DataError, lone_surrogate
 
 
 def _check_moment(text: str) -> str:
-    """Refuse a text that is no time, or a time without a time zone. An empty text means no time."""
+    """Refuse a text that is not a time with a time zone. An empty text means no time."""
     if text and datetime.datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("a time zone is missing")
     return text
@@ -30,7 +30,7 @@ class _File(_Strict):
 
 
 class _Facts(_Strict):
-    """The facts that tables and analyses compute with; each stage has others, too."""
+    """Facts that tables and analyses use. Stages may add others."""
 
     precision: str | None = None
     device: str | None = None
@@ -66,7 +66,7 @@ _Outputs = dict[Annotated[str, Field(min_length=1)], _File]
 
 
 class _Record(_Strict):
-    """What a reader may rely on. The keys with a default are not in the records of every version."""
+    """The keys of a record. Records of earlier versions may lack keys that have a default."""
 
     stage: str
     settings: dict[str, Any]
@@ -86,27 +86,27 @@ _RECORD, _OUTPUTS, _LINEAGE = TypeAdapter(_Record), TypeAdapter(_Outputs), TypeA
 
 
 def check_record(content: Any, path: str | Path) -> None:
-    """Raise DataError if the content of a file is no record."""
+    """Raise DataError if the content of a file is not a record."""
     _check(_RECORD, content, path)
 
 
 def check_outputs(content: Any, path: str | Path) -> None:
-    """Raise DataError if the outputs of a record are no files with their bytes."""
+    """Raise DataError if the outputs of a record are malformed."""
     _check(_OUTPUTS, content, path)
 
 
 def check_lineage(content: Any, path: str | Path) -> None:
-    """Raise DataError if the lineage of a record is no facts with their values."""
+    """Raise DataError if the lineage of a record is malformed."""
     _check(_LINEAGE, content, path)
 
 
 def _check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:
-    """Raise DataError with the first place where the content is of another type, or has half of a surrogate pair."""
+    """Raise DataError at the first value of the wrong type or with a lone surrogate."""
     if half := lone_surrogate(json.dumps(content, ensure_ascii=False)):
-        raise DataError(f"{path} is no record of beirgrid (a lone surrogate, {half}). {files.REMEDY}")
+        raise DataError(f"{path} is not a record of beirgrid (a lone surrogate, {half}). {files.REMEDY}")
     try:
         kind.validate_python(content)
     except ValidationError as error:
         [first, *_] = error.errors(include_url=False)
         place = ".".join(map(str, first["loc"])) or "content"
-        raise DataError(f"{path} is no record of beirgrid ({place}: {first['msg']}). {files.REMEDY}") from None
+        raise DataError(f"{path} is not a record of beirgrid ({place}: {first['msg']}). {files.REMEDY}") from None

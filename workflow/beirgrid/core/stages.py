@@ -1,7 +1,7 @@
-"""The table of stages: one row for each kind of job says which command it runs, and what it needs.
+"""The table of stages: one row per kind of job, with its command and needs.
 
-The command line, versions, packages, and the rules that run a model, download or share cluster jobs follow from these
-rows. ``docs/extending.md`` shows how to add one.
+The command line, versions, packages, and the lists of rules that run a model, download or share cluster jobs are
+derived from these rows. ``docs/extending.md`` shows how to add one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .families import RETRIEVERS, Family
 
 
 class Cost(NamedTuple):
-    """Seconds and MB of memory that a job takes beside its start."""
+    """Seconds and MB of memory that a job takes in addition to its start-up."""
 
     seconds: float
     memory: float
@@ -21,21 +21,21 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """What the package and the rules know of a stage, or of one kind of it (``fetch corpus``).
+    """One stage, or one kind of a stage (``fetch corpus``).
 
     Attributes:
-        command: words of its command, after ``python -m beirgrid``.
-        function: what the command runs, as module and function. The module is imported when the command runs.
-        help: what the command does.
-        version: version of its output. It is a param of the rule: Snakemake recomputes the output when the version is
-            raised, as it must be with a change of code that changes the output.
-        packages: packages whose versions its records keep, of those that are installed.
-        rule: name of its rule; the words of the command, unless given.
-        record: its name in records; the first word of the command, unless given. Stages with one name have one version.
+        command: words of its command, after ``beirgrid``.
+        function: function that the command runs, with its module, which is imported only then.
+        help: one line for ``--help``.
+        version: version of its output, a param of the rule. Raise it when a change of code changes the output;
+            Snakemake then recomputes the output.
+        packages: packages whose versions its records keep, if installed.
+        rule: name of its rule; by default, the words of the command.
+        record: its name in records; by default, the first word of the command. Stages with one name share a version.
         model: whether its jobs run a model.
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
-        group: which jobs of small corpora share a cluster job: those of shards or those of cells.
-        cost: what a job takes, if ``graph/units.py`` and ``graph/costs.csv`` do not say so.
+        group: which jobs of small corpora are grouped into one cluster job: those of shards or those of cells.
+        cost: cost of a job, unless ``graph/units.py`` and ``graph/costs.csv`` model it.
     """
 
     command: str
@@ -103,7 +103,7 @@ _ROWS = (
     Stage(
         "fetch expansion",
         "stages.fetch:fetch_expansion",
-        "fetch queries that others published for documents",
+        "fetch published queries for documents (doc2query expansions)",
         1,
         ("huggingface_hub", "pyarrow"),
         record="fetch_expansion",
@@ -144,7 +144,7 @@ _ROWS = (
     Stage(
         "index program",
         "stages.program:index_program",
-        "have a program index a corpus",
+        "index a corpus with a program of yours",
         1,
         record="index_program",
     ),
@@ -167,7 +167,7 @@ _ROWS = (
     Stage(
         "retrieve program",
         "stages.program:retrieve_program",
-        "have a program search a corpus",
+        "search a corpus with a program of yours",
         1,
         ("pyarrow",),
         record="retrieve_program",
@@ -205,16 +205,15 @@ _ROWS = (
         rule="analyses",
     ),
 )
-# By the words of their commands. One command may have several rules: encode has one for each kind of vectors.
+# Stages by command. One command may have several rules: encode has one for each kind of vectors.
 COMMANDS = {stage.command: stage for stage in _ROWS}
-# By their rules. A family whose rules are those of another family adds commands alone.
+# Stages by rule. A family that shares another family's rules adds commands only.
 STAGES = {stage.rule: stage for stage in reversed(_ROWS)}
-# Versions and packages, by the names in records.
+# Versions and packages, by the stage's name in records.
 VERSIONS = {stage.record: stage.version for stage in _ROWS}
 PACKAGES = {stage.record: stage.packages for stage in _ROWS}
 
-# Rules whose jobs run a model (those of generate and mine, if the recipe has one), those that run a program of others,
-# and those that download.
+# Rules whose jobs run a model (generate and mine only if the recipe names one), run an external program, or download.
 MODEL_RULES = {stage.rule for stage in _ROWS if stage.model}
 PROGRAM_RULES = {stage.rule for stage in _ROWS if stage.record in ("index_program", "retrieve_program")}
 DOWNLOADS = {stage.rule for stage in _ROWS if stage.downloads}

@@ -1,4 +1,4 @@
-"""The version of the package, and the commit of its code."""
+"""The package's version and the commit of its code."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from .checkout import CHECKOUT
 
 __version__ = "0.2.0"
-# The file in which a wheel or a source archive keeps the commit that it was made from (setup.py).
+# File in a wheel or source archive that names the commit it was built from (setup.py).
 COMMIT = "COMMIT"
 
 
 @cache
 def commit() -> tuple[str, str]:
-    """Return the abbreviated commit of the code and its date, or two empty texts where neither file nor git has them.
+    """Return the abbreviated commit of the code and its date, or two empty strings if unknown.
 
-    The commit ends in ``.dirty`` if files of the checkout were changed since.
+    The commit ends in ``.dirty`` if the checkout has uncommitted changes.
     """
     return read_commit(CHECKOUT)
 
 
 def read_commit(folder: Path) -> tuple[str, str]:
-    """Return what ``commit`` returns for a checkout, a source archive or the shared files of a wheel."""
+    """Like ``commit``, for a checkout, a source archive or the shared files of a wheel."""
     if (file := folder / COMMIT).is_file():
         name, _, date = file.read_text(encoding="utf-8").strip().partition(" ")
         return name, date
@@ -33,7 +33,7 @@ def read_commit(folder: Path) -> tuple[str, str]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Return what git prints; nothing where git is not installed or does not trust the folder's owner."""
+    """Return the output of git; empty if git is not installed or distrusts the folder's owner."""
     import os
     import subprocess
 
@@ -47,12 +47,12 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def full_version() -> str:
-    """Return the version with its commit, as PEP 440 spells it: 0.2.0+g70e1d4bab."""
+    """Return the version with its commit in PEP 440 form: 0.2.0+g70e1d4bab."""
     name, _ = commit()
     return f"{__version__}+g{name}" if name else __version__
 
 
 def dated_version() -> str:
-    """Return the version with its commit and, in brackets, the day of that commit."""
+    """Return the version with its commit and, in brackets, the commit's date."""
     _, date = commit()
     return f"{full_version()} ({date})" if date else full_version()

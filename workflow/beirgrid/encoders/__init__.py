@@ -1,4 +1,4 @@
-"""Neural models by family, opened from checkpoints: encoders, scorers of pairs, expanders of documents."""
+"""Open neural models from checkpoints, by family: encoders, rerankers and document expanders."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def open_encoder(
         entry: the registry entry, or its keys as a mapping: ``{"family": "dense", "similarity": "cosine"}``.
         runtime: the device, from ``core.compute.Compute(device="cpu").start()``. Unless given, a GPU is used where
             there is one.
-        answers: folder that keeps the answers of an endpoint.
+        answers: cache folder for an endpoint's responses.
 
     Returns:
         an encoder with the methods ``encode_documents`` and ``encode_queries`` (``encoders.protocol.Encoder``).
@@ -80,9 +80,8 @@ def open_encoder(
         DataError: the checkpoint is damaged, or is not what the entry says.
 
     Example:
-        >>> encoder = open_encoder("checkpoint", {"family": "dense", "similarity": "cosine"})  # doctest: +SKIP
-        >>> encoder.encode_documents(["A title. A text."]).shape  # doctest: +SKIP
-        (1, 384)
+        >>> encoder = open_encoder("checkpoint", {"family": "dense", "similarity": "cosine"})  # doctest: +SKIP >>>
+        encoder.encode_documents(["A title. A text."]).shape  # doctest: +SKIP (1, 384)
     """
     folder, runtime = Path(folder), runtime or Compute().start()
     model = encoding_model(entry) if isinstance(entry, Mapping) else entry
@@ -99,13 +98,7 @@ def open_scorer(
     runtime: Runtime,
     answers: Path | None = None,
 ) -> Scorer:
-    """Open the checkpoint of a reranker as the family of its registry entry.
-
-    Args:
-        folder: the checkpoint.
-        entry: the registry entry.
-        runtime: the device (``core.compute.Compute.start``).
-        answers: folder that keeps the answers of an endpoint.
+    """Open a reranker's checkpoint as the family of its registry entry. The arguments are those of ``open_encoder``.
 
     Raises:
         DataError: the checkpoint is damaged, or is not what the entry says.

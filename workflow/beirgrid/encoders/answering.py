@@ -1,4 +1,4 @@
-"""Rerankers that answer a prompt: how much more likely a model says that a document is relevant (monoT5, Qwen3)."""
+"""Rerankers that score a pair by the likelihood of an answer to a prompt (monoT5, Qwen3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLACE = re.compile(r"\{(query|document)\}")
 
 
 def seq2seq_model(folder: str, **options: Any) -> Any:
-    """Open a checkpoint's encoder and decoder, with its tokenizer as an attribute."""
+    """Open an encoder-decoder checkpoint, with its tokenizer as an attribute."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
@@ -35,7 +35,9 @@ def seq2seq_model(folder: str, **options: Any) -> Any:
 
 
 def decoder_model(folder: str, **options: Any) -> Any:
-    """Open a checkpoint's decoder, with its tokenizer as an attribute: the last token of each text stands last."""
+    """Open a decoder checkpoint, with its tokenizer as an attribute. Padding is on the left, so each text's last token
+    is last.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, padding_side="left", **options)
@@ -46,10 +48,10 @@ def decoder_model(folder: str, **options: Any) -> Any:
 
 
 class AnswerScorer(PairScorer[AnsweringT]):
-    """One score per (query, document) pair: the logit of the first answer, less that of the second if there are two.
+    """Scores a (query, document) pair by the logit of the first answer, minus that of the second if there are two.
 
-    Of two answers, this is the log-odds of the probability by which the authors' code ranks. It orders documents as
-    that does; unlike the probability, or its logarithm, it does not saturate.
+    With two answers, this is the log-odds of the probability by which the authors' code ranks. The order is the same,
+    but the score does not saturate as the probability and its logarithm do.
     """
 
     def __init__(self, folder: Path, entry: AnsweringT, runtime: Runtime, loader: Any) -> None:
@@ -68,7 +70,7 @@ class AnswerScorer(PairScorer[AnsweringT]):
             )
         self.limit = entry.max_length or 512
         self._read_prompt(folder)
-        # bfloat16 has some 60 values between two powers of two: logits in it would tie.
+        # bfloat16 has 128 values between two powers of two, so its logits would tie.
         head = self.model.get_output_embeddings()
         self.store_weights(self.model, head)
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
@@ -77,19 +79,19 @@ class AnswerScorer(PairScorer[AnsweringT]):
         self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.limit)
 
     def _read_prompt(self, folder: Path) -> None:
-        """Tokenize the parts of the prompt that are the same for all pairs."""
+        """Tokenize the constant parts of the prompt."""
         self.parts = [part if _PLACE.search(part) else self._ids([part])[0] for part in self.entry.prompt]
         if self.model.config.is_encoder_decoder:
             self.parts.append([self.tokenizer.eos_token_id])
         if (fixed := sum(len(part) for part in self.parts if not isinstance(part, str))) > self.limit // 4:
-            raise DataError(f"{folder}: its prompt alone has {fixed} word pieces, too many for max_length {self.limit}")
+            raise DataError(f"{folder}: the prompt alone has {fixed} tokens, too many for max_length {self.limit}")
 
     def begin(self, text: str, *, counted: bool = False) -> Beginning:
-        """Return the part of a query or document that the model can read. Tokens are never counted."""
+        """Truncate a query or document to what the model can read. Tokens are never counted."""
         return Beginning(cutting.cut(self.tokenizer, text, self.limit))
 
     def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
-        """Return the prompt of each pair; its part with the document is cut to what leaves room for the others."""
+        """Tokenize the prompt of each pair. The document is truncated so that the rest of the prompt fits."""
         with self.reading:
             ids = self._tokens([query.text for query, _ in pairs], [document.text for _, document in pairs])
         return Tokens({"input_ids": [np.array(row, np.int32) for row in ids]})
@@ -113,7 +115,7 @@ class AnswerScorer(PairScorer[AnsweringT]):
             texts = [_filled(part, query, document) for query, document in zip(queries, documents, strict=True)]
             if "{document}" in part:
                 last = number
-            # A query of its own part leaves a quarter to its document, as in FlagEmbedding.
+            # A query in a part of its own leaves at least a quarter to the document, as in FlagEmbedding.
             columns.append(self._ids(texts, self.limit if "{document}" in part else self.limit * 3 // 4))
         rows = []
         for row in zip(*columns, strict=True):
@@ -132,7 +134,7 @@ def _filled(part: str, query: str, document: str) -> str:
 
 
 class Seq2SeqScorer(AnswerScorer[Seq2SeqReranker]):
-    """Scores of an encoder with a decoder (T5), from the first token that it would write."""
+    """Scores by an encoder-decoder (T5), from the logits of its first output token."""
 
     def __init__(self, folder: Path, entry: Seq2SeqReranker, runtime: Runtime) -> None:
         super().__init__(folder, entry, runtime, seq2seq_model)
@@ -148,7 +150,7 @@ class Seq2SeqScorer(AnswerScorer[Seq2SeqReranker]):
 
 
 class DecoderScorer(AnswerScorer[DecoderReranker]):
-    """Scores of a decoder, from the token that it would write after the prompt."""
+    """Scores by a decoder, from the logits of the token after the prompt."""
 
     def __init__(self, folder: Path, entry: DecoderReranker, runtime: Runtime) -> None:
         super().__init__(folder, entry, runtime, decoder_model)

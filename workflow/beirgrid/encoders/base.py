@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 EntryT = TypeVar("EntryT", bound=ModelEntry)
 VectorsT = TypeVar("VectorsT")
-# A cross-encoder has one logit, or one for each of two classes, the second of which is relevant.
+# Logits of a cross-encoder: one score, or two classes of which the second is "relevant".
 MOST_LABELS = 2
 
 
 def check_finite(vectors: Any, names: list[str], precision: str) -> None:
     """Raise DataError naming the first text whose vector (or score, or sparse row) is NaN or infinite.
 
-    ``precision`` is that of the computation: where it is low, float32 may give finite numbers.
+    If ``precision`` is below float32, the message suggests float32.
     """
-    if hasattr(vectors, "indptr"):  # a CSR matrix: its sums are finite just where its rows are
+    if hasattr(vectors, "indptr"):  # a CSR matrix: a row's sum is finite if its values are
         vectors = vectors.sum(axis=1)
     finite = np.isfinite(np.asarray(vectors)).reshape(len(names), -1).all(axis=1)
     if not finite.all():
@@ -45,7 +45,7 @@ def check_finite(vectors: Any, names: list[str], precision: str) -> None:
 
 
 class Variety:
-    """Whether the vectors of different texts differ, block after block: a broken model gives all texts the same."""
+    """Checks, block by block, that different texts get different vectors. A broken model maps all to one."""
 
     def __init__(self, encoder: Reader) -> None:
         self.encoder = encoder
@@ -54,21 +54,21 @@ class Variety:
         self.texts_differ = False
 
     def add(self, vectors: Any, texts: list[str]) -> None:
-        """Take in the vectors (or sparse rows, or what sums up each) of some texts."""
+        """Add the vectors (or sparse rows, or one number per text) of some texts."""
         if self.varied or not texts:
             return
         if hasattr(vectors, "indptr"):
             vectors = np.concatenate([vectors.sum(axis=1), vectors.power(2).sum(axis=1)], axis=1)
         rows = np.asarray(vectors).reshape(len(texts), -1)
         vector = rows[0] if self.first is None else self.first[0]
-        self.varied = not np.allclose(rows, vector, rtol=1e-5, atol=1e-7)  # texts of other lengths round otherwise
-        if not self.varied:  # hardly ever: only then is it worth tokenizing the texts again
+        self.varied = not np.allclose(rows, vector, rtol=1e-5, atol=1e-7)  # rounding depends on a text's length
+        if not self.varied:  # rare, so the texts are tokenized again only here
             read = self.encoder.read(texts)
             self.first = self.first or (vector.copy(), read[0])
             self.texts_differ = self.texts_differ or any(ids != self.first[1] for ids in read)
 
     def check(self, what: str) -> None:
-        """Raise DataError if all vectors are the same, although the model read different texts."""
+        """Raise DataError if all vectors are equal although the model read different tokens."""
         if self.first is not None and self.texts_differ and not self.varied:
             size = "all zero" if not self.first[0].any() else "the same"
             raise DataError(
@@ -79,26 +79,28 @@ class Variety:
 
 _NOT_FINITE = {
     True: "its checkpoint holds weights that are not finite, or too large for any precision",
-    False: "set precision: float32 in the model's entry. If the values are not finite then "
-    "either, the checkpoint's weights are broken",
+    False: (
+        "set precision: float32 in the model's entry. If the values are still not finite, the checkpoint's "
+        "weights are broken"
+    ),
 }
 
 
-# Lets sentence-transformers return lists of token ids. Padded tensors would cost four times as much Python time.
+# Makes sentence-transformers return lists of token ids, which take less time than padded tensors.
 _LISTS = {"common": {"return_tensors": None}, "text": {"padding": False, "return_attention_mask": False}}
 
 
 class LoadedModel(Generic[EntryT]):
-    """What the families share: a model in evaluation mode, on a device, in a precision.
+    """A model in evaluation mode, on a device, in a precision.
 
     Attributes:
         entry: the model's registry entry.
         runtime: the device that the process holds.
         precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
         engine: computes batches on the device.
-        model: the model of the library that opens the checkpoint.
-        narrow: whether its last layer computes the first token of each text alone (``kernels``).
-        trainable: whether the weights stay as the checkpoint has them, so that they can be trained and saved.
+        model: the library's model.
+        narrow: whether the last layer computes only the first token of each text (``kernels``).
+        trainable: whether the weights stay unchanged, so that they can be trained and saved.
     """
 
     def __init__(self, entry: EntryT, runtime: Runtime, *, trainable: bool = False) -> None:
@@ -107,15 +109,15 @@ class LoadedModel(Generic[EntryT]):
         self.trainable = trainable
         self.precision = runtime.resolve(entry.precision)
         self.engine = Engine(runtime)
-        self.reading = threading.Lock()  # a tokenizer serves one thread at a time
+        self.reading = threading.Lock()  # tokenizers are not thread-safe
         self.model: Any = None
         self.narrow = False
         self.overflows: float16.Overflows | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return device, precision and the choice of kernels, for the record of an artifact.
+        """Return device, precision and kernels for the record of an artifact.
 
-        Ask for the facts after the texts are computed: the number of texts that overflow in float16 is one of them.
+        Call it after encoding: the facts include the number of texts that overflowed float16.
         """
         facts = {"device": self.runtime.hardware, "precision": self.precision, "kernels": self.runtime.kernels}
         if self.engine.one_length:
@@ -126,19 +128,21 @@ class LoadedModel(Generic[EntryT]):
 
     @property
     def transformer(self) -> Any:
-        """The transformer under pooling or head."""
+        """The transformer below the pooling or head."""
         return self.model[0].auto_model
 
     def fit_precision(self, transformer: Any, tokenizer: Any) -> None:
-        """Leave float16 if nobody asked for it and the model's numbers do not fit into it.
+        """Change from float16 to a wider precision if float16 was not requested and the model would overflow it.
 
-        Tokens that the model has no vectors for are refused from now on.
+        Also makes the engine refuse token ids beyond the vocabulary.
         """
         try:
             self.engine.vocabulary = len(encoder_of(transformer).get_input_embeddings().weight)
         except (AttributeError, NotImplementedError) as error:
             kind = transformer.config.model_type
-            raise DataError(f"models of the type {kind} cannot be used: transformers names no embeddings") from error
+            raise DataError(
+                f"models of type {kind} are not supported: transformers does not expose their embeddings"
+            ) from error
         for probe in float16.PROBES:
             self.engine.check_ids(max(tokenizer(probe)["input_ids"], default=0))
         if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
@@ -149,7 +153,7 @@ class LoadedModel(Generic[EntryT]):
             self.precision = self.runtime.wide
 
     def autocast(self, precision: str | None = None) -> AbstractContextManager[Any]:
-        """Return the context in which the model computes in its precision, or in another one."""
+        """Return the autocast context for the model's precision, or for another one."""
         import torch
 
         precision = precision or self.precision
@@ -158,12 +162,12 @@ class LoadedModel(Generic[EntryT]):
         return torch.autocast(self.runtime.kind, dtype=getattr(torch, precision))
 
     def compute(self, forward: Forward, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Return the results of a batch in the model's precision.
+        """Compute a batch in the model's precision.
 
-        Where that is float16 and nobody asked for it, a text that overflows is computed again in bfloat16.
+        If float16 was chosen automatically, texts that overflow are computed again in bfloat16.
         """
         with self.autocast():
-            results = forward(dict(inputs))  # the library adds its features to what it is given
+            results = forward(dict(inputs))  # the library adds its outputs to the dict
         if self.overflows is None or bool((finite := float16.finite_rows(results)).all()):
             return results
         self.overflows.add(int((~finite).sum()))
@@ -171,10 +175,9 @@ class LoadedModel(Generic[EntryT]):
             return float16.chosen(finite, results, forward(inputs))
 
     def set_precision(self, output: str = "") -> None:
-        """Keep low precision to the transformer: nothing is averaged, projected or normalised in it.
+        """Restrict low precision to the transformer; pooling, projection and normalisation run in float32.
 
-        Args:
-            output: the feature of the model that has one row for each text, where the family reads no other one.
+        Args: output: name of the output with one row per text, if the family reads only that output.
         """
         import torch
 
@@ -191,7 +194,7 @@ class LoadedModel(Generic[EntryT]):
         self.check_batches(self.model.tokenizer, self._transformed, transformer.config, self.model.max_seq_length)
 
     def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return what the first module makes of a batch: vectors of tokens, or else vectors or scores of texts."""
+        """Return the first module's output for a batch: token vectors, or else text vectors or scores."""
         features = self.model[0](inputs)
         names = ("token_embeddings", "sentence_embedding", "scores")
         found: torch.Tensor = next(features[name] for name in names if name in features)
@@ -200,16 +203,15 @@ class LoadedModel(Generic[EntryT]):
     def check_batches(
         self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor], config: Any, limit: int | None
     ) -> None:
-        """Restrict batches to texts of one length if the model's numbers depend on the other texts of a batch.
+        """Restrict batches to texts of one length if padding changes the model's output.
 
         Args:
             tokenizer: the model's tokenizer.
             compute: as in ``depends_on_batch``.
             config: the transformer's configuration.
-            limit: tokens that are read of a text.
+            limit: maximum tokens per text.
 
-        Raises:
-            DataError: batches of one length would not help (``check_scaling``).
+        Raises: DataError: batches of one length would not help (``check_scaling``).
         """
         weight_checks.check_scaling(config, limit)
         lengths = weight_checks.probe_lengths(config, limit)
@@ -218,11 +220,11 @@ class LoadedModel(Generic[EntryT]):
         )
 
     def store_weights(self, transformer: Any, head: Any) -> None:
-        """Store the weights of linear layers as batches multiply them: in the model's precision, as kernels read them.
+        """Convert the weights of linear layers to the model's precision and to the kernels' layout.
 
         Args:
-            transformer: the model whose layers these are.
-            head: a layer that is left as it is, or None. A language model's has the weights of the input embeddings.
+            transformer: the model.
+            head: a layer to leave unchanged, or None. A language model's head shares the input embeddings' weights.
         """
         import torch
 
@@ -235,40 +237,40 @@ class LoadedModel(Generic[EntryT]):
             kernels.fuse_layers(self.runtime, transformer, layers, self.autocast)
 
     def multiply_in_float32(self, head: Any) -> None:
-        """Let a layer compute in float32 at every precision of the model."""
+        """Make a layer compute in float32 whatever the model's precision."""
         import torch
 
         multiply = torch.autocast(self.runtime.kind, enabled=False)(head.forward)
         head.forward = lambda hidden: multiply(hidden.float())
 
     def check_length(self) -> None:
-        """Refuse a max_length or query_length beyond the model's positions."""
+        """Refuse a max_length or query_length that exceeds the model's positions."""
         positions = getattr(self.transformer.config, "max_position_embeddings", None)
         for key in ("max_length", "query_length"):
             length = getattr(self.entry, key, None)
             if length and positions and length > positions:
-                raise DataError(f"{key} is {length}, but the model has positions for {positions} word pieces")
+                raise DataError(f"{key} is {length}, but the model has only {positions} positions")
 
     def cut(self, texts: list[str], prompt: str = "", limit: int | None = None) -> list[str]:
-        """Return texts of which the model reads the same as of these, the prompt before each, without their ends."""
+        """Shorten each text to what survives truncation after the prompt, so the model's input is unchanged."""
         limit = limit or self.model.max_seq_length
         if not limit:
             return texts
         return [cutting.cut(self.model.tokenizer, text, limit, prompt) for text in texts]
 
     def preprocess(self, inputs: list[Any], *, task: str | None = None, **options: Any) -> Mapping[str, Any]:
-        """Return what sentence-transformers makes of texts or pairs, for ``Tokens``."""
+        """Tokenize texts or pairs with sentence-transformers, for ``Tokens``."""
         from sentence_transformers.base.modules import Transformer
 
         module = self.model[0]
-        own = type(module) is Transformer  # and no module of the checkpoint's, which may know no such arguments
+        own = type(module) is Transformer  # a checkpoint's own module may not accept these arguments
         if own and set(module.modality_config) == {"text"} and not (task == "query" and module.query_expansion):
             options["processing_kwargs"] = _LISTS
         found: Mapping[str, Any] = self.model.preprocess(inputs, task=task, **options)
         return found
 
     def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids that tell apart what the model reads of each text."""
+        """Return the token ids that the model reads of each text."""
         limit = self.model.max_seq_length
         with self.reading:
             read = self.model.tokenizer(self.cut(texts), truncation=True, max_length=limit, verbose=False)
@@ -277,18 +279,18 @@ class LoadedModel(Generic[EntryT]):
 
 
 class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
-    """What encoders of texts share: the way of documents and queries through the engine (``protocol.Encoder``)."""
+    """Base of text encoders: encodes documents and queries through the engine (``protocol.Encoder``)."""
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> VectorsT:
-        """Return the vectors of documents, in the order of the texts."""
+        """Encode documents, in the order of the texts."""
         return self.joined(list(self._vectors(windows(texts), "document", progress)))
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> VectorsT:
-        """Return the vectors of queries, in the order of the texts."""
+        """Encode queries, in the order of the texts."""
         return self.joined(list(self._vectors(windows(texts), "query", progress)))
 
     def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[VectorsT]:
-        """Yield the vectors of each block of documents; blocks are read and tokenized ahead, in another thread."""
+        """Encode documents block by block; another thread reads and tokenizes ahead."""
         return self._vectors(blocks, "document", progress)
 
     def _vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[VectorsT]:
@@ -298,7 +300,7 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
             yield self.collected(batches)
 
     def tokenized(self, texts: list[str], role: str) -> Tokens:
-        """Return what the model reads of texts, each after the prompt of its role."""
+        """Tokenize texts, each after the prompt of its role."""
         prompt, tokens = self.model.prompts.get(role) or "", Tokens()
         with self.reading:
             self.prepare(role)
@@ -310,42 +312,42 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
         """Prepare the tokenizer for the texts of a role."""
 
     def limit(self, role: str) -> int | None:
-        """Return the tokens that are read of a text; None for the model's own."""
+        """Return the maximum tokens per text; None for the model's own limit."""
         return None
 
     def _forward(self, role: str, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         return self.results(self.model(inputs, task=role))
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return what is kept of the model's features: float32 tensors whose first dimension is the texts."""
+        """Select the outputs to keep: float32 tensors whose first dimension is the texts."""
         raise NotImplementedError
 
     def kept(self, results: tuple[np.ndarray, ...]) -> VectorsT:
-        """Return what is kept of a batch's results, on the host."""
+        """Convert a batch's results, on the host, to the family's vectors."""
         raise NotImplementedError
 
     def collected(self, batches: list[Batch[VectorsT]]) -> VectorsT:
-        """Return the vectors of a window's texts in their order."""
+        """Join the batches of a window, in the order of the texts."""
         raise NotImplementedError
 
     def joined(self, blocks: list[VectorsT]) -> VectorsT:
-        """Return the vectors of all blocks as one."""
+        """Concatenate the vectors of all blocks."""
         raise NotImplementedError
 
 
 class PairScorer(LoadedModel[EntryT]):
-    """What rerankers share: each side of a pair is cut before both meet in a tokenizer (``protocol.Scorer``)."""
+    """Base of rerankers: each side of a pair is truncated before the pair is tokenized (``protocol.Scorer``)."""
 
     def begin(self, text: str, *, counted: bool = True) -> cutting.Beginning:
-        """Return the part of a query or document that the model can read."""
+        """Truncate a query or document to what the model can read."""
         raise NotImplementedError
 
     def score_beginnings(
         self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
-        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better.
+        """Score each pair (queries[i], documents[i]): float32 [pairs], higher is better.
 
-        Pairs are tokenized a window at a time: memory does not grow with their number.
+        Pairs are tokenized window by window, so memory does not grow with their number.
         """
         scores = [np.empty(0, np.float32)]
         tokenized = map(self.tokenized, windows(list(zip(queries, documents, strict=True))))
@@ -355,15 +357,15 @@ class PairScorer(LoadedModel[EntryT]):
         return np.concatenate(scores)
 
     def tokenized(self, pairs: list[tuple[cutting.Beginning, cutting.Beginning]]) -> Tokens:
-        """Return what the model reads of pairs of query and document."""
+        """Tokenize pairs of query and document."""
         raise NotImplementedError
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Return the scores of a batch of pairs: float32 [pairs]."""
+        """Select the scores of a batch: float32 [pairs]."""
         raise NotImplementedError
 
     def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Return the scores as they are."""
+        """Return the scores unchanged."""
         return results[0]
 
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:

@@ -18,12 +18,12 @@ from .loading import load_checkpoint
 if TYPE_CHECKING:
     import torch
 
-# Pairs tokenized at a time: of a pair of long texts, a tokenizer keeps some 4 MB that it cuts off.
+# Pairs tokenized at a time. For a pair of long texts, a tokenizer keeps about 4 MB of truncated tokens.
 PAIRS_TOKENIZED = 32
 
 
 def _last_layers(model: Any) -> list[str]:
-    """Return the names of the linear layers that give a cross-encoder's logits."""
+    """Return the names of the linear layers that compute a cross-encoder's logits."""
     from torch import nn
 
     linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
@@ -31,9 +31,9 @@ def _last_layers(model: Any) -> list[str]:
 
 
 class CrossEncoderScorer(PairScorer[CrossEncoder]):
-    """One score per (query, document) pair (CrossEncoder): the raw logit, as a sigmoid saturates.
+    """Scores (query, document) pairs by the raw logit (CrossEncoder): a sigmoid would saturate.
 
-    Of two labels, the second is ``relevant``: the score is its logit less that of the first, the log-odds.
+    With two labels, the score is the logit of the second ("relevant") minus the first's, the log-odds.
     """
 
     def __init__(self, folder: Path, entry: CrossEncoder, runtime: Runtime) -> None:
@@ -52,17 +52,17 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
             raise DataError(
                 f"{folder} has {self.model.num_labels} labels; a reranker has one, or not relevant and relevant"
             )
-        # bfloat16 has some 60 values between two powers of two: logits in it would tie.
+        # bfloat16 has 128 values between two powers of two, so its logits would tie.
         self.model.set_keep_in_fp32_modules(_last_layers(self.model))
         self.set_precision("scores")
         self.check_length()
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the part of a query or document that the model can read (``cutting.for_pair``)."""
+        """Truncate a query or document to what the model can read (``cutting.for_pair``)."""
         return cutting.for_pair(self.model.tokenizer, text, self.model.max_seq_length, counted)
 
     def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
-        """Return what the model reads of pairs: both texts, cut to its length."""
+        """Tokenize pairs, truncated to the model's length."""
         tokens = Tokens()
         with self.reading, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
@@ -71,6 +71,6 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         return tokens
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Return the logit of each pair, or the difference of both logits: float32 [pairs]."""
+        """Return the logit of each pair, or the difference of its two logits: float32 [pairs]."""
         scores = self.model(inputs)["scores"].float()
         return (scores[:, -1] - scores[:, 0] if scores.shape[1] == MOST_LABELS else scores[:, 0],)

@@ -1,8 +1,7 @@
-"""Long texts, cut before they are tokenized.
+"""Truncate long texts before tokenization.
 
-A tokenizer takes more than a hundred bytes per token of a text, and for pairs of texts keeps what it cuts off, while a
-model reads only the first tokens. So a tokenizer here sees the beginning of a long text alone, and what the model
-reads stays the same to the token.
+A tokenizer needs more than a hundred bytes per token and, for pairs, keeps the truncated tokens, but a model reads only
+the first tokens. So a tokenizer gets only the beginning of a long text. The model's input is unchanged, token by token.
 """
 
 from __future__ import annotations
@@ -11,28 +10,27 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-# Tokens that a beginning has beyond those that are read. A tokenizer may split the last word of a beginning otherwise
-# than the word of the whole text. Half of the margin is more than WordPiece makes of one word (at most 100 or 200
-# letters; what is longer is one unknown token).
+# Extra tokens in a beginning, because its last word may be truncated and tokenized differently. Half of the margin
+# exceeds what WordPiece makes of one word (at most 100 or 200 letters; a longer word is one unknown token).
 MARGIN = 512
-# Characters per token that are tried first: more than most languages have, so that one try is enough.
+# Characters per token of the first try: more than in most languages, so that one try is usually enough.
 CHARACTERS = 8
-# Characters that are tokenized at a time where the whole text counts.
+# Characters tokenized at a time when all tokens of a text are counted.
 CHUNK = 2**16
-# So far back a cut looks for the end of a word.
+# Characters searched backwards for the end of a word.
 WORD = 1000
-# What WordPiece makes nothing of (white space, NUL) or a single unknown token (letters and digits of one word): the
-# first 1000 characters of such a run do the same. The scripts of which each character is a word begin later.
+# Runs that WordPiece turns into nothing (white space, NUL) or into one unknown token (letters and digits of one word).
+# Keeping 1,000 characters of such a run gives the same tokens. CJK scripts are excluded.
 _IDLE = re.compile(
     r"([ \t\r\n]{1000})[ \t\r\n]+|(\x00{1000})\x00+|([^\W_\u2000-\U0010ffff]{1000})[^\W_\u2000-\U0010ffff]+"
 )
 
 
 class Beginning(NamedTuple):
-    """A text for one side of a pair.
+    """A truncated text for one side of a pair.
 
-    ``shorter`` and ``tokens`` are of a text that has more tokens than are read: a beginning of fewer tokens than
-    ``text`` has, and the number of tokens of the whole text, which decides which side of a pair is cut by one more.
+    If the whole text has more tokens than a pair can hold, ``shorter`` is a beginning with fewer tokens than ``text``,
+    and ``tokens`` counts the tokens of the whole text, which decides which side of a pair loses one more token.
     """
 
     text: str
@@ -41,9 +39,9 @@ class Beginning(NamedTuple):
 
 
 def cut(tokenizer: Any, text: str, tokens: int, before: str = "") -> str:
-    """Return a text with the same first ``tokens`` tokens, read after the text ``before``: a beginning of a long one.
+    """Shorten a text so that its first ``tokens`` tokens after the text ``before`` are unchanged.
 
-    Runs in which a tokenizer finds no second token (a megabyte of white space) are shortened.
+    Runs without a second token (a megabyte of white space) are shortened as well.
     """
     if len(before) + len(text) <= (tokens + MARGIN) * CHARACTERS:
         return text
@@ -56,7 +54,7 @@ def _beginning(tokenizer: Any, text: str, tokens: int) -> str:
     size = (tokens + MARGIN) * CHARACTERS
     while size < len(text):
         beginning = text[: _word_end(text, size)]
-        # One token less of each part: a part may end within a word, which then counts twice.
+        # One token less per part: a part may end within a word, which then counts twice.
         if sum(max(len(ids) - 1, 0) for ids in pieces(tokenizer, beginning)) >= tokens + MARGIN:
             return beginning
         if size == (tokens + MARGIN) * CHARACTERS and type(tokenizer.backend_tokenizer.model).__name__ == "WordPiece":
@@ -66,7 +64,7 @@ def _beginning(tokenizer: Any, text: str, tokens: int) -> str:
 
 
 def _word_end(text: str, size: int) -> int:
-    """Return where the last word ends that ends within the first ``size`` characters, or ``size`` if it is long."""
+    """Return the end of the last word within the first ``size`` characters, or ``size`` if that word is long."""
     end = size
     while end > max(size - WORD, 0) and not (text[end : end + 1].isspace() and not text[end - 1].isspace()):
         end -= 1
@@ -74,7 +72,7 @@ def _word_end(text: str, size: int) -> int:
 
 
 def pieces(tokenizer: Any, text: str) -> Iterator[list[int]]:
-    """Yield the token ids of a text, without special tokens, a part of the text at a time."""
+    """Tokenize a text part by part, without special tokens."""
     start = 0
     while start < len(text):
         stop = len(text) if len(text) - start <= CHUNK else start + _word_end(text[start : start + CHUNK + 1], CHUNK)
@@ -83,7 +81,7 @@ def pieces(tokenizer: Any, text: str) -> Iterator[list[int]]:
 
 
 def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning:
-    """Return what of a text can be read where a pair has at most ``tokens`` tokens.
+    """Truncate a text for a pair of at most ``tokens`` tokens.
 
     ``counted`` must be true unless all texts of the other side have at most ``tokens`` + MARGIN tokens.
     """
@@ -93,8 +91,8 @@ def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning
     found = tokenizer(beginning, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     if len(found["input_ids"]) < tokens + MARGIN:
         return Beginning(beginning)
-    # A tokenizer keeps each part of one side with each part of the other one, each part as long as a pair: of a script
-    # with a token per letter, a beginning of so many characters would take 27 MB per pair.
+    # A tokenizer keeps every combination of overflow chunks of both sides. In a script with one token per letter, a
+    # beginning of this many characters would take 27 MB per pair.
     read = tokens + MARGIN
     starts = [start for start, _ in found["offset_mapping"]]
     if tokenizer.truncation_side == "right":
@@ -104,10 +102,10 @@ def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning
 
 
 def pair(first: Beginning, second: Beginning) -> tuple[str, str]:
-    """Return the texts of a pair that its tokenizer cuts to the same tokens as it does the whole texts.
+    """Choose beginnings that the tokenizer truncates to the same tokens as the whole texts.
 
-    It takes tokens from the longer one until both are as long, then from each in turn: of two that are longer than
-    what is read, the longer one must stay the longer.
+    It removes tokens from the longer text until both have the same length, then from each in turn. So if both texts are
+    longer than a pair, the longer text must remain the longer one.
     """
     if first.shorter and second.shorter:
         return (first.text, second.shorter) if first.tokens > second.tokens else (first.shorter, second.text)

@@ -1,7 +1,7 @@
-"""The decoder's side of generation: rows of word pieces that are sampled at once from a sequence-to-sequence model.
+"""Batched sampling from the decoder of a sequence-to-sequence model.
 
-A row is one query of one document. Rows of a document share its encoder states, and the keys and values that
-cross-attention makes of them. This module imports torch and transformers: import it where a model is open.
+A row is one query of one document. Rows of a document share its encoder states and their cross-attention keys and
+values. This module imports torch and transformers, so import it only where a model is open.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from .kernels.attention import by_products, products_are_faster
 from .shortlist import Head, Likeliest, take_head
 
 NAME = "rows_of_documents"
-# Steps for which a GPU's cache has room at first. On a CPU it has room for all steps: room takes no memory before it is
-# used.
+# Initial capacity of a GPU's key-value cache, in steps. On a CPU the cache has its full capacity: unused pages take no
+# memory.
 STEPS = 16
-# Steps between two looks at which rows have ended (each makes the processor wait for the GPU), and the share of rows
-# that must have ended for the others to be copied together.
+# Steps between checks for finished rows (each check waits for the GPU), and the share of finished rows at which the
+# others are compacted.
 LOOK, ENDED = 4, 0.125
-# Options of attention that products take, or need not take: nothing is dropped, and a single query sees all keys.
+# Attention options that the product form supports or may ignore: there is no dropout, and a single query sees all keys.
 PLAIN = {"scaling", "position_bias", "dropout", "is_causal"}
 
 
 class Places(NamedTuple):
-    """Where rows stand in a grid of documents x copies: ``cells`` int64 [rows], ascending."""
+    """Positions of rows in a grid of documents × copies: ``cells`` int64 [rows], ascending."""
 
     cells: torch.Tensor
     copies: int
 
 
 class DrawnTokens(NamedTuple):
-    """What was sampled.
+    """Sampled tokens.
 
     Attributes:
-        pieces: int64 [rows, steps], padded where a row has ended.
-        finite: bool [rows], whether all logits that were drawn from are finite.
-        certain: bool [rows], whether all of them are the best ones (``vocabulary.Likeliest``).
+        pieces: int64 [rows, steps], padded after a row's end.
+        finite: bool [rows], whether all logits of the row were finite.
+        certain: bool [rows], whether all top-k choices were exact (``shortlist.Likeliest``).
     """
 
     pieces: torch.Tensor
@@ -53,13 +53,13 @@ class DrawnTokens(NamedTuple):
 
 
 def share_documents(model: Any, *, fast: bool) -> bool:
-    """Let rows of a document attend to one copy of it; return whether the model's architecture lets us choose that.
+    """Make rows of a document attend to one shared copy of its states; return whether the architecture allows that.
 
-    Another architecture (LongT5, LED, …) gets a copy of a document's states for each row.
+    Other architectures (LongT5, LED, …) get a copy of the states per row.
 
     Args:
         model: a model of transformers.
-        fast: whether products may compute attention (``kernels.attention``).
+        fast: whether attention may be computed by matrix products (``kernels.attention``).
     """
     if model.config._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
         return False
@@ -81,14 +81,14 @@ def attend(
     fast: bool = True,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as transformers does; rows of a document are the queries of one product with its keys.
+    """Attend as transformers does, with all rows of a document as queries of one product with its keys.
 
     Args:
         query: [rows, heads, 1, width]; anything that the kernel takes if there are as many keys as queries
         key, value: [documents, heads, tokens, width]
         attention_mask: bool [documents, 1, 1, tokens]
         places: where the rows stand.
-        fast: whether products may compute attention.
+        fast: as for ``share_documents``.
     """
     rows, heads, length, width = query.shape
     documents = key.shape[0]
@@ -108,30 +108,29 @@ def attend(
 def _products(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, **options: Any
 ) -> tuple[torch.Tensor, None]:
-    """Attend by products, with the arguments and the result of a kernel of transformers."""
+    """Attend by matrix products, with the signature of an attention function of transformers."""
     scaling, bias = options.get("scaling"), options.get("position_bias")
     return by_products(query, key, value, scaling=scaling, bias=bias, mask=mask).transpose(1, 2), None
 
 
 class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Keys and values of the word pieces that rows have so far, in tensors with room for more. A full one doubles."""
+    """A key-value cache in preallocated tensors, which double when they are full."""
 
     is_sliding = False
     keys: torch.Tensor
     values: torch.Tensor
 
     def __init__(self, room: int, **options: Any) -> None:
-        """Take for how many steps there is room at first."""
         super().__init__(**options)  # type: ignore[no-untyped-call]
         self.room, self.length = room, 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate room for the first steps."""
+        """Allocate the initial tensors."""
         self.keys, self.values = self._with_room(key_states), self._with_room(value_states)
         self.is_initialized = True
 
     def _with_room(self, states: torch.Tensor) -> torch.Tensor:
-        """Copy the steps so far to a tensor with room for more."""
+        """Copy the cached steps to a larger tensor."""
         tensor = states.new_empty(*states.shape[:2], self.room, states.shape[3])
         tensor[:, :, : self.length] = states[:, :, : self.length]
         return tensor
@@ -139,7 +138,7 @@ class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take in the keys and values of one step, [rows, heads, 1, width]; return those of all steps so far."""
+        """Append the keys and values of one step, [rows, heads, 1, width]; return those of all steps."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         elif self.length == self.room:
@@ -151,29 +150,31 @@ class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Go on with rows, int64; one may come several times."""
+        """Select rows, int64; a row may be repeated."""
         so_far = (part[:, :, : self.length].index_select(0, beam_idx) for part in (self.keys, self.values))
         self.keys, self.values = map(self._with_room, so_far)
 
     def get_seq_length(self) -> int:
-        """Return the steps so far."""
+        """Return the number of cached steps."""
         return self.length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the steps that a mask covers, and where it begins."""
+        """Return the number of steps that a mask covers, and its offset."""
         return self.length + query_length, 0
 
     def get_max_length(self) -> int:
-        """Return -1: there is no limit."""
+        """Return -1, for no limit."""
         return -1
 
 
 class _Rows:
-    """What the decoder needs of the rows that go on: at first one for each document, whose copies begin alike."""
+    """Decoder state of the unfinished rows. There is one row per document until ``copy``, because all copies begin
+    alike.
+    """
 
     def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int, steps: int, shared: bool) -> None:
-        """Take encoder states [documents, tokens, width], their mask, int64 [documents, tokens], and the most steps."""
-        self.rows = self.places = torch.arange(len(states), device=states.device)  # as the caller numbers them
+        """Start from encoder states [documents, tokens, width] and their mask, int64 [documents, tokens]."""
+        self.rows = self.places = torch.arange(len(states), device=states.device)  # in the caller's numbering
         self.copies, self.shared = 1, shared
         self.states = states
         self.mask = mask[:, None, None, :].bool() if shared else mask
@@ -182,7 +183,7 @@ class _Rows:
         self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=layer), DynamicCache())
 
     def copy(self, copies: int) -> None:
-        """Go on with copies of each row."""
+        """Replace each row by several copies."""
         source = cast(torch.LongTensor, self.rows.repeat_interleave(copies))
         self.cache.self_attention_cache.reorder_cache(source)
         if self.shared:
@@ -193,7 +194,7 @@ class _Rows:
         self.rows = self.places = torch.arange(len(source), device=source.device)
 
     def advance(self, model: Any) -> torch.Tensor:
-        """Read each row's last word piece; return what the model's head gives, float32 [rows, width]."""
+        """Decode each row's last token; return the output of the model's head, float32 [rows, width]."""
         places = {"places": Places(self.places, self.copies)} if self.copies > 1 else {}
         returned: torch.Tensor = model(
             encoder_outputs=(self.states,),
@@ -206,7 +207,7 @@ class _Rows:
         return returned[:, -1].float()
 
     def keep(self, kept: torch.Tensor) -> None:
-        """Drop all rows but those at ``kept``, int64, and the documents that have none left."""
+        """Keep only the rows ``kept``, int64, and drop documents without rows."""
         documents, of_document, counts = torch.unique_consecutive(
             self.places[kept] // self.copies, return_inverse=True, return_counts=True
         )
@@ -220,49 +221,46 @@ class _Rows:
 
 
 class TokenSampler:
-    """Samples word pieces from a sequence-to-sequence model. What the model says about generation (beams, penalties)
-    has no influence, but for the word pieces that begin, end and pad a text.
+    """Samples tokens from a sequence-to-sequence model. It uses the start, end and padding tokens of the model's
+    generation config, and ignores the rest (beams, penalties).
     """
 
     def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool, fast: bool = True) -> None:
-        """Take a model of transformers, and keep its head.
+        """Take over a model of transformers.
 
-        Args:
-            model: the model; what it returns as logits is not to be used by others afterwards.
-            top_k: word pieces that may be drawn at a step, the likeliest ones.
-            top_p: probability that those of them reach that may be drawn.
-            shortlist: whether bfloat16 may choose them first (``vocabulary.ShortlistHead``).
-            fast: whether products may compute attention (``kernels.attention``).
+        Args: model: the model. Its LM head is removed: ``.logits`` become hidden states. top_k: number of most likely
+        tokens to sample from. top_p: probability mass of the nucleus to sample from. shortlist: whether bfloat16 may
+        preselect tokens (``shortlist.ShortlistHead``). fast: whether attention may be computed by matrix products
+        (``kernels.attention``).
 
-        Raises:
-            DataError: the model does not say which word pieces begin and end a text.
+        Raises: DataError: the model does not define its start and end tokens.
         """
         self.model, self.top_k, self.top_p = model, top_k, top_p
         own = model.generation_config
         self.start = own.bos_token_id if own.decoder_start_token_id is None else own.decoder_start_token_id
         self.ends = own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id]
         if self.start is None or None in self.ends:
-            raise DataError("the checkpoint does not say which word pieces begin and end what its decoder writes")
+            raise DataError("the checkpoint does not define the decoder's start and end tokens")
         self.padding = self.ends[0] if own.pad_token_id is None else own.pad_token_id
         self.shared = share_documents(model, fast=fast)
         self.heads = take_head(model, shortlist)
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return what the encoder makes of tokenised documents: [documents, tokens, width]."""
+        """Encode tokenised documents: [documents, tokens, width]."""
         states: torch.Tensor = self.model.get_encoder()(**inputs).last_hidden_state
         return states
 
     def sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor) -> DrawnTokens:
-        """Sample rows of word pieces for some documents, the rows of each document one after the other.
+        """Sample rows of tokens for documents; the rows of a document are consecutive.
 
         Args:
-            states: what ``encode`` returned.
+            states: output of ``encode``.
             mask: int64 [documents, tokens], 0 where a token is padding.
-            numbers: float32 [rows, steps] in [0, 1): what each row draws with.
+            numbers: float32 [rows, steps] in [0, 1), the random numbers of each row.
         """
         drawn = self._sample(states, mask, numbers, self.heads[0])
         if len(self.heads) > 1 and not bool(drawn.certain.all()):
-            # The bound is too wide for the shortlists of this model: do without them from now on.
+            # The error bound is too wide for this model's shortlists, so they are turned off.
             del self.heads[0]
             return self._sample(states, mask, numbers, self.heads[0])
         return drawn
@@ -276,7 +274,7 @@ class TokenSampler:
         on = _Rows(states, mask, self.start, steps, self.shared)
         for step in range(steps):
             best = head.likeliest(on.advance(self.model), self.top_k)
-            if step == 0:  # all rows of a document read the same
+            if step == 0:  # all rows of a document are still equal
                 best = Likeliest(*(found.repeat_interleave(copies, dim=0) for found in best))
                 on.copy(copies)
             drawn = draw(best, numbers[on.rows, step], self.top_p).where(~ended, self.padding)
@@ -295,22 +293,21 @@ class TokenSampler:
 
 
 def draw(best: Likeliest, numbers: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Draw a word piece per row, as transformers samples: from the nucleus of the likeliest ones.
+    """Draw a token per row from the nucleus of the most likely ones, with transformers' distribution.
 
-    transformers takes its random numbers for a whole batch, so that a row would depend on what else is in it.
+    transformers draws its random numbers per batch, so a row would depend on the rest of its batch.
 
     Args:
-        best: the pieces that may be drawn (top_k).
-        numbers: float32 [rows] in [0, 1). Pieces are laid side by side, the likeliest first, each as wide as it is
-            likely; a number is a place among them.
-        top_p: probability that the nucleus reaches.
+        best: the candidate tokens (top_k).
+        numbers: float32 [rows] in [0, 1): positions in the cumulative distribution, most likely token first.
+        top_p: probability mass of the nucleus.
 
     Returns:
         int64 [rows].
     """
     chances = best.logits.softmax(dim=-1)
     reached = chances.cumsum(dim=-1)
-    # The nucleus: pieces before which less than top_p is reached. The number is scaled to its mass.
+    # The nucleus: tokens whose preceding cumulative probability is below top_p. The number is scaled to its mass.
     mass = (chances * (reached - chances < top_p)).sum(dim=-1, keepdim=True)
     place = (reached <= numbers[:, None] * mass).sum(dim=-1, keepdim=True)
     return best.pieces.gather(-1, place.clamp(max=best.pieces.shape[-1] - 1))[:, 0]

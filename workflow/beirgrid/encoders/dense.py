@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def pooled_transformer(
     folder: str, pooling: str, trust_remote_code: bool, processor_kwargs: dict[str, Any], **options: Any
 ) -> Any:
-    """Build a SentenceTransformer from a plain transformers checkpoint, which does not say how it is pooled."""
+    """Build a SentenceTransformer from a plain transformers checkpoint, which does not specify its pooling."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import AutoConfig
@@ -33,7 +33,7 @@ def pooled_transformer(
     loading: dict[str, Any] = {f"{part}_kwargs": dict(hub) for part in ("model", "config", "processor")}
     loading["processor_kwargs"] |= processor_kwargs
     if AutoConfig.from_pretrained(folder, **hub).model_type == "dpr":
-        # transformers opens either tower of DPR as the question's, whose weights have another prefix.
+        # transformers opens both DPR encoders as the question encoder, whose weights have another prefix.
         loading["model_kwargs"]["key_mapping"] = {"^ctx_encoder": "question_encoder"}
     if pooling == "pooler":
         output = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
@@ -44,12 +44,12 @@ def pooled_transformer(
     model = SentenceTransformer(modules=modules, **options)
     pad_with_the_end(model.tokenizer)
     adapt_forward(model)
-    model.encode("a")  # not every architecture has the output that is asked for
+    model.encode("a")  # not every architecture has this output
     return model
 
 
 def pad_with_the_end(tokenizer: Any) -> None:
-    """Let a tokenizer that has no padding token (a GPT's) pad with its end token: no token attends to padding."""
+    """Use the end token for padding if a tokenizer has no padding token (GPT). No token attends to padding."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
 
@@ -57,7 +57,7 @@ def pad_with_the_end(tokenizer: Any) -> None:
 def open_dense(
     folder: Path, entry: DenseModel, runtime: Runtime
 ) -> DenseEncoder | StaticEncoder | mteb_loader.MtebEncoder:
-    """Open a transformer or, if the checkpoint is one, a table of token vectors; or what mteb's loader makes of it."""
+    """Open a transformer, a static table of token vectors, or a model through mteb's loader."""
     if entry.engine:
         return mteb_loader.MtebEncoder(folder, entry, runtime)
     saved.refuse_outside(folder)
@@ -65,7 +65,9 @@ def open_dense(
 
 
 class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
-    """One vector per text (SentenceTransformer): float32 [texts, dimension], of length 1 for cosine similarity."""
+    """Encodes a text to one vector (SentenceTransformer): float32 [texts, dimension], of length 1 for cosine
+    similarity.
+    """
 
     def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime, *, trainable: bool = False) -> None:
         super().__init__(entry, runtime, trainable=trainable)
@@ -77,16 +79,16 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         self.wrappers = self._wrappers(folder)
         self.set_precision("sentence_embedding")
         self.check_length()
-        # DPR's configuration has projection_dim 0 where there is no projection.
+        # DPR's configuration has projection_dim 0 if there is no projection.
         self.dimension: int = self.model.get_embedding_dimension() or self.model[0].auto_model.config.hidden_size
         self._check_dimension(folder)
 
     def _check_dimension(self, folder: Path) -> None:
-        """Refuse modules that do not fit together, or whose configuration has another dimension than the vectors."""
+        """Refuse modules that do not fit together, or vectors of another dimension than configured."""
         try:
             with self.autocast():
                 found = len(self.model.encode_document("a"))
-        except Exception as error:  # whatever a module raises that lacks its input
+        except Exception as error:  # a module without its input may raise anything
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder}: its modules (modules.json) do not fit together: {reason}") from error
         if found != self.dimension:
@@ -96,7 +98,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
             )
 
     def _load(self, folder: Path) -> Any:
-        """Open a checkpoint that says how it is pooled (modules.json), or else pool as the entry says."""
+        """Open a checkpoint with the pooling of its modules.json or, without one, of the entry."""
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
@@ -113,15 +115,13 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
             options["processor_kwargs"] = {"add_bos_token": tokens == "both", "add_eos_token": True}
         if not stated:
             if not pooling:
-                raise DataError(
-                    f"{folder} does not say how it is pooled (no modules.json): give the entry its 'pooling'"
-                )
+                raise DataError(f"{folder} does not specify its pooling (no modules.json): set 'pooling' in the entry")
             unused = "" if pooling == "pooler" else "pooler"
             return load_checkpoint(pooled_transformer, folder, unused=unused, pooling=pooling, **options)
         model = load_checkpoint(SentenceTransformer, folder, unused="pooler", **options)
         if not hasattr(model[0], "auto_model"):
             kind = type(model[0]).__name__
-            raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer can be used")
+            raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer are supported")
         pad_with_the_end(model.tokenizer)
         own = [module.pooling_mode for module in model if isinstance(module, Pooling)]
         if pooling and own != [pooling]:
@@ -132,9 +132,9 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         return model
 
     def _wrappers(self, folder: Path) -> dict[str, Any]:
-        """Return a post-processor of the tokenizer for each role with brackets: it puts them around a text's tokens.
+        """Return a tokenizer post-processor per role with brackets, which puts them around a text's tokens.
 
-        Brackets are tokens of their own: they never merge with the text's, and truncation leaves room for them.
+        Brackets are separate tokens: they never merge with the text's tokens, and truncation leaves room for them.
         """
         from tokenizers.processors import Sequence, TemplateProcessing
 
@@ -152,28 +152,28 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         return wrappers
 
     def prepare(self, role: str) -> None:
-        """Let the tokenizer put the brackets of the role around a text."""
+        """Set the tokenizer's brackets for a role."""
         if self.wrappers:
             self.model.tokenizer.backend_tokenizer.post_processor = self.wrappers[role]
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the texts' vectors: [texts, dimension]."""
+        """Select the text vectors: [texts, dimension]."""
         from torch.nn.functional import normalize
 
         vectors = features["sentence_embedding"].float()
         return (normalize(vectors) if self.entry.similarity == "cosine" else vectors,)
 
     def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Return the vectors as they are."""
+        """Return the vectors unchanged."""
         return results[0]
 
     def collected(self, batches: list[Batch[np.ndarray]]) -> np.ndarray:
-        """Return the vectors of a window's texts in their order."""
+        """Join the batches of a window, in the order of the texts."""
         vectors = np.empty((sum(len(batch.rows) for batch in batches), self.dimension), np.float32)
         for batch in batches:
             vectors[batch.rows] = batch.found
         return vectors
 
     def joined(self, blocks: list[np.ndarray]) -> np.ndarray:
-        """Return the vectors of all blocks as one array."""
+        """Concatenate the vectors of all blocks."""
         return np.concatenate([np.empty((0, self.dimension), np.float32), *blocks])

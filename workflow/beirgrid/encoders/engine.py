@@ -1,9 +1,9 @@
-"""The engine of all families: texts are tokenized once and ahead, computed in batches by tokens, copied to the host.
+"""The batching engine of all families: tokenizes ahead, computes batches by tokens, and copies results to the host.
 
-While a window of texts is computed, another thread reads and tokenizes the next one. Within a window, texts are sorted
-by length and divided into batches of at most ``budget`` tokens, padding included. On a CPU each core computes batches
-of its own with one thread: no operation waits for other cores, and a batch gives the same numbers on any number of
-cores. On a GPU one batch is sent while another one is computed and copied back. There is no pause between two windows.
+While a window of texts is computed, another thread reads and tokenizes the next. Within a window, texts are sorted by
+length and divided into batches of at most ``budget`` tokens, padding included. On a CPU, each core computes its own
+batches with one thread: no operation waits for other cores, and a batch gives the same numbers on any number of cores.
+On a GPU, one batch is sent while another is computed and copied back. There is no pause between windows.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ..core.progress import Progress
 if TYPE_CHECKING:
     import torch
 
-# Texts (or pairs) that are tokenized and sorted by length together. The first window is smaller, so that computing
-# starts early.
+# Texts (or pairs) that are tokenized and sorted together. The first window is smaller, so that computation starts
+# early.
 WINDOW, FIRST = 2048, 256
-# Texts tokenized at a time: a tokenizer keeps what it cuts off, some 70 bytes a token.
+# Texts tokenized at a time: a tokenizer keeps truncated tokens, about 70 bytes each.
 TOKENIZED = 256
-# What PyTorch and oneDNN say on a CPU where memory is not enough.
+# Messages of PyTorch and oneDNN when a CPU runs out of memory.
 _NO_MEMORY = ("can't allocate memory", "could not create a primitive", "could not create a memory object")
 ItemT = TypeVar("ItemT")
 FoundT = TypeVar("FoundT")
-# Inputs of a batch to results, on the device: the first dimension of each is the batch.
+# Maps the inputs of a batch to its results, on the device. Their first dimension is the batch.
 Forward = Callable[[dict[str, Any]], tuple["torch.Tensor", ...]]
 Keep = Callable[[tuple[np.ndarray, ...]], FoundT]
 
@@ -42,10 +42,10 @@ Keep = Callable[[tuple[np.ndarray, ...]], FoundT]
 def token_batches(
     lengths: Sequence[int] | np.ndarray, budget: int, most: int = WINDOW, *, one_length: bool = False
 ) -> Iterator[np.ndarray]:
-    """Yield indices of texts, longest first, in batches of at most ``budget`` tokens with padding and ``most`` texts.
+    """Divide texts into batches of at most ``budget`` tokens (padding included) and ``most`` texts; yields indices.
 
-    A text longer than the budget is a batch of its own. Longest first, so that a lack of memory shows in the first
-    batch, and so that padding is least. With ``one_length``, there is no padding.
+    Batches start with the longest texts: this minimises padding, and a lack of memory shows in the first batch. A text
+    longer than the budget is a batch of its own. With ``one_length``, there is no padding.
     """
     order = np.argsort(-np.asarray(lengths), kind="stable")
     start = 0
@@ -71,12 +71,12 @@ def windows(items: Sequence[ItemT]) -> Iterator[list[ItemT]]:
 
 @dataclass
 class Tokens:
-    """What a model reads of some texts, without padding.
+    """Tokenized texts, without padding.
 
     Attributes:
-        columns: name of an input to its numbers per token: an int32 array [tokens] for each text. ``input_ids`` is one.
-        constants: inputs that are the same for all texts.
-        rows: inputs that have a row for each text: arrays [texts, …].
+        columns: inputs per token, by name: an int32 array [tokens] for each text. ``input_ids`` is one.
+        constants: inputs shared by all texts.
+        rows: inputs with a row per text: arrays [texts, …].
     """
 
     columns: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -94,9 +94,10 @@ class Tokens:
         return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
 
     def add(self, features: Mapping[str, Any]) -> None:
-        """Add tokenized texts: each feature is a list with the numbers of each text, a tensor, or a constant.
+        """Add tokenized texts. A feature is a list of numbers per text, a padded tensor [texts, longest], or a
+        constant.
 
-        Tensors are padded, [texts, longest]. Tokens that are neither attended to nor a query's expansion are left out.
+        Tokens that are neither attended to nor part of a query expansion are dropped.
         """
         columns = {name: value for name, value in features.items() if getattr(value, "ndim", 0) == 2}
         lists = {name: value for name, value in features.items() if isinstance(value, list)}
@@ -108,7 +109,7 @@ class Tokens:
         kept = columns["attention_mask"].bool()
         if (expansion := columns.get("query_expansion_positions")) is not None:
             kept = kept | expansion
-        else:  # each token that is left is attended to
+        else:  # all remaining tokens are attended to
             del columns["attention_mask"]
         masks = kept.numpy()
         for name, column in columns.items():
@@ -116,7 +117,7 @@ class Tokens:
             self.columns.setdefault(name, []).extend(row[mask] for row, mask in zip(rows, masks, strict=True))
 
     def padded(self, rows: Sequence[int] | np.ndarray, tokenizer: Any) -> dict[str, Any]:
-        """Return the inputs of a batch: int64 [rows, longest] for each column, padded as the tokenizer pads."""
+        """Return the inputs of a batch: int64 [rows, longest] per column, padded like the tokenizer."""
         import torch
 
         columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
@@ -140,11 +141,11 @@ class Tokens:
 
 @dataclass
 class Batch(Generic[FoundT]):
-    """What is found for one batch.
+    """The results of one batch.
 
     Attributes:
-        rows: indices of its texts within their window.
-        found: what is kept of the model's results for them.
+        rows: indices of its texts in their window.
+        found: their results.
     """
 
     rows: np.ndarray
@@ -152,7 +153,7 @@ class Batch(Generic[FoundT]):
 
 
 def order(batches: Sequence[Batch[Any]]) -> np.ndarray:
-    """Return where each text of a window is in what its batches found, joined: int64 [texts]."""
+    """Return the permutation that restores the input order of concatenated batch outputs: int64 [texts]."""
     return np.argsort(np.concatenate([batch.rows for batch in batches]))
 
 
@@ -160,10 +161,10 @@ class Engine:
     """Computes batches on a runtime's device.
 
     Attributes:
-        budget: tokens per batch, padding included; a lack of memory halves it.
-        workers: batches that are computed at once; on a CPU, a single worker uses all cores.
+        budget: tokens per batch, padding included; halved when memory runs out.
+        workers: batches computed concurrently; on a CPU, a single worker uses all cores.
         one_length: whether all texts of a batch have one length.
-        vocabulary: tokens that the model has vectors for, or None.
+        vocabulary: size of the model's vocabulary, or None.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -182,18 +183,19 @@ class Engine:
         progress: Progress | None = None,
         most: int = WINDOW,
     ) -> Iterator[list[Batch[FoundT]]]:
-        """Yield the batches of each window, computed; the windows are tokenized ahead in another thread.
+        """Yield the computed batches of each window. Another thread tokenizes windows ahead.
 
         Args:
             tokenized: the tokens of each window; its iterator runs in another thread.
             tokenizer: pads the batches.
-            forward: inputs of a batch to results, on the device. It is called by several threads at once.
-            keep: results of a batch, as arrays on the host, to what is kept of them. Also called by several threads.
+            forward: computes a batch's inputs to results, on the device. Several threads may call it at once.
+
+        keep: converts a batch's results, arrays on the host. Several threads may call it at once.
             progress: counts each text as one.
             most: texts per batch.
 
         Raises:
-            Exception: what reading, tokenizing or computing raises.
+            Exception: any error of reading, tokenizing or computing.
         """
         import torch
 
@@ -212,7 +214,7 @@ class Engine:
                         found = []
             finally:
                 pool.shutdown(cancel_futures=True)
-                torch.set_num_threads(threads)  # the workers' number is that of all threads that start later
+                torch.set_num_threads(threads)  # threads that start later inherit this setting
 
     def _use_one_thread(self) -> None:
         import torch
@@ -226,11 +228,11 @@ class Engine:
         submit: Callable[[np.ndarray, Tokens], Future[list[Batch[FoundT]]]],
         most: int,
     ) -> Iterator[tuple[Future[list[Batch[FoundT]]], bool]]:
-        """Yield each batch, submitted, and whether it is the last one of its window."""
+        """Submit each batch; yield its future and whether it is the window's last."""
         for tokens in tokenized:
             lengths = tokens.lengths
             budget = self.budget
-            if self.workers > 1:  # no worker without a batch
+            if self.workers > 1:  # keep every worker busy
                 budget = min(budget, max(int(lengths.sum()) // self.workers, 1))
             batches = list(token_batches(lengths, budget, most, one_length=self.one_length))
             for number, rows in enumerate(batches, start=1):
@@ -239,7 +241,7 @@ class Engine:
     def _compute(
         self, rows: np.ndarray, tokens: Tokens, tokenizer: Any, forward: Forward, keep: Keep[FoundT]
     ) -> list[Batch[FoundT]]:
-        """Compute a batch, in halves if memory is not enough."""
+        """Compute a batch; split it in halves if memory runs out."""
         import torch
 
         try:
@@ -251,13 +253,13 @@ class Engine:
         except (MemoryError, RuntimeError) as error:
             if not _lacks_memory(error) or len(rows) == 1:
                 raise
-            # The traceback holds the tensors of the failed batch until this block is left.
+            # The traceback keeps the failed batch's tensors alive until this block ends.
         self._use_less(int(tokens.lengths[rows].max()) * len(rows))
         halves = (self._compute(half, tokens, tokenizer, forward, keep) for half in np.array_split(rows, 2))
         return [batch for half in halves for batch in half]
 
     def check_ids(self, largest: int) -> None:
-        """Refuse tokens that the model has no vectors for."""
+        """Refuse token ids beyond the model's vocabulary."""
         if self.vocabulary is not None and largest >= self.vocabulary:
             raise DataError(
                 f"the tokenizer gives token {largest}, but the model has vectors for {self.vocabulary} tokens only: "
@@ -265,13 +267,13 @@ class Engine:
             )
 
     def _use_less(self, tokens: int) -> None:
-        """Halve the budget after a batch of so many tokens did not fit, and say so once."""
+        """Halve the budget after a batch of ``tokens`` tokens ran out of memory, and log it once."""
         import torch
 
         if self.budget == self.runtime.batch_tokens:
             warn(
-                f"memory is not enough for a batch of {tokens:,} tokens: going on with half "
-                "(batch_tokens sets the size of batches)"
+                f"not enough memory for a batch of {tokens:,} tokens: continuing with half (batch_tokens sets the "
+                "batch size)"
             )
         self.budget = min(self.budget, max(tokens // 2, 1))
         if self.runtime.kind == "cuda":
@@ -283,7 +285,7 @@ class Engine:
         return value.pin_memory().to(self.runtime.device, non_blocking=True)
 
     def _to_host(self, results: tuple[torch.Tensor, ...]) -> tuple[np.ndarray, ...]:
-        """Copy results; only this thread waits, while another one sends the next batch to the GPU."""
+        """Copy results to the host. Only this thread waits; another sends the next batch to the GPU."""
         import torch
 
         if self.runtime.kind == "cpu":
@@ -297,7 +299,7 @@ class Engine:
 
 
 def _delayed(items: Iterable[ItemT], count: int) -> Iterator[ItemT]:
-    """Yield items, each after ``count`` later ones have been taken, if there are so many."""
+    """Yield each item only after ``count`` later items have been taken."""
     taken: deque[ItemT] = deque()
     for item in items:
         taken.append(item)
@@ -314,14 +316,14 @@ def _counted(batches: list[Batch[FoundT]], progress: Progress | None) -> list[Ba
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is not enough; on a CPU it is a plain RuntimeError, of PyTorch or oneDNN."""
+    """Tell whether an error means that memory ran out. On a CPU it is a plain RuntimeError of PyTorch or oneDNN."""
     import torch
 
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(part in str(error) for part in _NO_MEMORY)
 
 
 def _threads() -> int:
-    """Return the threads that PyTorch would use: the cores of the process, or OMP_NUM_THREADS."""
+    """Return PyTorch's default number of threads: OMP_NUM_THREADS, or the process's cores."""
     import torch
 
     return torch.get_num_threads()

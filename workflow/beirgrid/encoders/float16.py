@@ -1,9 +1,9 @@
-"""Whether the numbers of a model fit into float16, whose largest is 65,504.
+"""Decide whether a model can run in float16, whose largest number is 65,504.
 
-float16 rounds eight times finer than bfloat16, which has the range of float32. Where nobody names a precision, a GPU
-computes in float16 if the model's numbers fit. ``fits`` decides when the model is opened, by texts that are always the
-same: the shards of a corpus and its queries get the same precision. A text can overflow nevertheless: its results are
-not finite, and it is computed again in bfloat16 (``LoadedModel.compute``).
+float16 rounds eight times finer than bfloat16, which has float32's range. If no precision is configured, a GPU computes
+in float16 if the model's activations fit. ``fits`` decides this from fixed probe texts when the model is opened, so all
+shards of a corpus and its queries get the same precision. A text that overflows nevertheless is computed again in
+bfloat16 (``LoadedModel.compute``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 LARGEST = 65504.0
-# The numbers of other texts may be this many times as large as those of the probes.
+# Headroom: activations of other texts may be this many times larger than those of the probes.
 HEADROOM = 4.0
 # Tokens of the longest probe.
 LENGTH = 256
@@ -31,9 +31,9 @@ PROBES = (
 
 
 def fits(transformer: Any, tokenizer: Any, kind: str) -> bool:
-    """Return whether all numbers of a transformer in float16 leave headroom on the probes.
+    """Tell whether all float16 activations of a transformer leave headroom on the probes.
 
-    Sequence-to-sequence models and T5's encoders never fit: T5 overflows in texts that no short probe stands for.
+    Sequence-to-sequence models and T5 encoders never fit: T5 overflows on texts that no short probe represents.
 
     Args:
         transformer: a model of transformers, in evaluation mode; its weights are float32.
@@ -54,7 +54,9 @@ def fits(transformer: Any, tokenizer: Any, kind: str) -> bool:
             largest.append(output.abs().amax())
 
     hooks = [layer.register_forward_hook(look) for layer in layers]
-    length = min(LENGTH, (getattr(config, "max_position_embeddings", None) or LENGTH) - 2)  # RoBERTa counts from 2
+    length = min(
+        LENGTH, (getattr(config, "max_position_embeddings", None) or LENGTH) - 2
+    )  # RoBERTa's positions start at 2
     try:
         with torch.inference_mode(), torch.autocast(kind, dtype=torch.float16):
             for probe in PROBES:
@@ -64,15 +66,14 @@ def fits(transformer: Any, tokenizer: Any, kind: str) -> bool:
     finally:
         for hook in hooks:
             hook.remove()
-    # In this order a NaN does not fit.
+    # The comparison is written so that NaN does not fit.
     return bool(torch.stack([number.float() for number in largest]).max() * HEADROOM <= LARGEST)
 
 
 class Overflows:
-    """Counts the texts that overflow in float16.
+    """Counts the texts that overflow float16.
 
-    Attributes:
-        texts: how many did.
+    Attributes: texts: number of such texts.
     """
 
     def __init__(self) -> None:
@@ -80,18 +81,18 @@ class Overflows:
         self._lock = threading.Lock()
 
     def add(self, texts: int) -> None:
-        """Count texts, and say it the first time."""
+        """Count texts, and log the first time."""
         with self._lock:
             if not self.texts:
                 warn(
-                    "some numbers of the model are too large for float16: the texts with such numbers are computed in "
-                    "bfloat16 (precision: bfloat16 in the model's entry computes all texts so)"
+                    "some activations of the model overflow float16: these texts are computed in bfloat16 (to "
+                    "compute all texts in bfloat16, set precision: bfloat16 in the model's entry)"
                 )
             self.texts += texts
 
 
 def finite_rows(results: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Return for each text whether all its results are finite: bool [texts]."""
+    """Tell for each text whether its results are finite: bool [texts]."""
     import torch
 
     finite = [result.flatten(1).isfinite().all(1) if result.ndim > 1 else result.isfinite() for result in results]
@@ -101,7 +102,7 @@ def finite_rows(results: tuple[torch.Tensor, ...]) -> torch.Tensor:
 def chosen(
     finite: torch.Tensor, results: tuple[torch.Tensor, ...], others: tuple[torch.Tensor, ...]
 ) -> tuple[torch.Tensor, ...]:
-    """Return the results of the texts that are finite, and the other results of all other texts."""
+    """Select ``results`` for the texts marked finite, and ``others`` for the rest."""
     return tuple(
         result.where(finite.view(-1, *[1] * (result.ndim - 1)), other)
         for result, other in zip(results, others, strict=True)

@@ -1,4 +1,4 @@
-"""What models of transformers' own classes share: a transformer under one output layer."""
+"""Base of models with transformers' own classes: a transformer below one output layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base import EntryT, LoadedModel
 from .engine import TOKENIZED, Tokens, parts
 from .loading import encoder_of, load_checkpoint
 
-# Word pieces of a document at most, where neither the entry nor the model says less.
+# Default maximum of tokens per document, unless the entry or the model has a smaller one.
 LONGEST = 512
 
 
@@ -35,11 +35,11 @@ class HeadedModel(LoadedModel[EntryT]):
 
     @property
     def transformer(self) -> Any:
-        """The model itself: it is no list of modules."""
+        """The model itself, which is not a list of modules."""
         return self.model
 
     def keep_apart(self, head: Any) -> None:
-        """Keep low precision to the transformer: ``head``, its last layer, multiplies in float32."""
+        """Restrict low precision to the transformer: ``head``, its last layer, computes in float32."""
         self.store_weights(self.model, head)
         if self.precision != "float32":
             self.multiply_in_float32(head)
@@ -47,7 +47,7 @@ class HeadedModel(LoadedModel[EntryT]):
         self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.longest)
 
     def token_ids(self, texts: list[str], prompt: str = "") -> list[list[int]]:
-        """Return the word pieces of each text, the prompt before it, cut to the model's length."""
+        """Tokenize each text after the prompt, truncated to the model's length."""
         if not texts:
             return []
         texts = [prompt + cutting.cut(self.tokenizer, text, self.longest, prompt) for text in texts]
@@ -57,7 +57,7 @@ class HeadedModel(LoadedModel[EntryT]):
         return ids
 
     def tokenized(self, texts: list[str], prompt: str = "") -> Tokens:
-        """Return what the model reads of texts, each after the prompt."""
+        """Tokenize texts, each after the prompt, as inputs of the engine."""
         with self.reading:
             read = [ids for part in parts(texts, TOKENIZED) for ids in self.token_ids(part, prompt)]
         return Tokens({"input_ids": [np.array(ids, np.int32) for ids in read]})

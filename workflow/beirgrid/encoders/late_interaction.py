@@ -1,4 +1,4 @@
-"""Late-interaction encoders (ColBERT): a vector per token."""
+"""Late-interaction encoders (ColBERT): one vector per token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def _check_projection(folder: Path) -> None:
-    """Refuse a checkpoint without a projection of its tokens: the library makes one up, or takes a dense model's."""
+    """Refuse a checkpoint without a token projection: the library would initialise one at random, or use a dense
+    model's.
+    """
 
     def read(name: str) -> Any:
         return json.loads((folder / name).read_text("utf-8")) if (folder / name).is_file() else {}
@@ -33,14 +35,14 @@ def _check_projection(folder: Path) -> None:
     late = saved.get("model_type") in ("ColBERT", "MultiVectorEncoder") or "query_prefix" in saved  # PyLate's
     projected = late and any(module["type"].endswith(".Dense") for module in read("modules.json"))
     if not projected and "HF_ColBERT" not in (read("config.json").get("architectures") or []):
-        raise DataError(f"{folder} is not a late-interaction model: it has no projection of token vectors")
+        raise DataError(f"{folder} is not a late-interaction model: it has no token projection")
 
 
 class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
-    """A vector per token (MultiVectorEncoder); reads checkpoints of PyLate and of Stanford's ColBERT.
+    """Encodes a text to one vector per token (MultiVectorEncoder); opens checkpoints of PyLate and Stanford's ColBERT.
 
-    Markers, query expansion and skipped words are the checkpoint's own; ``max_length`` of documents and
-    ``query_length`` of queries come from the registry entry, or else from the checkpoint.
+    Markers, query expansion and skipped words are the checkpoint's. ``max_length`` of documents and ``query_length`` of
+    queries come from the registry entry or, if absent, from the checkpoint.
     """
 
     def __init__(self, folder: Path, entry: LateInteractionModel, runtime: Runtime) -> None:
@@ -51,7 +53,7 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
             MultiVectorEncoder,
             folder,
             unused="pooler",
-            spare="linear.weight",  # the projection of Stanford's checkpoints, which becomes a module
+            spare="linear.weight",  # projection in Stanford's checkpoints; becomes a module
             device=runtime.device,
             trust_remote_code=entry.trust_remote_code,
         )
@@ -68,13 +70,13 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
             transformer.document_length = self.entry.max_length
         if length is not None:
             expansion = transformer.query_expansion
-            transformer.query_expansion = None  # an expansion must never be longer than the queries
+            transformer.query_expansion = None  # an expansion must not exceed the query length
             transformer.query_length = length
             if expansion:
                 transformer.query_expansion = {**expansion, "length": length}
 
     def limit(self, role: str) -> int | None:
-        """Return the tokens that are read of a text; an expansion may lengthen queries."""
+        """Return the maximum tokens per text. An expansion may lengthen queries."""
         transformer = self.model[0]
         if role == "document":
             return transformer.document_length  # type: ignore[no-any-return]
@@ -82,18 +84,18 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         return max(transformer.query_length or 0, expansion["length"] if expansion else 0) or None
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the tokens' vectors [texts, tokens, dimension], and which of them are kept [texts, tokens]."""
+        """Select the token vectors [texts, tokens, dimension] and the mask of those to keep [texts, tokens]."""
         from torch.nn.functional import normalize
 
         return normalize(features["token_embeddings"].float(), dim=-1), features["attention_mask"].bool()
 
     def kept(self, results: tuple[np.ndarray, ...]) -> TokenVectors:
-        """Return the vectors of a batch without padding and skipped tokens."""
+        """Drop the vectors of padding and skipped tokens."""
         vectors, kept = results
         return TokenVectors(vectors[kept], kept.sum(1))
 
     def collected(self, batches: list[Batch[TokenVectors]]) -> TokenVectors:
-        """Return the vectors of a window's texts in their order."""
+        """Join the batches of a window, in the order of the texts."""
         found: dict[int, np.ndarray] = {}
         for batch in batches:
             vectors, counts = batch.found
@@ -102,7 +104,7 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
 
     def joined(self, blocks: list[TokenVectors]) -> TokenVectors:
-        """Return the vectors of all blocks one after another."""
+        """Concatenate the vectors of all blocks."""
         none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
         vectors, counts = zip(none, *blocks, strict=True)
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))

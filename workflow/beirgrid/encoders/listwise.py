@@ -45,7 +45,7 @@ class Listwise:
         self.mutex = threading.Lock()
 
     def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Return the scores of the documents of a query, which stand in the order of the first stage."""
+        """Score the documents of a query, given in the order of the first stage."""
         order = list(range(len(documents)))
         for start, stop in windows(len(documents), self.entry.window, self.entry.step):
             texts = [" ".join(documents[row].split()[: self.entry.words]) for row in order[start:stop]]
@@ -56,7 +56,7 @@ class Listwise:
         return scores
 
     def _permutation(self, answer: str, documents: int) -> list[int]:
-        """Return the order that an answer names; documents that it leaves out follow in their order before."""
+        """Parse the order in an answer. Documents that it omits follow in their previous order."""
         named = [int(number) - 1 for number in _RANKED.findall(answer)]
         known = [place for place in dict.fromkeys(named) if 0 <= place < documents]
         with self.mutex:
@@ -148,7 +148,7 @@ def windows(documents: int, window: int, step: int) -> Iterator[tuple[int, int]]
 
 
 def messages(query: str, documents: list[str]) -> list[dict[str, str]]:
-    """Return the messages with which RankGPT asks for the order of documents."""
+    """Build RankGPT's chat messages for ordering documents."""
     count = len(documents)
     turns = [
         (

@@ -13,12 +13,12 @@ from ..core.errors import DataError
 from ..models import saved
 from . import weight_checks
 
-# Weights that a checkpoint may hold and a model leave unused. Any other one is a part of the model that would be left
-# out without a word, such as the head of ANCE.
+# Weights that a checkpoint may contain and the model may leave unused. Any other unused weight means that a part of the
+# model would be silently dropped, such as ANCE's head.
 _SPARE = re.compile(
     r"(^|\.)("
-    r"pooler\."  # BERT's, which stands beside the token vectors that are pooled here
-    r"|position_ids$|inv_freq$|(attn|attention)\.(masked_)?bias$"  # constants that older releases stored
+    r"pooler\."  # BERT's pooler, which our pooling does not use
+    r"|position_ids$|inv_freq$|(attn|attention)\.(masked_)?bias$"  # constants stored by older releases
     # The heads that these are pre-trained with: BERT, ALBERT, DeBERTa, DistilBERT, ELECTRA; then ModernBERT.
     r"|lm_head\.|cls\.|(lm_|mask_|discriminator_|generator_)?predictions\.|sop_classifier\.|generator_lm_head\."
     r"|vocab_(transform|layer_norm|projector)\.)"
@@ -27,20 +27,19 @@ _SPARE = re.compile(
 
 
 def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = "", **options: Any) -> Any:
-    """Open a checkpoint with a class of sentence-transformers or transformers; what it raises becomes one DataError.
+    """Open a checkpoint in float32 with a class of sentence-transformers or transformers; any failure becomes a
+    DataError.
 
-    Weights that the checkpoint lacks are an error too: transformers makes them up at random and says so
-    in its log alone. ``unused`` is a part of the names of those that the model does not use and may lack.
-    So are weights that the checkpoint has and the model does not use, but for those that no model of this use reads
-    and for ``spare``, the name of one that is read by other means.
-    The model is returned in float32.
+    Missing weights are an error: transformers would initialise them at random, with only a log line. ``unused`` is a
+    part of the names of weights that the model may lack. Unused weights are an error too, except known pre-training
+    heads (``_SPARE``) and ``spare``, the name of a weight that is read elsewhere.
     """
     saved.refuse_outside(folder)
     with _load_reports() as reports:
         try:
             load = loader.from_pretrained if loader.__module__.startswith("transformers.") else loader
             model = load(str(folder), local_files_only=True, **options)
-        except Exception as error:  # transformers raises nearly every type for a broken folder
+        except Exception as error:  # transformers raises many types for a broken folder
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
     missing = sorted(name for report in reports for name in report.missing_keys)
@@ -51,24 +50,24 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = ""
     if left_out := [name for name in unexpected if name != spare and not _SPARE.search(name)]:
         raise DataError(
             f"{folder} holds {len(left_out)} weights that a {type(model).__name__} of this architecture does not use, "
-            f"{left_out[0]} first: it is another model, or has a head that must become a module of its own "
-            "(docs/models.md, Converting pickled weights). Weights that are not needed must be removed from the file."
+            f"{left_out[0]} first: it is another model, or its head must become a module of its own (docs/models.md, "
+            "Converting pickled weights). Remove weights that are not needed from the file."
         )
     weight_checks.check_weights(folder, model)
     adapt_forward(model)
-    # transformers opens weights in the type in which they are stored. (A tokenizer has none.)
+    # transformers keeps weights in their stored type. (A tokenizer has none.)
     return model.float() if hasattr(model, "float") else model
 
 
 def encoder_of(transformer: Any) -> Any:
-    """Return what reads texts in a model of transformers, without its heads."""
+    """Return the encoder of a transformers model, without heads."""
     return transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
 
 
 def adapt_forward(model: Any) -> None:
-    """Make a model return named outputs, and compute feed-forward networks at once.
+    """Make a model return named outputs, and turn off chunking of feed-forward layers.
 
-    The parts of a network that saves memory (``chunk_size_feed_forward``) must have one length.
+    ``chunk_size_feed_forward`` would require all chunks to have one length.
     """
     for module in model.modules() if hasattr(model, "modules") else ():
         if hasattr(getattr(module, "config", None), "return_dict"):
@@ -79,9 +78,9 @@ def adapt_forward(model: Any) -> None:
 
 @contextmanager
 def _load_reports() -> Iterator[list[Any]]:
-    """Collect what transformers finds out about weights while it loads models: its LoadStateDictInfo of each.
+    """Collect transformers' LoadStateDictInfo of each model that is loaded in the block.
 
-    It hands them to nobody but its log, whose table merges names and has colours on a terminal.
+    transformers only logs this information, as a table for a terminal.
     """
     modeling: Any = importlib.import_module("transformers.modeling_utils")
     reports: list[Any] = []

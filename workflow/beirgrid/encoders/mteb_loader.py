@@ -1,6 +1,6 @@
-"""Models that mteb's own loaders open (``engine: mteb``): slower than beirgrid's engine, and as mteb computes them.
+"""Models opened by mteb's own loaders (``engine: mteb``): slower than our engine, with exactly mteb's computation.
 
-A loader gets the folder of the fetched checkpoint in place of the model's name, and no network.
+A loader gets the fetched checkpoint's folder in place of the model's name, and no network access.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..models import saved
 from .cutting import Beginning
 from .engine import parts
 
-# Texts or pairs that a loader gets at a time, and those that it computes at a time.
+# Texts or pairs per call of a loader, and its batch size.
 _TEXTS, _BATCH = 1024, 32
 
 
 class MtebModel:
-    """What both kinds of models share.
+    """Base of encoders and scorers.
 
     Attributes:
-        precision: what records say: each loader has its own precision.
+        precision: a text for records, because each loader chooses its own precision.
         model: mteb's wrapper of the model.
     """
 
@@ -51,23 +51,25 @@ class MtebModel:
             meta._check_requirements()
             assert meta.loader is not None, "the configuration is checked"
             self.model: Any = meta.loader(str(folder), revision=meta.revision, device=runtime.device, **arguments)
-        except Exception as error:  # a loader may raise anything
+        except Exception as error:  # loaders may raise anything
             raise DataError(
-                f"mteb's loader of {self.name} cannot open {folder}, which it does without a network: "
-                f"{type(error).__name__}: {error}"
+                f"mteb's loader of {self.name} cannot open {folder} without network access: {type(error).__name__}: "
+                f"{error}"
             ) from error
 
     def facts(self) -> dict[str, str]:
-        """Return device and precision, for the record of an artifact, and the version of mteb."""
+        """Return device, precision and mteb's version for the record of an artifact."""
         return {"device": self.runtime.hardware, "precision": self.precision, "loader": f"mteb {version('mteb')}"}
 
     def read(self, texts: list[str]) -> list[list[int]]:
-        """Return what tells texts apart: a loader does not say which tokens it reads."""
+        """Return the texts' bytes, because a loader does not expose its tokens."""
         return [list(text.encode()) for text in texts]
 
 
 class MtebEncoder(MtebModel):
-    """One vector per text (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine similarity."""
+    """Encodes a text to one vector (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine
+    similarity.
+    """
 
     def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
         super().__init__(folder, entry, runtime)
@@ -76,15 +78,15 @@ class MtebEncoder(MtebModel):
         self.dimension = self._encoded(["a"], "document").shape[1]
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of documents, in the order of the texts."""
+        """Encode documents, in the order of the texts."""
         return self._vectors(texts, "document", progress)
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of queries, in the order of the texts."""
+        """Encode queries, in the order of the texts."""
         return self._vectors(texts, "query", progress)
 
     def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Yield the vectors of each block of documents."""
+        """Encode documents block by block."""
         for texts in blocks:
             yield self.encode_documents(texts, progress=progress)
 
@@ -107,10 +109,10 @@ class MtebEncoder(MtebModel):
 
 
 class MtebScorer(MtebModel):
-    """One score per (query, document) pair (``protocol.Scorer``), as mteb's wrapper gives it."""
+    """Scores (query, document) pairs (``protocol.Scorer``) through mteb's wrapper."""
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the whole text: a loader cuts texts itself."""
+        """Return the whole text: loaders truncate texts themselves."""
         return Beginning(text)
 
     def score_beginnings(
@@ -132,7 +134,7 @@ class MtebScorer(MtebModel):
 
 
 def _stay_offline() -> None:
-    """Keep the hub's client from the network, also if it is imported already."""
+    """Put the hub's client offline, even if it is already imported."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     from huggingface_hub import constants
 
@@ -140,7 +142,7 @@ def _stay_offline() -> None:
 
 
 def _task(name: str) -> Any:
-    """Return mteb's facts of a task or, without a name, of retrieval in general."""
+    """Return mteb's metadata of a task or, without a name, of retrieval in general."""
     import mteb
     from mteb.abstasks.retrieval import AbsTaskRetrieval
 
@@ -155,7 +157,7 @@ def _of_task(task: Any) -> dict[str, Any]:
 
 
 def _loaded(**columns: list[str]) -> Any:
-    """Return texts as mteb hands them to a model."""
+    """Wrap texts in the data loader that mteb passes to a model."""
     from datasets import Dataset
     from torch.utils.data import DataLoader
 

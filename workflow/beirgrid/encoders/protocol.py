@@ -1,7 +1,7 @@
-"""What the stages expect of a model: encoders of documents and queries, scorers of pairs.
+"""Protocols of the models: encoders of documents and queries, and scorers of pairs.
 
-Both protocols are met by the classes of this package, one per model family; ``open_encoder`` and ``open_scorer`` return
-them. ``Vectors`` is what a family gives for texts:
+Each model family has a class that implements one of them; ``open_encoder`` and ``open_scorer`` return it. ``Vectors``
+is the family's type of vectors:
 
 - dense: ``np.ndarray``, float32 [texts, dimension]
 - sparse: ``scipy.sparse.csr_matrix``, float32 [texts, vocabulary]
@@ -22,16 +22,16 @@ Vectors = TypeVar("Vectors", covariant=True)
 
 
 class Reader(Protocol):
-    """A model that can tell which tokens it reads of a text."""
+    """A model that exposes the tokens it reads."""
 
     precision: str
 
     def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of the tokens that the model reads of each text."""
+        """Return the token ids that the model reads of each text."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return ``device``, ``precision`` and the like, for the record of an artifact."""
+        """Return ``device``, ``precision`` and similar facts for the record of an artifact."""
         ...
 
 
@@ -46,7 +46,7 @@ class Encoder(Reader, Protocol[Vectors]):
     dimension: int
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
-        """Return the vectors of documents, in the order of the texts.
+        """Encode documents, in the order of the texts.
 
         Args:
             texts: title and text of each document, joined.
@@ -55,9 +55,9 @@ class Encoder(Reader, Protocol[Vectors]):
         ...
 
     def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[Vectors]:
-        """Yield the vectors of each block of documents.
+        """Encode documents block by block.
 
-        Blocks are read and tokenized ahead, in another thread, and sorted by length for themselves.
+        Another thread reads and tokenizes blocks ahead. Each block is sorted by length separately.
 
         Args:
             blocks: titles and texts of some documents, joined; about ``engine.WINDOW`` documents each.
@@ -66,7 +66,7 @@ class Encoder(Reader, Protocol[Vectors]):
         ...
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
-        """Return the vectors of queries, in the order of the texts.
+        """Encode queries, in the order of the texts.
 
         Args:
             texts: the queries.
@@ -78,12 +78,12 @@ class Encoder(Reader, Protocol[Vectors]):
 class Scorer(Reader, Protocol):
     """A model that scores pairs of query and document. A higher score is a better match.
 
-    Long texts are cut before a tokenizer sees them: ``begin`` cuts each text once, ``score_beginnings`` scores pairs of
-    what is left.
+    Long texts are truncated before tokenization: ``begin`` truncates each text once, and ``score_beginnings`` scores
+    pairs of the results.
     """
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the part of a query or document that the model can read.
+        """Truncate a query or document to what the model can read.
 
         Args:
             text: the whole text.

@@ -1,4 +1,4 @@
-"""Query generators: sampled queries that a document may answer (docT5query, GenQ, GPL)."""
+"""Query generators: sample queries that a document may answer (docT5query, GenQ, GPL)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .headed import HeadedModel
 if TYPE_CHECKING:
     import torch
 
-# Word pieces of a query at most (Nogueira and Lin, docTTTTTquery).
+# Maximum tokens per query (Nogueira and Lin, docTTTTTquery).
 QUERY_LENGTH = 64
-# Tokens of a batch's budget per query that is sampled at once: its keys and values take so much memory.
+# Tokens that each concurrently sampled query takes from a batch's budget, for its keys and values.
 TOKENS_PER_ROW = 8
 
 
 class Queries(NamedTuple):
-    """The queries of a text, and whether all logits that they were drawn from are finite."""
+    """The queries of a text, and whether all their logits were finite."""
 
     texts: list[str]
     finite: bool
 
 
 class GeneratorModel(HeadedModel[models.QueryGenerator]):
-    """Queries sampled from a sequence-to-sequence model (AutoModelForSeq2SeqLM), T5 above all.
+    """Samples queries from a sequence-to-sequence model (AutoModelForSeq2SeqLM), typically T5.
 
-    The entry's ``top_k`` and ``top_p`` cut the distribution that each word piece is drawn from.
-    The random numbers come from the seed and the document's text alone, so its queries do not depend on
-    its batch, shard or position, but for what rounding does to the logits in batches of other shapes.
+    The entry's ``top_k`` and ``top_p`` restrict the distribution of each token. The random numbers depend only on the
+    seed and the document's text. So apart from rounding, a document's queries do not depend on its batch, shard or
+    position.
     """
 
     def __init__(self, folder: Path, entry: models.QueryGenerator, runtime: Runtime) -> None:
@@ -47,19 +47,19 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
         super().__init__(entry, runtime)
         self.open(AutoModelForSeq2SeqLM, folder)
         self.keep_apart(self.model.get_output_embeddings())
-        # bfloat16 may choose what float32 computes, where the hardware multiplies it.
+        # bfloat16 may preselect tokens for float32 where the hardware multiplies it.
         fast = runtime.kernels == "auto"
         shortlist = fast and multiplies_bfloat16(runtime.device)
         self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist, fast=fast)
-        self.engine.workers = 1  # a step reads all weights of the decoder: the more rows share it, the better
+        self.engine.workers = 1  # each step reads all decoder weights, so more rows per step are faster
         self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
 
     def generate(
         self, texts: list[str], *, per_text: int, seed: int, progress: Progress | None = None
     ) -> list[list[str]]:
-        """Return ``per_text`` sampled queries of each text; a blank text has none.
+        """Sample ``per_text`` queries of each text; a blank text gets none.
 
-        The first queries of a text are the same whatever ``per_text`` is.
+        A text's first queries do not depend on ``per_text``.
         """
         found: list[list[str]] = [[] for _ in texts]
         written = [row for row, text in enumerate(texts) if text.strip()]
@@ -78,13 +78,13 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
         return found
 
     def _tokenized(self, texts: list[str], per_text: int, seed: int) -> Tokens:
-        """Return what the model reads of texts, and the numbers that their queries are drawn with."""
+        """Tokenize texts, and attach the random numbers of their queries."""
         tokens = self.tokenized(texts, self.entry.prompts.document or "")
         tokens.rows["numbers"] = np.stack([random_numbers(seed, text, per_text) for text in texts])
         return tokens
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Return the queries of a batch, int64 [texts, queries, pieces], and whether their logits are finite."""
+        """Sample the queries of a batch, int64 [texts, queries, tokens], and tell whether their logits are finite."""
         import torch
 
         numbers = inputs.pop("numbers")
@@ -99,7 +99,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
         return pieces, finite
 
     def kept(self, results: tuple[np.ndarray, ...]) -> list[Queries]:
-        """Return the queries of each text of a batch."""
+        """Decode the queries of each text of a batch."""
         pieces, finite = results
         with self.reading:
             found = self.tokenizer.batch_decode(pieces.reshape(-1, pieces.shape[2]), skip_special_tokens=True)
@@ -111,7 +111,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
 
 
 def random_numbers(seed: int, text: str, queries: int) -> np.ndarray:
-    """Return float32 [queries, QUERY_LENGTH] in [0, 1) that follow from seed and text alone."""
+    """Derive random numbers in [0, 1) from seed and text only: float32 [queries, QUERY_LENGTH]."""
     digest = hashlib.sha256(f"{seed}\n{text}".encode()).digest()
     generator = np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "big")))
     return generator.random((queries, QUERY_LENGTH), np.float32)

@@ -1,4 +1,4 @@
-"""Models that a server runs (``endpoint``), as encoders and scorers."""
+"""Encoders and scorers for models behind an ``endpoint``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..models.probe import LEDGER, PROBE, alike, probe, reached
 from .cutting import Beginning
 from .listwise import Listwise, of_queries
 
-# What records have in place of a device, and of the precision in which a server computes.
+# Device and precision in records of served models.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
 
 
 class _Served:
-    """What served models share: the client, the probe, facts for records."""
+    """Base of served models: client, probe, facts for records."""
 
     precision = PRECISION
 
@@ -37,26 +37,26 @@ class _Served:
         self.client = Client(endpoint, folder.parent / LEDGER, answers, files.sha256(folder / PROBE))
 
     def _check(self, folder: Path, now: list[Any]) -> None:
-        """Refuse a server that answers the probe in another way than it did when the model was fetched."""
+        """Refuse a server whose response to the probe changed since the model was fetched."""
         if not alike(self.probed, now):
             assert self.entry.endpoint is not None
             raise DataError(
-                f"the server runs another model as {self.entry.endpoint.model!r} than it did when {folder.parent} was "
-                "fetched: it answers the same texts otherwise. Give the new model an entry of its own, or delete "
-                f"{folder.parent} to make everything again that follows from it"
+                f"the server's model {self.entry.endpoint.model!r} has changed since {folder.parent} was fetched: it "
+                "answers the same texts differently. Give the new model an entry of its own, or delete "
+                f"{folder.parent} to rerun everything that depends on it"
             )
 
     def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the bytes of the texts: what the server reads of them is not known."""
+        """Return the texts' bytes, because the server's tokens are unknown."""
         return [list(text.encode()) for text in texts]
 
     def facts(self) -> dict[str, Any]:
-        """Return where the model ran and what its requests took, for the record of an artifact."""
+        """Return the server and the usage of its requests for the record of an artifact."""
         return {"device": DEVICE, "precision": self.precision, **self.client.facts()}
 
 
 class ServedEncoder(_Served):
-    """One vector per text, from ``/embeddings``: float32 [texts, dimension], of length 1 for cosine similarity."""
+    """Encodes texts by ``/embeddings``: float32 [texts, dimension], of length 1 for cosine similarity."""
 
     entry: DenseModel
 
@@ -65,15 +65,15 @@ class ServedEncoder(_Served):
         self.dimension = len(self.probed[0])
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of documents, in the order of the texts."""
+        """Encode documents, in the order of the texts."""
         return self._encode(texts, "document", progress)
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of queries, in the order of the texts."""
+        """Encode queries, in the order of the texts."""
         return self._encode(texts, "query", progress)
 
     def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Yield the vectors of each block of documents."""
+        """Encode documents block by block."""
         for texts in blocks:
             yield self._encode(texts, "document", progress)
 
@@ -101,14 +101,14 @@ def _batches(texts: list[Any], size: int) -> list[list[Any]]:
 
 
 class _ServedScorer(_Served):
-    """What served rerankers share: the documents of one query belong together."""
+    """Base of served rerankers, which send the documents of one query together."""
 
     def spent(self) -> dict[str, float]:
-        """Return the facts that are counts: requests, tokens, price and, of chats, windows."""
+        """Return the countable facts: requests, tokens, price and, for chat models, windows."""
         return {name: number for name, number in self.facts().items() if isinstance(number, int | float)}
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the text: the server cuts it."""
+        """Return the text: the server truncates it."""
         return Beginning(text)
 
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
@@ -120,7 +120,7 @@ class _ServedScorer(_Served):
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
-        """Return the score of each pair: float32 [pairs]. Pairs of a query, one after another, are asked together."""
+        """Score each pair: float32 [pairs]. Consecutive pairs of a query share requests."""
         tasks = [part for rows in of_queries(queries) for part in _batches(rows, self.documents_together(len(rows)))]
         scores = np.empty(len(queries), np.float32)
 
@@ -134,23 +134,23 @@ class _ServedScorer(_Served):
         return scores
 
     def documents_together(self, documents: int) -> int:
-        """Return how many of a query's documents are scored at a time."""
+        """Return how many documents of a query one call of ``scores`` takes."""
         raise NotImplementedError
 
     def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Return the scores of documents for a query: float32 [documents]."""
+        """Score documents for a query: float32 [documents]."""
         raise NotImplementedError
 
 
 class ServedScorer(_ServedScorer):
-    """One score per pair of query and document, from ``/rerank``."""
+    """Scores pairs of query and document by ``/rerank``."""
 
     def documents_together(self, documents: int) -> int:
-        """Return the documents of a request."""
+        """Return the maximum number of documents per request."""
         return self.client.endpoint.batch
 
     def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Return the scores that the server gives."""
+        """Return the server's scores."""
         return self.client.rerank(query, documents)
 
 
@@ -164,22 +164,22 @@ class ServedListwise(_ServedScorer):
         self.listwise = Listwise(entry, self.client.chat)
 
     def facts(self) -> dict[str, Any]:
-        """Return, beside the facts of every endpoint, how many answers were no order of all documents of a window."""
+        """Add the number of malformed answers to the facts of the endpoint."""
         return super().facts() | self.listwise.counts
 
     def documents_together(self, documents: int) -> int:
-        """Return all documents of a query: their order is one."""
+        """Return the number of all documents of a query, which are ordered together."""
         return documents
 
     def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Return the scores of the documents of a query, which stand in the order of the first stage."""
+        """Score the documents of a query, given in the order of the first stage."""
         return self.listwise.scores(query, documents)
 
 
 def open_served(
     folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None
 ) -> ServedEncoder | ServedScorer | ServedListwise:
-    """Return a served model as its family has it."""
+    """Open a served model as its family."""
     if isinstance(entry, DenseModel):
         return ServedEncoder(folder, entry, runtime, answers)
     if isinstance(entry, ListwiseReranker):

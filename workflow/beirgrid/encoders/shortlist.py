@@ -1,8 +1,8 @@
-"""The likeliest word pieces of hidden states: a product with the whole vocabulary, most of it in low precision.
+"""Find the most likely tokens of hidden states, mostly in low precision.
 
-This product is the largest of a decoder's step. It must be exact, since logits in bfloat16 tie. But only a few of its
-results count, and bfloat16 tells which: the others are provably smaller. This module imports torch: import it where a
-model is open.
+The product with the vocabulary is the most expensive of a decoder step. It must be exact, because bfloat16 logits tie.
+But only the largest results are used, and a bfloat16 product proves that the others are smaller. This module imports
+torch, so import it only where a model is open.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-# Word pieces whose maximum is looked at first.
+# Tokens per group of ``largest``.
 GROUP = 32
-# Half the distance of two neighbours in bfloat16, and the rounding of a sum's steps in float32, both relative.
+# Relative rounding errors: of bfloat16, and of a float32 sum.
 _BFLOAT16, _FLOAT32 = 2.0**-8, 2.0**-23
 
 
 class Likeliest(NamedTuple):
-    """The best word pieces of each row.
+    """The most likely tokens of each row.
 
     Attributes:
-        logits: float32 [rows, count], the largest first.
+        logits: float32 [rows, count], descending.
         pieces: int64 [rows, count].
-        certain: bool [rows], whether no other word piece can be among them.
+        certain: bool [rows], whether the choice is proven exact.
     """
 
     logits: torch.Tensor
@@ -32,14 +32,14 @@ class Likeliest(NamedTuple):
 
     @classmethod
     def of_all(cls, logits: torch.Tensor, pieces: torch.Tensor) -> Likeliest:
-        """Return the best of all word pieces."""
+        """Wrap the most likely of all tokens."""
         return cls(logits, pieces, torch.ones(len(logits), dtype=torch.bool, device=logits.device))
 
 
 def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the largest values of each row and where they stand, as torch.topk does, in a third of its time.
+    """Return the largest values of each row and their columns, like torch.topk but faster.
 
-    The largest values are in the groups whose maxima are largest: the others need not be sorted.
+    The largest values are in the groups with the largest maxima, so the other groups are not sorted.
 
     Args:
         values: [rows, columns]
@@ -59,16 +59,16 @@ def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 class Head(Protocol):
-    """Chooses word pieces for what a model's own head returns."""
+    """Chooses tokens from the output of a model's own head."""
 
     def likeliest(self, returned: torch.Tensor, count: int) -> Likeliest:
-        """Return the best word pieces of each row of what the model's head returned, float32 [rows, width]."""
+        """Return the most likely tokens of each row of the head's output, float32 [rows, width]."""
 
 
 def take_head(model: Any, shortlist: bool) -> list[Head]:
-    """Return what can do a model's last product, the fastest first. The model itself then returns hidden states.
+    """Return replacements of a model's LM head, fastest first. The model then returns hidden states.
 
-    Only T5's head is known to be that product and nothing else. Other models return logits as before.
+    Only T5's head is known to be a plain product. Other models return logits as before.
     """
     if type(model).__name__ not in (
         "T5ForConditionalGeneration",
@@ -82,18 +82,17 @@ def take_head(model: Any, shortlist: bool) -> list[Head]:
 
 
 class LogitsHead:
-    """For a model that computes logits itself."""
+    """Chooses tokens for a model that returns logits."""
 
     def likeliest(self, returned: torch.Tensor, count: int) -> Likeliest:
-        """Return the best of logits, float32 [rows, vocabulary]."""
+        """Return the most likely tokens of logits, float32 [rows, vocabulary]."""
         return Likeliest.of_all(*largest(returned, count))
 
 
 class WholeHead:
-    """A model's last layer in float32."""
+    """A model's LM head in float32."""
 
     def __init__(self, weights: torch.Tensor) -> None:
-        """Take the layer's weights, float32 [vocabulary, width]."""
         self.weights = weights
 
     def likeliest(self, returned: torch.Tensor, count: int) -> Likeliest:
@@ -103,23 +102,22 @@ class WholeHead:
 
 
 class ShortlistHead(WholeHead):
-    """The same layer: bfloat16 chooses a few word pieces, whose logits are then computed in float32.
+    """An LM head that preselects tokens in bfloat16 and computes their logits in float32.
 
     For hidden states h = h' + e and weights w = w' + f, of which h' and w' are the roundings to bfloat16, the error of
     a logit is |h w - h' w'| = |e w + h' f| <= |e| |w| + |h'| |f|. Roundings of the sum and of its result come on top.
-    A piece that is not on the list has at most the list's smallest logit and this bound. If the ``count``-th exact
-    logit is larger, that piece is not among the best.
+    The logit of a token outside the list is at most the list's smallest logit plus this bound. If the ``count``-th
+    exact logit is larger, that token is not among the best.
     """
 
     def __init__(self, weights: torch.Tensor) -> None:
-        """Take the layer's weights, float32 [vocabulary, width]."""
         super().__init__(weights)
         self.low = weights.bfloat16()
         self.longest = weights.norm(dim=1).max()
         self.rounded_off = (weights - self.low.float()).norm(dim=1).max()
 
     def likeliest(self, returned: torch.Tensor, count: int) -> Likeliest:
-        """Return the best word pieces of hidden states, float32 [rows, width], and of which rows they are certain."""
+        """Return the most likely tokens of hidden states, float32 [rows, width], and for which rows they are proven."""
         hidden = returned
         with torch.autocast(hidden.device.type, enabled=False):
             low = hidden.bfloat16()

@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     import scipy.sparse
     import torch
 
-# Tokens of all batches at once if the model's own pooling reads a number per token and term: 1 GB in float32.
+# Token budget over all concurrent batches if the model's own pooling needs a number per token and term: 1 GB in
+# float32.
 MOST_TOKENS = 8192
-# SPARTA keeps so many terms of a document, as the BEIR package does.
+# Terms that SPARTA keeps per document, as in the BEIR package.
 SPARTA_TERMS = 2000
 
 
 class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
-    """One sparse vector per text over the vocabulary (SparseEncoder): float32 [texts, vocabulary]."""
+    """Encodes a text to a sparse vector over the vocabulary (SparseEncoder): float32 [texts, vocabulary]."""
 
     def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
         from sentence_transformers import SparseEncoder
@@ -54,7 +55,10 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         _refuse_random_layer(self.model, folder)
         if not hasattr(self.model[0], "auto_model"):
             kind = type(self.model[0]).__name__
-            raise DataError(f"{folder} starts with a {kind}: a sparse model reads documents with a transformer here")
+            raise DataError(
+                f"{folder} starts with a {kind}: only sparse models that encode documents with a "
+                "transformer are supported"
+            )
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         head = self.transformer.get_output_embeddings()
@@ -64,17 +68,17 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         self.set_precision()
         in_16_bits = head is not None and self.precision != "float32"
         if in_16_bits and not in_blocks:
-            self.multiply_in_float32(head)  # rounded logits are wrong by up to 0.4 %
+            self.multiply_in_float32(head)  # bfloat16 logits are off by up to 0.4 %
         self.rounds_factors = in_16_bits and runtime.kind != "cpu"
         self.check_length()
-        # A model knows its dimension once it has seen a text.
+        # A model knows its dimension only after it has encoded a text.
         with self.autocast():
             self.dimension: int = self.model.encode_document([""], convert_to_sparse_tensor=False).shape[1]
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> scipy.sparse.csr_matrix:
-        """Return float32 [texts, vocabulary]; with SPARTA, how often the query has each word piece.
+        """Encode queries: float32 [texts, vocabulary]. For SPARTA, the values are the tokens' counts.
 
-        A model without inference for queries looks up the weight of each of their tokens.
+        A model without query inference looks up a weight per query token.
         """
         if self.table is not None:
             return self._looked_up(texts, progress)
@@ -89,21 +93,21 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
             yield from super()._vectors(blocks, role, progress)
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the weights of terms: [texts, vocabulary]."""
+        """Select the term weights: [texts, vocabulary]."""
         return (features["sentence_embedding"].float(),)
 
     def kept(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
-        """Return the weights that are not zero."""
+        """Convert the weights to a CSR matrix."""
         import scipy.sparse
 
         return scipy.sparse.csr_matrix(results[0])
 
     def collected(self, batches: list[Batch[scipy.sparse.csr_matrix]]) -> scipy.sparse.csr_matrix:
-        """Return the weights of a window's texts in their order."""
+        """Join the batches of a window, in the order of the texts."""
         return self.joined([batch.found for batch in batches])[order(batches)]
 
     def joined(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
-        """Return the weights of all blocks as one matrix."""
+        """Concatenate the weights of all blocks."""
         import scipy.sparse
 
         none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
@@ -136,13 +140,13 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
 
 
 def _routes(model: Any, folder: Path, device: str) -> tuple[Any, Any]:
-    """Return what reads queries and what reads documents of a model that routes them: a table, and a transformer."""
+    """Return the query table and the document transformer of a model with a router."""
     from sentence_transformers import SparseEncoder
     from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
     routes = model[0].sub_modules
     if set(routes) != {"query", "document"} or [type(module) for module in routes["query"]] != [SparseStaticEmbedding]:
-        raise DataError(f"{folder} routes queries and documents otherwise than to a table and a transformer")
+        raise DataError(f"{folder} must route queries and documents to a table of weights and a transformer")
     query, document = (
         SparseEncoder(modules=[*routes[side], *list(model)[1:]], prompts=model.prompts, device=device)
         for side in ("query", "document")
@@ -151,20 +155,19 @@ def _routes(model: Any, folder: Path, device: str) -> tuple[Any, Any]:
 
 
 def _refuse_random_layer(model: Any, folder: Path) -> None:
-    """Refuse what sentence-transformers makes of a model that is not sparse: it puts an untrained layer on top."""
+    """Refuse dense models, to which sentence-transformers would add an untrained sparse layer."""
     saved = folder / "modules.json"
     trained = "SparseAutoEncoder" in saved.read_text(encoding="utf-8") if saved.is_file() else False
     if not trained and any(type(module).__name__ == "SparseAutoEncoder" for module in model):
-        raise DataError(f"{folder} holds a dense model, which a random layer would turn into a sparse one")
+        raise DataError(f"{folder} holds a dense model; an untrained layer would be added to make it sparse")
 
 
 def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool) -> bool:
-    """Let the pooling multiply tokens by terms itself, a block of terms at a time. Only a maximum can be found so.
+    """Compute logits inside max pooling, a block of terms at a time. Only a maximum can be computed this way.
 
-    Call this before ``set_precision``, which leaves the pooling out of 16 bits.
+    Call this before ``set_precision``, which keeps the pooling in float32.
 
-    Returns:
-        Whether the pooling does. If not, it reads a number per token and term.
+    Returns: whether the pooling was replaced. If not, it needs a number per token and term.
     """
     pooling, head = model[-1], transformer.get_output_embeddings()
     if sparta:
@@ -186,14 +189,14 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
 
 
 def _is_splade(model: Any) -> bool:
-    """Return whether a model is a transformer and the maximum over its logits, with nothing in between."""
+    """Tell whether a model is a transformer with max pooling over its logits and nothing in between."""
     from sentence_transformers.sparse_encoder.modules import SpladePooling
 
     return len(model) == 2 and type(model[1]) is SpladePooling and model[1].pooling_strategy == "max"
 
 
 def _is_last(head: Any, transformer: Any) -> bool:
-    """Return whether a language model returns the output of its linear head unchanged."""
+    """Tell whether a language model returns its linear head's output unchanged."""
     import torch
 
     if not isinstance(head, torch.nn.Linear):
@@ -206,7 +209,7 @@ def _is_last(head: Any, transformer: Any) -> bool:
 
 
 def _splade_weights(maxima: torch.Tensor, times: int) -> torch.Tensor:
-    """Return the weights of terms from their largest logits. The maximum may come first: the logarithm only grows."""
+    """Compute term weights from the largest logits. The maximum commutes with the monotonic logarithm."""
     weights = maxima.relu_()
     for _ in range(times):
         weights = weights.log1p_()
@@ -214,11 +217,11 @@ def _splade_weights(maxima: torch.Tensor, times: int) -> torch.Tensor:
 
 
 def _sparta_weights(maxima: torch.Tensor, special: list[int]) -> torch.Tensor:
-    """Return the weights of terms from their best matches among a document's tokens.
+    """Compute term weights from the terms' best matches among a document's tokens.
 
     The weight of a term is log(1 + max over tokens of relu(input embedding of the term · token)), as in the SPARTA
-    paper (Zhao et al., 2021) without its bias term, which BEIR's checkpoint does not have. In BEIR's implementation,
-    padding takes part, so weights depend on the batch. Here, it does not.
+    paper (Zhao et al., 2021) without its bias term, which BEIR's checkpoint lacks. BEIR's implementation includes
+    padding in the maximum, so its weights depend on the batch; this one does not.
     """
     maxima[:, special] = 0
     weights = maxima.relu_().log1p_()
@@ -228,7 +231,7 @@ def _sparta_weights(maxima: torch.Tensor, special: list[int]) -> torch.Tensor:
 
 @contextmanager
 def _rounded_factors() -> Iterator[None]:
-    """Let float32 products of a GPU round what they multiply (TF32), so that they cost less."""
+    """Allow TF32 in float32 products on a GPU, which are faster that way."""
     import torch
 
     before = torch.get_float32_matmul_precision()
@@ -240,7 +243,7 @@ def _rounded_factors() -> Iterator[None]:
 
 
 def sparta(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
-    """Return a SparseEncoder over the plain transformer in ``folder``; ``_pool_maxima`` gives it its pooling."""
+    """Build a SparseEncoder from the plain transformer in ``folder``. ``_pool_maxima`` sets its pooling."""
     import torch
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import Transformer

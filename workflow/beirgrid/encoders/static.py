@@ -1,4 +1,4 @@
-"""Static embeddings: a text's vector is the mean of its tokens' vectors, which a table holds (model2vec)."""
+"""Static embeddings (model2vec): a text's vector is the mean of its tokens' vectors in a table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .loading import load_checkpoint
 
 
 class StaticEncoder:
-    """One vector per text (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine similarity.
+    """Encodes a text to one vector (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine
+    similarity.
 
-    It computes on a CPU in float32: sending tokens to a GPU takes longer than adding up their vectors.
+    It runs on the CPU in float32: sending tokens to a GPU would take longer than averaging their vectors.
     """
 
     precision = "float32"
@@ -31,8 +32,8 @@ class StaticEncoder:
         saved.check_use(folder, "SentenceTransformer", entry.similarity)
         if entry.max_length or entry.brackets or entry.pooling not in (None, "own", "mean"):
             raise DataError(
-                f"{folder} is a table of token vectors, which reads whole texts and takes their mean: remove "
-                "max_length, brackets and pooling from the model's entry"
+                f"{folder} is a table of token vectors, which averages whole texts: remove max_length, brackets and "
+                "pooling from the model's entry"
             )
         self.runtime = runtime
         self.normalise = entry.similarity == "cosine"
@@ -42,7 +43,7 @@ class StaticEncoder:
         self.dimension: int = len(self.model.encode("a"))
 
     def facts(self) -> dict[str, str]:
-        """Return device and precision, for the record of an artifact."""
+        """Return device and precision for the record of an artifact."""
         return {"device": "cpu", "precision": self.precision, "kernels": self.runtime.kernels}
 
     def read(self, texts: list[str]) -> list[list[int]]:
@@ -50,15 +51,15 @@ class StaticEncoder:
         return [found.ids for found in self.model[0].tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of documents, in the order of the texts."""
+        """Encode documents, in the order of the texts."""
         return self._vectors(texts, "document", progress)
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of queries, in the order of the texts."""
+        """Encode queries, in the order of the texts."""
         return self._vectors(texts, "query", progress)
 
     def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Yield the vectors of each block of documents."""
+        """Encode documents block by block."""
         for texts in blocks:
             yield self.encode_documents(texts, progress=progress)
 

@@ -1,4 +1,4 @@
-"""Term weights: how important each word of a document is, as a term frequency (DeepCT)."""
+"""Term weighting (DeepCT): the importance of each word of a document, as a term frequency."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ SCALE = 100
 
 
 class PieceWeights(NamedTuple):
-    """The word pieces of a text, int64 [pieces], and their weights, float32 [pieces]."""
+    """The token ids of a text, int64 [tokens], and their weights, float32 [tokens]."""
 
     ids: np.ndarray
     weights: np.ndarray
 
 
 class TermWeighter(HeadedModel[TermWeightsModel]):
-    """A term frequency per word of a text, from a model that gives each word piece one number.
+    """Predicts a term frequency per word from a model with one number per subword token.
 
-    A word weighs what its first piece does. Options of the entry: ``smoothing`` (``sqrt``: of the weight,
-    before it is scaled) and ``keep_terms`` (words whose frequency rounds to 0 stay, with 1).
+    A word has the weight of its first token. Options of the entry: ``smoothing`` (``sqrt``: square root of the weight
+    before scaling) and ``keep_terms`` (words whose frequency rounds to 0 are kept with 1).
     """
 
     def __init__(self, folder: Path, entry: TermWeightsModel, runtime: Runtime) -> None:
@@ -43,17 +43,19 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         super().__init__(entry, runtime)
         self.open(AutoModelForTokenClassification, folder)
         if self.model.num_labels != 1:
-            raise DataError(f"{folder} has {self.model.num_labels} labels; term weights are one number per word piece")
+            raise DataError(f"{folder} has {self.model.num_labels} labels; term weighting needs one number per token")
         self.keep_apart(self.model.classifier)
 
     def weigh(self, texts: list[str], *, progress: Progress | None = None) -> list[dict[str, int]]:
-        """Return word to term frequency of each text, in the order of the text; a repeated word counts its highest."""
+        """Return the term frequency of each word of each text, in text order. A repeated word has its highest
+        frequency.
+        """
         pieces = self.piece_weights(texts, progress=progress)
         check_finite([text.weights.sum() for text in pieces], [f"{text[:60]!r}" for text in texts], self.precision)
         return [self._frequencies(*text) for text in pieces]
 
     def piece_weights(self, texts: list[str], *, progress: Progress | None = None) -> list[PieceWeights]:
-        """Return the weight of each word piece that the model reads of each text."""
+        """Return the weight of each token that the model reads of each text."""
         tokenized = map(self.tokenized, windows(texts))
         forward = partial(self.compute, self.results)
         found: list[PieceWeights] = []
@@ -63,12 +65,12 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         return found
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Return a weight for each token, float32 [texts, longest], the tokens, and which of them are no padding."""
+        """Return a weight per token, float32 [texts, longest], with the tokens and the attention mask."""
         weights = self.model(**inputs).logits[..., 0].float()
         return weights, inputs["input_ids"], inputs["attention_mask"]
 
     def kept(self, results: tuple[np.ndarray, ...]) -> list[PieceWeights]:
-        """Return the word pieces of each text of a batch, without padding."""
+        """Split a batch into the weights of each text, without padding."""
         return [PieceWeights(ids[mask > 0], weights[mask > 0]) for weights, ids, mask in zip(*results, strict=True)]
 
     def _frequencies(self, ids: np.ndarray, weights: np.ndarray) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Trainers: their device (one GPU, where the libraries would take all that they see) and their progress."""
+"""Set up trainers: one GPU (the libraries would use all visible ones), and progress in the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.progress import Progress
 
 
 def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> Any:
-    """Return the arguments of a trainer on the runtime's device.
+    """Build the arguments of a trainer on the runtime's device.
 
     Args:
         kind: a subclass of transformers' TrainingArguments.
@@ -26,7 +26,7 @@ def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> An
 
             device = super()._setup_devices
             if runtime.kind == "cuda":
-                # The library takes cuda:0, and spreads batches over all GPUs that it sees.
+                # The library would use cuda:0 and spread batches over all visible GPUs.
                 device, self._n_gpu = torch.device(runtime.device), 1
                 torch.cuda.set_device(device)
             return device
@@ -42,7 +42,7 @@ def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> An
 
 
 def progress() -> Any:
-    """Return a callback of a trainer that counts its steps in the log."""
+    """Return a trainer callback that logs the progress of its steps."""
     from transformers import TrainerCallback
 
     class TrainingSteps(TrainerCallback):

@@ -1,4 +1,4 @@
-"""What a checkpoint must be before a model is used: weights that are numbers, and no text that depends on its batch."""
+"""Check a model before use: valid weights, and texts that do not depend on their batch."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .float16 import PROBES
 if TYPE_CHECKING:
     import torch
 
-# The types of weights in the headers of safetensors.
+# Types of weights in safetensors headers.
 _FLOATS = ("F64", "F32", "F16", "BF16")
-# Constants that are stored beside the weights, as numbers or as masks.
+# Constants stored beside the weights, as numbers or masks.
 _CONSTANTS = re.compile(
     r"(^|\.)(position_ids|token_type_ids|num_batches_tracked|mapping|(attn|attention)\.(masked_)?bias)$"
 )
-# Largest difference between a text alone and in a batch, relative to the largest number, by the type of the products.
+# Tolerance between a text alone and in a batch, relative to the largest number, by precision.
 _TOLERANCE = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
-# Tokens of the longest probe of a model whose tokens attend to whole texts.
+# Tokens of the longest probe for a model with full attention.
 _LONGEST = 48
-# Keys of configurations that say how far tokens attend, or how long the parts of a text are that are computed apart.
+# Configuration keys for the width of attention windows or chunks.
 _WINDOWS = re.compile(r"(window|chunk)(_size|_length|_len)?$|^local_attention$|^block_size$")
 
 
 def check_weights(folder: Path, model: Any) -> None:
-    """Refuse weights that are stored as integers or complex numbers, that are not finite, or that belong to a decoder.
+    """Refuse weights that are integers or complex, not finite, or part of a decoder.
 
     Raises:
         DataError: names the first such weight.
@@ -53,8 +53,8 @@ def check_weights(folder: Path, model: Any) -> None:
                     )
                 if encodes and name.startswith("decoder."):
                     raise DataError(
-                        f"{path} holds a decoder ({name}), which no dense model reads: is it another kind of model? To "
-                        "use its encoder, save that alone (T5EncoderModel for a T5)"
+                        f"{path} holds a decoder ({name}), which a dense model does not use: is it another kind of "
+                        "model? To use its encoder, save only that (T5EncoderModel for a T5)"
                     )
     for name, weight in model.named_parameters() if isinstance(model, torch.nn.Module) else ():
         if weight.numel() and not all(bool(end.isfinite()) for end in weight.aminmax()):
@@ -62,10 +62,10 @@ def check_weights(folder: Path, model: Any) -> None:
 
 
 def _check_header(path: Path, weights: Any) -> None:
-    """Refuse a file whose largest matrix has bits of float16 under the name of bfloat16, or the other way round.
+    """Refuse a file whose largest matrix contains float16 bits labelled bfloat16, or the reverse.
 
-    Numbers between 2^-15 and 2 in bfloat16 have bits that float16 reads as 0.5 to 2. Numbers of float16 below 0.1 have
-    bits that bfloat16 reads as less than 1e-11. No matrix that was trained has hardly a number near 0, or only such.
+    bfloat16 numbers between 2^-15 and 2 look like 0.5 to 2 when read as float16. float16 numbers below 0.1 look smaller
+    than 1e-11 when read as bfloat16. A trained matrix has neither almost no numbers near 0, nor only such numbers.
     """
     shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
     name = max((name for name, shape in shapes.items() if len(shape) == 2), key=lambda one: shapes[one][0], default="")
@@ -85,14 +85,13 @@ def _check_header(path: Path, weights: Any) -> None:
 
 
 def check_scaling(config: Any, limit: int | None) -> None:
-    """Refuse texts beyond the length at which rotary embeddings are scaled by the longest text of a batch.
+    """Refuse lengths at which rotary embeddings depend on the longest text of a batch.
 
     Args:
         config: the transformer's configuration.
-        limit: tokens that are read of a text.
+        limit: maximum tokens per text.
 
-    Raises:
-        DataError: the limit is larger, or there is none.
+    Raises: DataError: the limit is larger, or there is none.
     """
     rope = getattr(config, "rope_parameters", None) or {}
     parameters = [rope, *(value for value in rope.values() if isinstance(value, dict))]
@@ -109,13 +108,11 @@ def check_scaling(config: Any, limit: int | None) -> None:
 
 
 def probe_lengths(config: Any, limit: int | None) -> list[int]:
-    """Return how many tokens the longer probes of a model have.
+    """Return the lengths, in tokens, of a model's longer probes.
 
-    Two are longer than the smallest window or chunk of its configuration, if any text that it reads is.
+    Two exceed the smallest attention window or chunk of the configuration, if the limit does.
 
-    Args:
-        config: the transformer's configuration.
-        limit: tokens that are read of a text.
+    Args: config: the transformer's configuration. limit: maximum tokens per text.
     """
     found = [value for key, value in config.get_text_config().to_dict().items() if _WINDOWS.search(key)]
     sizes = [size for value in found for size in (value if isinstance(value, list) else [value])]
@@ -133,14 +130,14 @@ def depends_on_batch(
     device: str,
     lengths: Sequence[int],
 ) -> bool:
-    """Return whether a model gives a text other numbers in a batch with longer ones than alone.
+    """Tell whether a text's output changes when it is batched with longer texts.
 
     Args:
         tokenizer: the model's tokenizer, which pads.
-        compute: inputs of a batch to the transformer's results: [texts, longest, width] or [texts, width].
-        autocast: returns the context in which the model computes.
+        compute: computes a batch's inputs to the transformer's output: [texts, longest, width] or [texts, width].
+        autocast: returns the autocast context.
         device: PyTorch's name of the device.
-        lengths: tokens of the longer texts that are compared.
+        lengths: lengths of the longer texts, in tokens.
     """
     import torch
 
@@ -160,7 +157,7 @@ def depends_on_batch(
         kind = device.partition(":")[0]
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     tolerance = _TOLERANCE[str(low).removeprefix("torch.")]
-    # In this order a NaN differs.
+    # The comparison is written so that NaN counts as a difference.
     return not all(
         bool((one - other).abs().max() <= tolerance * one.abs().max())
         for one, other in zip(alone, together, strict=False)

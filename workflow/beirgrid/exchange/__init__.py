@@ -1,1 +1,1 @@
-"""Results in the formats of others: TREC runs with metadata, MTEB's JSON, the Hugging Face hub's YAML, RO-Crates."""
+"""Export results: TREC runs with metadata, MTEB's JSON, the Hugging Face hub's YAML, RO-Crates."""

@@ -1,4 +1,4 @@
-"""A Workflow Run RO-Crate: the workflow, what it was given, and what it left, with their provenance as linked data."""
+"""Export a Workflow Run RO-Crate: the workflow, its inputs and outputs, and their provenance as linked data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocrate.model.entity import Entity
     from rocrate.rocrate import ROCrate
 
-# The profiles of version 0.5 and what they build on: a workflow was run, once.
+# The profiles of version 0.5, and the specifications that they extend, for one run of a workflow.
 _RO_CRATE = "1.1"
 _PROFILES = {
     "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
@@ -27,7 +27,7 @@ _PROFILES = {
     "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
 }
 _WORKFLOW = "workflow/Snakefile"
-# What the workflow consists of, in the checkout.
+# Files of the workflow in the checkout.
 _SOURCES = ("Snakefile", "workflow", "config", "envs", "profiles", "requirements", "LICENSE", "CITATION.cff")
 _MEDIA_TYPES = {
     ".csv": "text/csv",
@@ -54,7 +54,7 @@ def export_ro_crate(
 ) -> None:
     """Write a Workflow Run RO-Crate: the workflow, the records of all steps, runs, scores and tables.
 
-    Corpora, checkpoints, vectors and indexes are not part of it; their records name them and their hashes.
+    Corpora, checkpoints, vectors and indexes are not included; the records name them with their hashes.
 
     Raises:
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
@@ -100,7 +100,7 @@ def export_ro_crate(
 
 
 def _times(records: Iterable[dict[str, Any]]) -> tuple[datetime.datetime, datetime.datetime]:
-    """Return when the first step began and when the last one ended."""
+    """Return the start of the first step and the end of the last."""
     ends = [(datetime.datetime.fromisoformat(record["finished"]), record["seconds"]) for record in records]
     return min(end - datetime.timedelta(seconds=seconds) for end, seconds in ends), max(end for end, _ in ends)
 
@@ -120,7 +120,7 @@ def _profile(crate: ROCrate, url: str) -> Entity:
 
 
 def _add_workflow(crate: ROCrate) -> Entity:
-    """Add the files that the workflow consists of, and return its main file."""
+    """Add the workflow's files, and return its main file."""
     workflow = crate.add_workflow(
         CHECKOUT / _WORKFLOW,
         _WORKFLOW,
@@ -137,7 +137,7 @@ def _add_workflow(crate: ROCrate) -> Entity:
 
 
 def _sources() -> Iterator[Path]:
-    """Yield the files of the workflow in the checkout, without what Python compiled."""
+    """Yield the workflow's files in the checkout, without compiled Python files."""
     for name in _SOURCES:
         place = CHECKOUT / name
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
@@ -164,7 +164,7 @@ def _add_file(crate: ROCrate, path: Path, place: Path) -> Entity:
 def _add_results(
     crate: ROCrate, folder: Path, summary: Path | None, cells: Iterable[ExportedCell]
 ) -> tuple[list[Entity], list[Entity]]:
-    """Add the files of the results, and return what the run was given and what it left."""
+    """Add the files of the results, and return the run's inputs and outputs."""
     summaries = [summary] if summary else sorted(folder.glob("grids/*/grid.json"))
     given = {*summaries, *(step.path for cell in cells for step in cell.steps_of("fetch", "fetch_dataset"))}
     left = {path for grid in summaries for path in grid.parent.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""The finished cells of a grid, as exports read them, and the options that all exports have."""
+"""The finished cells of a grid for exports, and the options that all exports share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..results.summary import REMEDY
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
 Directory = Annotated[Path, results_folder.PLACE]
-GridName = Annotated[str, "name of the grid; all finished cells of the folder unless given"]
-# Keys of records that exports read.
+GridName = Annotated[str, "name of the grid; by default, all finished cells of the folder"]
+# Record keys that exports require.
 _KEYS = ("command", "packages", "cpus", "finished")
-# How every export names the software.
+# Name of the software in all exports.
 SOFTWARE = f"beirgrid {full_version()}"
 
 
 class ExportedStep(NamedTuple):
-    """A step before the evaluation of a cell: where its record stands, and what it holds."""
+    """A step before a cell's evaluation: the path and content of its record."""
 
     path: Path
     record: dict[str, Any]
@@ -37,11 +37,11 @@ class ExportedStep(NamedTuple):
 
     @property
     def system(self) -> str:
-        """The system whose run the step made."""
+        """The system whose run the step wrote."""
         return self.path.parent.name
 
     def option(self, name: str) -> list[str]:
-        """Return the words of an option of the step's command."""
+        """Return the values of an option of the step's command."""
         return provenance.option(self.path, self.record, name)
 
 
@@ -53,7 +53,7 @@ class ExportedCell:
 
     @cached_property
     def scores(self) -> scores.Scores:
-        """Means of the metrics, after comparing them with the values per query."""
+        """Means of the metrics, after checking them against the values per query."""
         of = self.result
         return scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0]
 
@@ -64,11 +64,11 @@ class ExportedCell:
 
     @cached_property
     def steps(self) -> list[ExportedStep]:
-        """The steps before the evaluation, in their order."""
+        """The steps before the evaluation, in order."""
         return [ExportedStep(path, provenance.read_record(path, *_KEYS)) for path in self.result.records]
 
     def steps_of(self, *stages: str) -> list[ExportedStep]:
-        """Return the steps of some stages."""
+        """Return the steps of these stages."""
         return [step for step in self.steps if step.stage in stages]
 
     @property
@@ -81,27 +81,26 @@ class ExportedCell:
         steps = self.steps_of("fetch_dataset")
         if not steps:
             raise DataError(
-                f"no record of {self.result.system} on {self.result.dataset} is of its queries and qrels: the summary "
+                f"{self.result.system} on {self.result.dataset} has no record of its queries and qrels: the summary "
                 f"of the grid is damaged. {REMEDY}"
             )
         return steps[0]
 
     @property
     def qrels(self) -> Path:
-        """The qrels, BEIR's layout, after comparing them with their record."""
+        """The qrels in BEIR's layout, after checking them against their record."""
         return provenance.artifact(self._dataset.path.with_name("qrels.tsv"))
 
     @property
     def precisions(self) -> str:
-        """The precisions in which models read texts; empty where no model did."""
+        """The precisions of the models in the steps; empty without a model."""
         return ", ".join(sorted(precisions(step.record for step in self.steps)))
 
 
 def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[ExportedCell]]:
-    """Return the results and their finished cells, after comparing runs and scores with their records.
+    """Return the results and their finished cells, after checking runs and scores against their records.
 
-    Raises:
-        DataError: there are none, a file is damaged, or something is at the output already.
+    Raises: DataError: no cell is finished, a file is damaged, or the output is not empty.
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"--output: {output} is not an empty folder; name a new one")

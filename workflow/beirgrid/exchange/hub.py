@@ -1,4 +1,4 @@
-"""Scores as evaluation results of the Hugging Face hub: a YAML file for a model's repository."""
+"""Export scores as evaluation results of the Hugging Face hub: a YAML file for a model's repository."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def eval_results(cells: Iterable[ExportedCell], hub_datasets: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the evaluation results of cells as the hub's YAML holds them; values are percentages, as mteb's are."""
+    """Return the evaluation results of cells in the hub's YAML form; values are percentages, as in mteb."""
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     return eval_result_entries_to_yaml(

@@ -1,4 +1,4 @@
-"""Scores in the form of MTEB's result files, labelled as computed by other software."""
+"""Export scores in the form of MTEB's result files, labelled as computed by other software."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finis
 
 # mteb's main score of retrieval tasks.
 MAIN = "ndcg@10"
-# mteb's names of our metrics, where they differ.
+# mteb's names of our metrics, if they differ.
 _METRICS = {"p": "precision", "success": "hit_rate"}
 # Languages as mteb writes them: ISO 639-3 and script, by ISO 639-1 code.
 _LANGUAGES = {
@@ -72,7 +72,7 @@ def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName
 
 
 def task_of(cell: ExportedCell) -> str:
-    """Return mteb's name of the task, or the dataset's own name."""
+    """Return mteb's task name, or the dataset's own name."""
     task = tasks().get(cell.result.dataset)
     return task.name if task else cell.result.dataset
 
@@ -82,7 +82,7 @@ def _model(cell: ExportedCell) -> dict[str, Any]:
 
 
 def task_result(cell: ExportedCell) -> dict[str, Any]:
-    """Return the scores of a cell as mteb's TaskResult; ``mteb_version`` is null, and ``note`` says why."""
+    """Return the scores of a cell as mteb's TaskResult. ``mteb_version`` is null; ``note`` explains it."""
     record = cell.dataset_record
     settings, source = record["settings"], record["settings"].get("source", {})
     revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
@@ -105,7 +105,7 @@ def main_score(cell: ExportedCell) -> float:
     """Return nDCG@10.
 
     Raises:
-        DataError: it was not computed.
+        DataError: nDCG@10 was not computed.
     """
     if MAIN not in cell.scores.means:
         raise DataError(f"{cell.result.scores} has no {MAIN}, the main score of retrieval tasks: add it to metrics")
@@ -118,16 +118,16 @@ def _metric(name: str) -> str:
 
 
 def _split(settings: dict[str, Any]) -> str:
-    """Return the split: the entry's, or the last part of an id of ir_datasets that names one."""
+    """Return the entry's split, or the split at the end of an ir_datasets id."""
     last = str(settings.get("id", "")).rpartition("/")[2]
     return str(settings.get("split") or (last if last in ("dev", "test", "train") else "test"))
 
 
 def _language(cell: ExportedCell) -> str:
-    """Return the language as mteb writes it, ISO 639-3 and script; ``und-Zyyy`` stands for an unknown one."""
+    """Return the language in mteb's form, ISO 639-3 and script; ``und-Zyyy`` if unknown."""
     return _LANGUAGES.get(cell.result.language, "und-Zyyy")
 
 
 def _seconds(records: Iterable[dict[str, Any]]) -> float:
-    """Return the seconds of all steps, those that cells share included."""
+    """Sum the seconds of all steps, including steps that cells share."""
     return float(round(sum(record["seconds"] for record in records), 3))

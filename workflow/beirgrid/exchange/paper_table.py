@@ -15,7 +15,7 @@ from ..results import results_folder, summary, table_files
 from ..results.answers import Answers
 from ..results.summary import GridSummary
 
-# Corrected p values of at most this are significant.
+# Significance level for corrected p values.
 _LEVEL = 0.05
 # Digits after the point, and what stands where there is no score.
 _DIGITS, _NOTHING = 3, "–"

@@ -1,4 +1,4 @@
-"""Runs and qrels in TREC format, with or without a header of ir_metadata (Breuer et al., SIGIR 2022)."""
+"""Export runs and qrels in TREC format, optionally with an ir_metadata header (Breuer et al., SIGIR 2022)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..core.errors import DataError
 from .finished import SOFTWARE, Directory, ExportedCell, ExportedStep, GridName, Output, finished
 
 SCHEMA_VERSION = 0.1
-# trec_eval's names of our metrics, which the schema asks for.
+# trec_eval's names of our metrics, which the schema requires.
 _MEASURES = {"ndcg": "ndcg_cut_{k}", "recall": "recall_{k}", "map": "map_cut_{k}", "p": "P_{k}"}
-# Packages that the schema calls retrieval toolkits.
+# Packages that count as retrieval toolkits in the schema.
 _TOOLKITS = ("pyserini", "faiss-cpu")
 
 
 def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:
-    """Write the runs of a grid as plain TREC files, with the qrels.
+    """Write the runs of a grid as plain TREC files, and the qrels.
 
     Args:
         output: folder to write ``runs/{dataset}/{system}.trec`` and ``qrels/{dataset}.txt`` to; new or empty.
@@ -48,7 +48,7 @@ def export_ir_metadata(
     grid: GridName = "",
     metadata: Annotated[Path | None, "YAML file with more entries of the header, such as actor"] = None,
 ) -> None:
-    """Write the runs of a grid as TREC files that begin with ir_metadata 0.1, with the qrels.
+    """Write the runs of a grid as TREC files with an ir_metadata 0.1 header, and the qrels.
 
     Raises:
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
@@ -65,12 +65,12 @@ def _read_more(path: Path) -> dict[str, Any]:
     with files.reading(path):
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
-        raise DataError(f"{path} should be a mapping of ir_metadata's components, such as actor, to their entries")
+        raise DataError(f"{path} must map ir_metadata's components, such as actor, to their entries")
     return found
 
 
 def _has_lines(run: Path) -> bool:
-    """Tell whether a run ranks a document; a file without a line would look cut off, so it gets an empty header."""
+    """Tell whether a run ranks any document. An empty file would look truncated, so it gets an empty header."""
     with gzip.open(run, "rb") as stream:
         return bool(stream.read(1))
 
@@ -104,9 +104,9 @@ def header_lines(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def describe(cell: ExportedCell) -> dict[str, Any]:
-    """Return the metadata of a run: what the records of its steps say, by the components of PRIMAD."""
+    """Return the metadata of a run from the records of its steps, by PRIMAD component."""
     if not (made := cell.steps_of("retrieve", "retrieve_program", "fetch_run", "rerank", "fuse")):
-        raise DataError(f"no record of {cell.result.system} on {cell.result.dataset} says how its run was made")
+        raise DataError(f"no record of {cell.result.system} on {cell.result.dataset} describes how its run was made")
     return {
         "schema-version": SCHEMA_VERSION,
         "run-version": 1.0,
@@ -154,13 +154,13 @@ def _measure(metric: str) -> str:
 
 
 def _settings(step: ExportedStep) -> dict[str, Any]:
-    """Return the settings of a step, with those facts that are settings, too."""
+    """Return the settings of a step, including facts that act as settings."""
     facts = {name: step.record["facts"][name] for name in ("precision",) if name in step.record["facts"]}
     return {**step.record["settings"], **facts}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values as the schema wants parameters: scalars, or JSON text."""
+    """Convert values to the schema's parameters: scalars, or JSON text."""
     scalar = (str, int, float, bool)
     return {
         key: value if isinstance(value, scalar) else json.dumps(value, ensure_ascii=False)
@@ -170,7 +170,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _component(cell: ExportedCell, step: ExportedStep) -> dict[str, Any]:
-    """Return one stage of the ranking pipeline."""
+    """Describe one stage of the ranking pipeline."""
     settings = _plain(_settings(step))
     method = " ".join(filter(None, (step.stage, settings.pop("method", ""))))  # of a fusion
     component = {"name": step.system, "method": method, **settings}

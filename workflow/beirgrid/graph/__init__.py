@@ -1,1 +1,1 @@
-"""The job graph: paths, cells, inputs, resources."""
+"""The job graph: cells, inputs, params and resources of the rules."""

@@ -1,4 +1,4 @@
-"""The records behind each cell: one for each step that led to its numbers."""
+"""List the records behind each cell: one for every step that led to its numbers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ from .inputs import Inputs
 
 
 class Records:
-    """Paths of records, in the order in which the steps run."""
+    """Paths of records, in the order of the steps."""
 
     def __init__(self, grid: Grid, inputs: Inputs) -> None:
-        """Take the grid, and what names its indexes."""
         self.grid = grid
         self.inputs = inputs
 
     def everything(self) -> list[str]:
-        """Return the records of every step behind the grid's cells, each once."""
+        """Return the records of all steps behind the grid's cells, each once."""
         return list(dict.fromkeys(record for cell in self.grid.cells for record in self.of_cell(*cell)))
 
     def of_cell(self, system: str, dataset: str) -> list[str]:
-        """Return the records of every step behind one cell; that of its evaluation is its metrics."""
+        """Return the records of all steps behind one cell. The record of its evaluation is its metrics."""
         corpus = self.grid.corpus(dataset)
         filled = [fill(pattern, dataset=dataset, corpus=corpus) for pattern in self.patterns(system)]
         shards = self.grid.shards(corpus)
@@ -41,7 +40,7 @@ class Records:
         ]
 
     def files_of(self, system: str, dataset: str) -> list[str]:
-        """Return the records of every step behind one cell, and its scores; those of all members."""
+        """Return the records of all steps behind one cell, and its scores, for all seeds."""
         members = self.grid.members(system)
         found = [record for member in members for record in self.of_cell(member, dataset)]
         last = paths.RUN if dataset in self.grid.not_judged else paths.METRICS
@@ -55,7 +54,7 @@ class Records:
         return list(dict.fromkeys(found))
 
     def _own(self, name: str) -> list[str]:
-        """Return the patterns of the records behind a system's own steps, those of its parts left out."""
+        """Return the record patterns of a system's own steps, without those of its component runs."""
         system, found = self.grid.system(name), []
         if isinstance(system, Bm25):
             if isinstance(system.expansion, PublishedExpansion):
@@ -85,7 +84,7 @@ class Records:
         ]
 
     def _training(self, name: str) -> list[str]:
-        """Return the patterns of the records behind the adaptation of a dense model, its own left out."""
+        """Return the record patterns of the steps that adapt a dense model, without the model's own record."""
         train = self.grid.model(name).training
         if train is None:
             return []

@@ -1,10 +1,10 @@
-"""The commands of the rules: how a job starts its stage, and the settings that it gets.
+"""Build the commands of the rules and the settings of their jobs.
 
 A job reads its settings from standard input, as a JSON object of options (``@-``). This text is a param, so Snakemake
 compares it, and the digest in the job's record covers it.
 
-Some arguments change no output: device, batch size, the folder of the checkout. The functions that compute them take
-``output``. Snakemake does not compare the values of such functions, so a change reruns nothing.
+Some arguments do not change the output: device, batch size, the folder of the checkout. The functions that compute them
+take ``output``. Snakemake does not compare the values of such functions, so changing them reruns nothing.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from ..core.stages import STAGES
 from .grid import Grid
 from .nodes import signed
 
-# A folder with a link to the package and nothing else to import, in the working directory.
+# A folder in the working directory that contains only a link to the package.
 _LINKED = Path(".snakemake/beirgrid/modules")
 
 
 class Commands:
-    """The params that every rule has, and the digest of a job's params."""
+    """The params of all rules, and the digest of a job's params."""
 
     def __init__(self, grid: Grid, own_python: bool) -> None:
-        """Take the grid, and whether jobs run with this Python: those in conda environments have their own."""
+        """Set up for a grid. ``own_python`` is true if jobs run in this Python, false in conda environments."""
         self.grid = grid
         self.own_python = own_python
         self.python = sys.executable if own_python else "python"
-        # Beside an installed package are the libraries of this Python, which another Python cannot load.
+        # The folder of an installed package also contains this Python's libraries, which another Python cannot load.
         self.modules = _LINKED if INSTALLED and not own_python else MODULES
         self.values: dict[str, dict[str, Any]] = {}
 
     def link_package(self) -> None:
-        """Make the link through which the Pythons of conda environments import an installed package."""
+        """Create the link through which Pythons of conda environments import an installed package."""
         link = self.modules / "beirgrid"
         if self.modules == _LINKED and not link.exists():
-            link.unlink(missing_ok=True)  # of a package that is gone
+            link.unlink(missing_ok=True)  # the link of a removed package
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(MODULES / "beirgrid", target_is_directory=True)
 
@@ -56,8 +56,8 @@ class Commands:
         Args:
             rule: name of the rule.
             groups: functions of the wildcards that return options by name.
-            files: what tells that a file which is no input has changed, or a function of the wildcards that returns it.
-            options: options of the command that its output depends on: constants, or functions of the wildcards.
+            files: state of local files that are not inputs, or a function of the wildcards that returns it.
+            options: options of the command that change its output: constants, or functions of the wildcards.
         """
 
         def settings(wildcards: Any) -> str:
@@ -73,7 +73,7 @@ class Commands:
         return {**values, "beirgrid": signed(partial(self.start, rule))}
 
     def neural(self, rule: str, *groups: Callable[[Any], Mapping[str, Any]], **options: Any) -> dict[str, Any]:
-        """Return the params of a rule that runs a model: its precision, if not its own that of all, and its device."""
+        """Return the params of a rule that runs a model: its precision (by default the grid's) and its device."""
         config = self.grid.config
         compute = ["--batch-tokens", config.encode.batch_tokens.model_dump_json(), "--kernels", config.kernels]
 
@@ -86,30 +86,32 @@ class Commands:
         return params | {"compute": signed(reached)}
 
     def fetch(self, rule: str, **options: Any) -> dict[str, Any]:
-        """Return the params of a rule that fetches a collection: the mirror that it may take files from."""
+        """Return the params of a rule that fetches a collection: the mirror of its files."""
         mirror = self.grid.config.mirror
         option = as_words({"mirror": mirror or None})
         return self(rule, **options) | {"mirror": lambda wildcards, output: option}
 
     def start(self, rule: str, wildcards: Any, output: Any) -> str:
-        """Return how a job starts: this checkout's package, and no modules from the working directory."""
+        """Return the start of a job's command: it imports this checkout's package, and nothing from the working
+        directory.
+        """
         python = f"PYTHONSAFEPATH=1 PYTHONPATH={shlex.quote(str(self.modules))} {shlex.quote(self.python)}"
         return f"{python} -m beirgrid --settings {self.digest(rule, wildcards)}"
 
     def rule_of(self, rule: Any) -> str | None:
-        """Return which rule of this workflow one of Snakemake's rules is, or None for a rule of another workflow.
+        """Map a Snakemake rule to its name in this workflow; None for a rule of another workflow.
 
-        A workflow that uses this one as a module gives its rules other names, and may have rules of its own.
+        A workflow that uses this one as a module renames its rules, and may have rules of its own.
         """
         start = rule.params.get("beirgrid")
         return start.args[0] if isinstance(start, partial) and start.func == self.start else None
 
     def asked(self, rule: str, wildcards: Any) -> dict[str, Any]:
-        """Return the params of a job that decide about its output."""
+        """Return the params of a job that change its output."""
         return {name: _value(value, wildcards) for name, value in self.values[rule].items()}
 
     def digest(self, rule: str, wildcards: Any) -> str:
-        """Return the digest of a job's params. Its record keeps the digest, and aggregate compares it."""
+        """Return the digest of a job's params, which its record keeps and aggregate compares."""
         return provenance.digest(self.asked(rule, wildcards))
 
 
@@ -118,9 +120,9 @@ def _value(value: Any, wildcards: Any) -> Any:
 
 
 def given(*names: str) -> Callable[[Any, Any], list[str]]:
-    """Return the param function that gives the options of inputs that not every job has, each named as its option."""
+    """Return a param function that passes optional inputs as options of the same name."""
 
-    def options(wildcards: Any, input: Any) -> list[str]:  # Snakemake passes it under this name
+    def options(wildcards: Any, input: Any) -> list[str]:  # Snakemake passes it by this name
         found = {name: input.get(name) for name in names}
         return as_words({name: [files] if isinstance(files, str) else list(files) for name, files in found.items()})
 

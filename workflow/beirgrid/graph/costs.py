@@ -1,9 +1,9 @@
-"""The cost model. ``costs.csv`` says what each rule takes per unit of work; this module reads and applies the table.
+"""The cost model: reads and applies ``costs.csv``, the cost of each rule per unit of work.
 
 A row is ``rule, resource, amount, unit, origin``. A job takes ``amount`` of the resource for each unit; the module
-``units`` counts the units of a job. If ``RATES`` has the unit, the seconds are divided by the rate of the machine. The
-rows ``neural`` apply to every job that runs a model, the rows ``plain`` to every other job. Files under ``written`` are
-kept or temporary, as ``encode.keep`` says.
+``units`` counts the units of a job. If ``RATES`` has the unit, the seconds are divided by the machine's rate. The rows
+``neural`` apply to every job that runs a model, the rows ``plain`` to every other job. Files under ``written`` are kept
+or temporary, depending on ``encode.keep``.
 """
 
 from __future__ import annotations
@@ -22,27 +22,26 @@ from ..core.stages import STAGES
 TABLE = Path(__file__).with_name("costs.csv")
 CALIBRATION = "results/calibration.json"
 
-# Rates per second of a machine that nobody has calibrated. Where models run on a CPU, those of models and searches are
-# of ``CORES`` cores, and grow with the cores of a job.
+# Default rates per second, for a machine without a calibration. On a CPU, the rates of models and searches are for
+# ``CORES`` cores, and scale with a job's cores.
 CORES, BY_CORES = 2, ("model_flops", "search_flops")
 RATES: dict[str, dict[str, float]] = {
-    # Multiplications and additions of a model, those of attention included. CPU: MiniLM and a model of two layers did
-    # 1.2e11 to 1.8e11 per second of a core of an AMD EPYC, in float32. GPU: a sixth of the 312e12 that NVIDIA's data
-    # sheet gives an A100 in bfloat16.
+    # FLOPs of a model, attention included. CPU: MiniLM and a model of two layers reached 1.2e11 to 1.8e11 per core and
+    # second on an AMD EPYC, in float32. GPU: a sixth of the 312e12 in NVIDIA's data sheet of the A100 (bfloat16).
     "model_flops": {"cpu": 3e11, "cuda": 5e13},
-    # Multiplications and additions of an exact search; a GPU has not been measured.
+    # FLOPs of an exact search. The GPU's rate is not measured.
     "search_flops": {"cpu": 1e11, "cuda": 1e11},
-    # MB of text that Lucene indexes, and postings that it adds to BM25 scores.
+    # MB of text that Lucene indexes, and postings that BM25 scores.
     "index_mb": {"cpu": 10, "cuda": 10},
     "lucene_postings": {"cpu": 5e7, "cuda": 5e7},
-    # MB that arrive from a dataset host or a hub.
+    # MB downloaded from a dataset host or a hub.
     "download_mb": {"cpu": 20, "cuda": 20},
     "model_download_mb": {"cpu": 20, "cuda": 20},
 }
 
 
 class Row(NamedTuple):
-    """One row of the table."""
+    """One row of ``costs.csv``."""
 
     rule: str
     resource: str
@@ -53,7 +52,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Need:
-    """What a job is expected to take: seconds; MB of peak memory, of files (kept, or until used), downloaded."""
+    """Estimate for a job: seconds, and MB of peak memory, kept files, temporary files and downloads."""
 
     seconds: float = 0.0
     memory: float = 0.0
@@ -64,7 +63,7 @@ class Need:
 
 @cache
 def table() -> dict[str, list[Row]]:
-    """Return the rows of ``costs.csv``, and those of stages with a cost of their own, by rule."""
+    """Return the rows of ``costs.csv`` and of stages that declare a cost, by rule."""
     rows: dict[str, list[Row]] = {}
     for stage in STAGES.values():
         if stage.cost:
@@ -76,14 +75,14 @@ def table() -> dict[str, list[Row]]:
 
 
 def need(rule: str, units: Mapping[str, float], rates: Mapping[str, float], runs_model: bool, keep: bool) -> Need:
-    """Return what a job takes.
+    """Estimate the time, memory, disk and download of a job.
 
     Args:
         rule: the job's rule.
-        units: how much of each unit the job has; a unit that is absent is 0, ``job`` is 1.
+        units: amount of each unit in the job; an absent unit is 0, ``job`` is 1.
         rates: units per second, for the units of ``RATES``.
         runs_model: whether the job starts PyTorch and opens a model.
-        keep: whether vectors are kept after they are indexed.
+        keep: whether vectors are kept after indexing.
     """
     taken = dict.fromkeys(("seconds", "memory", "kept", "temporary", "download"), 0.0)
     for row in [*table()["neural" if runs_model else "plain"], *table()[rule]]:
@@ -96,7 +95,7 @@ def need(rule: str, units: Mapping[str, float], rates: Mapping[str, float], runs
 
 
 def read_calibration(path: Path) -> dict[str, Any]:
-    """Return what a calibration measured, or nothing if there was none."""
+    """Return the rates that a calibration measured; empty without one."""
     if not path.is_file():
         return {}
     try:
@@ -104,5 +103,5 @@ def read_calibration(path: Path) -> dict[str, Any]:
         if not set(measured["rates"]) <= set(RATES) or min(measured["rates"].values()) <= 0:
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"{path} is not what plan --calibrate writes: delete it, or calibrate again") from None
+        raise ConfigError(f"{path} is not a file of plan --calibrate: delete it, or calibrate again") from None
     return measured

@@ -1,4 +1,4 @@
-"""The files that the jobs of each rule read."""
+"""Input files of each rule's jobs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ from .grid import Grid
 
 
 class Inputs:
-    """Inputs of the rules. The methods that rules name take the wildcards of a job."""
+    """Input functions of the rules. They take a job's wildcards."""
 
     def __init__(self, grid: Grid) -> None:
-        """Take the grid."""
         self.grid = grid
 
-    # Fetch: local files are inputs, so that replacing one makes its artifacts again.
+    # Fetch: local files are inputs, so replacing one reruns the jobs that depend on it.
 
     def corpus_files(self, wildcards: Any) -> list[str]:
-        """Return the local file of a corpus's documents; a corpus from elsewhere has none."""
+        """Return the local file of a corpus's documents; empty for a downloaded corpus."""
         return self._local_files(wildcards.corpus, "corpus.jsonl")
 
     def dataset_files(self, wildcards: Any) -> list[str]:
@@ -65,32 +64,32 @@ class Inputs:
         return _without_wildcards(sorted(path.iterdir()) if path.is_dir() else [path])
 
     def model_files(self, wildcards: Any) -> list[str]:
-        """Return the files of a model in a folder that fetch copies."""
+        """Return the files of a local model, which fetch copies."""
         entry = self.grid.model(wildcards.model)
         return _without_wildcards(sorted(checkpoints.copied(entry))) if entry.folder is not None else []
 
     def run_files(self, wildcards: Any) -> list[str]:
-        """Return the file of an external system's run, if Snakemake can take it as an input."""
+        """Return the run file of an external system, if Snakemake can take it as an input."""
         return _without_wildcards([Path(self.run_file(wildcards))])
 
     def run_file(self, wildcards: Any) -> str:
-        """Return the file of an external system's run."""
+        """Return the run file of an external system."""
         entry = self.grid.system(wildcards.system)
         assert isinstance(entry, External)
         return str(run_file(entry.run, wildcards.dataset))
 
-    # Programs: files that a command names are inputs, too.
+    # Programs: files named in a command are inputs too.
 
     def command_files(self, wildcards: Any) -> list[str]:
-        """Return the files that the command of a search names; a program by its absolute path is left out."""
+        """Return the files named in a search command, except a program given by its absolute path."""
         return _named_files(self.grid.program(wildcards.system).command)
 
     def index_command_files(self, wildcards: Any) -> list[str]:
-        """Return the files that the command of an index names."""
+        """Return the files named in an indexing command."""
         return _named_files(self.grid.program(wildcards.system).index_command or "")
 
     def program_index(self, wildcards: Any) -> list[str]:
-        """Return the index that a program searches; a program without a command for indexing has none."""
+        """Return the index that a program searches; empty if the program has no indexing command."""
         if not self.grid.program(wildcards.system).index_command:
             return []
         index = self.grid.program_index(wildcards.system)
@@ -99,13 +98,15 @@ class Inputs:
     # Encode, index and retrieve
 
     def weights(self, wildcards: Any) -> str:
-        """Return the checkpoint of a model that reads a shard. A model per corpus has the corpus in its name."""
+        """Return the checkpoint of the model that encodes a shard. A model trained per corpus has the corpus in its
+        name.
+        """
         return paths.CHECKPOINT.format(model=self.grid.weights_of(wildcards.model))
 
     def expansions(self, wildcards: Any) -> list[str]:
         """Return the expansions for the index ``@model`` (a file per shard) or ``~system`` (one file).
 
-        The index of the documents themselves has none.
+        The index of unexpanded documents has none.
         """
         expansion, corpus = wildcards.expansion, wildcards.corpus
         if expansion.startswith("~"):
@@ -115,7 +116,7 @@ class Inputs:
         return [paths.EXPANSIONS.format(model=model, corpus=corpus, shard=shard) for shard in shards]
 
     def corpus(self, wildcards: Any) -> str:
-        """Return the corpus.parquet that a dataset searches."""
+        """Return the corpus.parquet of a dataset."""
         return paths.CORPUS.format(corpus=self.grid.corpus(wildcards.dataset))
 
     def lucene(self, wildcards: Any) -> str:
@@ -124,9 +125,10 @@ class Inputs:
         return paths.LUCENE.format(index=self.lucene_name(wildcards.system), corpus=corpus)
 
     def lucene_name(self, system: str) -> str:
-        """Return the name of the index of a BM25 system: its fields, and what expands documents.
+        """Return the index name of a BM25 system: its fields and its document expansion.
 
-        That is @ a model, or ~ the system that names published expansions. No name has a ~ in it.
+        The expansion is ``@model``, or ``~system`` for the system that names published expansions. No name contains
+        ``~``.
         """
         entry = self.grid.system(system)
         assert isinstance(entry, Bm25)
@@ -135,12 +137,12 @@ class Inputs:
         return f"bm25-{entry.fields_}" + (f"@{entry.expansion}" if entry.expansion else "")
 
     def query_checkpoint(self, wildcards: Any) -> str:
-        """Return the checkpoint with which a neural retriever encodes the queries of a dataset."""
+        """Return the checkpoint that encodes the queries of a dataset for a neural retriever."""
         model = self.grid.query_model(wildcards.system)
         return self._checkpoint(model, self.grid.corpus(wildcards.dataset))
 
     def indexes(self, wildcards: Any) -> list[str]:
-        """Return the shards of the index that a neural retriever searches; an exhaustive search has none."""
+        """Return the index shards of a neural retriever; empty for an exhaustive search."""
         entry = self.grid.system(wildcards.system)
         if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
             return []
@@ -149,14 +151,14 @@ class Inputs:
         return self._index_shards(self.grid.retriever(wildcards.system), self.grid.corpus(wildcards.dataset))
 
     def exact_indexes(self, wildcards: Any) -> list[str]:
-        """Return the shards of the exact index that the results of another index are compared with."""
+        """Return the exact index's shards, for comparison with the results of an approximate index."""
         entry = self.grid.system(wildcards.system)
         if not (isinstance(entry, DenseRetriever) and entry.variant):
             return []
         return self._index_shards(entry.retriever, self.grid.corpus(wildcards.dataset))
 
     def tokens(self, wildcards: Any) -> list[str]:
-        """Return the shards of token vectors by which late interaction scores candidates."""
+        """Return the shards of token vectors with which late interaction scores candidates."""
         family = FAMILIES[self.grid.model(self.grid.retriever(wildcards.system)).family]
         return self._shards(wildcards, paths.EMBEDDINGS + family.embeddings)
 
@@ -171,18 +173,17 @@ class Inputs:
         return [pattern.format(model=name, corpus=corpus, shard=shard) for shard in self.grid.shards(corpus)]
 
     def _checkpoint(self, model: str, corpus: str) -> str:
-        """Return the checkpoint of a model, of the one of a corpus if there is one per corpus."""
         return paths.CHECKPOINT.format(model=self.grid.artifacts_of(model, corpus))
 
     # Rerank and fuse
 
     def part_runs(self, wildcards: Any) -> list[str]:
-        """Return the runs that a reranked or fused system is made from."""
+        """Return the component runs of a reranked or fused system."""
         parts = self.grid.system(wildcards.system).parts
         return [paths.RUN.format(system=part, dataset=wildcards.dataset) for part in parts]
 
     def pair_scores(self, wildcards: Any) -> str:
-        """Return the manifest of the pair scores that a reranked system uses."""
+        """Return the manifest of a reranked system's pair scores."""
         entry = self.grid.system(wildcards.system)
         assert isinstance(entry, Reranked)
         names = {"reranker": entry.reranker, "dataset": wildcards.dataset, "first": entry.first_stage}
@@ -191,7 +192,7 @@ class Inputs:
     # Train
 
     def training_corpus(self, wildcards: Any) -> str:
-        """Return the corpus that a model is trained on or adapted to."""
+        """Return the training corpus of a model."""
         return paths.CORPUS.format(corpus=self.grid.adapted_to(wildcards.model))
 
     def base(self, wildcards: Any) -> str:
@@ -199,11 +200,11 @@ class Inputs:
         return self._trained_with(wildcards.model, "base")[0]
 
     def teacher(self, wildcards: Any) -> list[str]:
-        """Return the checkpoint of the model that labels training pairs, if there is one."""
+        """Return the checkpoint of the teacher that labels training pairs, if any."""
         return self._trained_with(wildcards.model, "teacher")
 
     def generator(self, wildcards: Any) -> list[str]:
-        """Return the checkpoint of the model that writes training queries, if there is one."""
+        """Return the checkpoint of the query generator, if any."""
         return self._trained_with(wildcards.model, "generator")
 
     def _trained_with(self, model: str, key: str) -> list[str]:
@@ -211,18 +212,18 @@ class Inputs:
         return [self._checkpoint(name, self.grid.adapted_to(model)) for name in names]
 
     def bm25_index(self, wildcards: Any) -> list[str]:
-        """Return the index in which BM25 finds negatives, unless other retrievers alone find them."""
+        """Return the index in which BM25 mines negatives, if BM25 is a miner."""
         train = self.grid.training(wildcards.model)
         if isinstance(train, Gpl) and "bm25" not in train.miners:
             return []
         return [paths.LUCENE.format(index="bm25-flat", corpus=self.grid.adapted_to(wildcards.model))]
 
     def training_queries(self, wildcards: Any) -> list[str]:
-        """Return the queries of the dataset that a cross-encoder is trained on, if there is one."""
+        """Return the queries of a cross-encoder's training dataset, if any."""
         return self._judged(wildcards.model, paths.QUERIES)
 
     def training_qrels(self, wildcards: Any) -> list[str]:
-        """Return the qrels of the dataset that a cross-encoder is trained on, if there is one."""
+        """Return the qrels of a cross-encoder's training dataset, if any."""
         return self._judged(wildcards.model, paths.QRELS)
 
     def _judged(self, model: str, pattern: str) -> list[str]:
@@ -235,7 +236,7 @@ class Inputs:
         return [self._checkpoint(name, self.grid.adapted_to(wildcards.model)) for name in self._miners(wildcards)]
 
     def miner_indexes(self, wildcards: Any) -> list[str]:
-        """Return the indexes that dense models mine negatives in: all shards of a model, then those of the next."""
+        """Return the index shards in which dense models mine negatives, model by model."""
         corpus = self.grid.adapted_to(wildcards.model)
         return [shard for name in self._miners(wildcards) for shard in self._index_shards(name, corpus)]
 
@@ -245,7 +246,7 @@ class Inputs:
         return train.dense_miners
 
     def examples(self, wildcards: Any) -> str:
-        """Return what a model is adapted with: margins, training queries, or the corpus itself."""
+        """Return the training examples of an adapted model: margins, training queries, or the corpus itself."""
         train, pattern = self.grid.training(wildcards.model), paths.CORPUS
         if isinstance(train, WithQueries):
             pattern = paths.MARGINS if isinstance(train, Gpl) else paths.TRAINING_QUERIES
@@ -259,5 +260,5 @@ def _named_files(command: str) -> list[str]:
 
 
 def _without_wildcards(files: Iterable[Path]) -> list[str]:
-    """Return the files that can be inputs of a rule: Snakemake fills in ``{x}`` and ``<x>`` in their paths."""
+    """Drop files whose paths contain ``{x}`` or ``<x>``, which Snakemake would expand."""
     return [name for name in map(str, files) if not re.search(r"\{|<[a-z]", name)]

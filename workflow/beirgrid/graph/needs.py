@@ -1,4 +1,4 @@
-"""What each job asks for: memory, time, disk, a GPU, a partition. The rules take all of it with ``**needs("rule")``."""
+"""Resources of each job: memory, time, disk, GPU, partition. Rules take them with ``**needs("rule")``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .nodes import JobGroups, signed
 from .sizes import Sizes
 from .units import Units
 
-# A job of a cluster is a Snakemake that starts the stage: 180 + 333 MB were measured.
+# Memory of the Snakemake that starts a stage in a cluster job (measured: 180 + 333 MB).
 SNAKEMAKE_MB = 600
-# Memory of Python and of Java outside its heap, in a job that runs Lucene.
+# Memory of Python and of Java outside its heap, in a Lucene job.
 OUTSIDE_HEAP_MB = 400
-# What a job asks for, as a multiple of the estimate; minutes that every job gets in addition.
+# Safety factors on the estimates, and minutes that every job gets in addition.
 MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 
 
 class Needs:
-    """The needs of a grid's jobs, each named by its rule and wildcards."""
+    """The resources of a grid's jobs, by rule and wildcards."""
 
     def __init__(self, grid: Grid, device: str = "", cores: int = CORES) -> None:
-        """Take the grid, where its models run if the configuration leaves it open, and the cores that a job has."""
+        """Set up for a grid. ``device`` applies if the configuration leaves it open. A job has ``cores``."""
         self.grid = grid
         self.cores = cores
         self.open_device = device
@@ -60,9 +60,9 @@ class Needs:
 
     @cached_property
     def device(self) -> str:
-        """Where models are expected to run, cpu or cuda: ``auto`` is a GPU unless a calibration found none.
+        """The device on which models are expected to run: ``auto`` means cuda unless a calibration found no GPU.
 
-        A job may run on another machine than the one that plans it, so nobody looks for a GPU here.
+        A job may run on another machine than the one that plans it, so this machine is not asked for a GPU.
         """
         if self.config.device != "auto":
             return self.config.device
@@ -70,7 +70,7 @@ class Needs:
 
     @cached_property
     def rates(self) -> dict[str, float]:
-        """What is done per second: as measured (models on the same device), or as assumed."""
+        """Units of work per second: calibrated for the same device, or the defaults."""
         measured = dict(self.measured.get("rates", {}))
         if self.measured.get("device") != self.device:
             measured.pop("model_flops", None)
@@ -80,38 +80,37 @@ class Needs:
         return rates | {name: float(rate) for name, rate in measured.items()}
 
     def _of(self, rule: str, **wildcards: str) -> Need:
-        """Return what a job is expected to take."""
         keep = self.config.encode.keep
         runs_model = self.nodes.runs_model(rule, wildcards)
         units = {} if STAGES[rule].cost else self.units.of(rule, **wildcards)
         return costs.need(rule, units, self.rates, runs_model, keep)
 
     def mem_mb(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
-        """Return the memory to ask for, in MB: doubled at each further attempt, never more than a node has."""
+        """Return the memory to request, in MB. It doubles with each attempt, up to the node's memory."""
         wanted = (self._need(rule, wildcards).memory * MEMORY_MARGIN + SNAKEMAKE_MB) * (1 << attempt - 1)
         return min(math.ceil(wanted / 100) * 100, self.limits(rule, wildcards).mem_mb)
 
     def runtime(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
-        """Return the time to ask for, in minutes: growing with the attempt, never more than a node gives."""
+        """Return the time to request, in minutes. It grows with each attempt, up to the node's limit."""
         wanted = (LEAST_MINUTES + self._need(rule, wildcards).seconds / 60 * TIME_MARGIN) * attempt
         return min(math.ceil(wanted), self.most_minutes(rule, wildcards))
 
     def disk_mb(self, rule: str, wildcards: Mapping[str, str]) -> int:
-        """Return the disk that a job writes to, in MB: what it keeps, and what goes when it or the next one ends."""
+        """Return permanent plus temporary output, in MB."""
         need = self._need(rule, wildcards)
         return math.ceil((need.kept + need.temporary) * DISK_MARGIN / 100 + 1) * 100
 
     def heap_mb(self, mem_mb: int) -> int:
-        """Return the Java heap, in MB, of a job with so much memory."""
+        """Return the Java heap, in MB, for a job with ``mem_mb`` of memory."""
         return max(500, mem_mb - SNAKEMAKE_MB - OUTSIDE_HEAP_MB)
 
     def limits(self, rule: str, wildcards: Mapping[str, str]) -> NodeLimits:
-        """Return what the node has that a job runs on."""
+        """Return the limits of the node that a job runs on."""
         node: NodeLimits = getattr(self.config.nodes, self.nodes.kind(rule, wildcards))
         return node
 
     def most_minutes(self, rule: str, wildcards: Mapping[str, str]) -> int:
-        """Return the longest time that a job may ask for: its part of a node's, if it shares a cluster job."""
+        """Return the longest time that a job may request. Grouped jobs share the node's limit."""
         return max(1, self.limits(rule, wildcards).runtime // self.nodes.stages_in_turn(rule, wildcards))
 
     def _need(self, rule: str, wildcards: Mapping[str, str]) -> Need:

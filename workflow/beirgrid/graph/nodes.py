@@ -1,4 +1,4 @@
-"""Which kind of node each job runs on, and which short jobs share one cluster job."""
+"""Assign jobs to kinds of nodes, and group short jobs into cluster jobs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from .grid import Grid
 
 Wildcards = Mapping[str, str]
 
-# At most so many of the stages that share a cluster job run one after another (four encoded, then indexed).
+# Upper bound on the stages that one grouped job runs sequentially (four encoded, then indexed).
 STAGES_IN_TURN = 8
 
 
 def signed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep the signature of a rule's function with it: Snakemake inspects the function several times for each job."""
+    """Cache a rule function's signature, which Snakemake inspects several times per job."""
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return function
 
 
 class JobGroups:
-    """The kind of node of each job, ``cpu`` or ``gpu``, and its group."""
+    """The node kind (``cpu`` or ``gpu``) and the group of each job."""
 
     def __init__(self, grid: Grid) -> None:
-        """Take the grid."""
         self.grid = grid
 
     def may_use_gpu(self, rule: str) -> bool:
-        """Tell whether some jobs of a rule ask for a GPU."""
+        """Tell whether any job of a rule requests a GPU."""
         if rule in PROGRAM_RULES:
             programs = (entry for entry in self.grid.config.systems.values() if isinstance(entry, Program))
             return self.grid.config.device != "cpu" and any(entry.gpu for entry in programs)
@@ -49,23 +48,23 @@ class JobGroups:
             return "gpu" if self.grid.program(wildcards["system"]).gpu else "cpu"
         if not self.may_use_gpu(rule) or not self.runs_model(rule, wildcards):
             return "cpu"
-        if rule == "mine":  # BM25 alone runs no model
+        if rule == "mine":  # mining with BM25 only runs no model
             train = self.grid.training(wildcards["model"])
             return "gpu" if isinstance(train, Gpl) and train.dense_miners else "cpu"
         return "gpu"
 
     def group(self, rule: str) -> Callable[[Wildcards], str | None]:
-        """Return the function that names the group of a rule's job: such jobs of small corpora share a cluster job.
+        """Return the function that names the group of a rule's job. The jobs of a group share a cluster job.
 
-        Jobs that run on GPU nodes share none: they would hold the GPU while another stage of the group runs.
+        Jobs on GPU nodes are not grouped: they would hold the GPU while another stage of the group runs.
         """
         return signed(lambda wildcards: self.group_of(rule, dict(wildcards.items())))
 
     def group_of(self, rule: str, wildcards: Wildcards) -> str | None:
-        """Return the name of a job's group, or None if it has a cluster job of its own.
+        """Return the name of a job's group, or None for a job that is not grouped.
 
-        No member of a group may depend on another one through a job outside the group, so names include how many
-        rounds of training, or of reranking and fusion, come first.
+        No group member may depend on another through a job outside the group, so group names include how many training
+        rounds, or reranking and fusion rounds, come first.
         """
         if not self.grid.config.small_corpus or self.kind(rule, wildcards) == "gpu":
             return None
@@ -80,7 +79,7 @@ class JobGroups:
 
     def _cell_group(self, rule: str, system: str, dataset: str) -> str | None:
         entry, small = self.grid.system(system), self.grid.is_small(self.grid.corpus(dataset))
-        if entry.parts:  # short, however large the corpus is
+        if entry.parts:  # reranking and fusing are short, however large the corpus
             return f"combine-{self.grid.layers[system]}" if small else f"combine-{dataset}-{system}"
         if not small:
             return None
@@ -90,7 +89,7 @@ class JobGroups:
         return "retrieve-model" if on_cpu else "evaluate"
 
     def _rounds(self, model: str) -> int:
-        """Return how many trainings in the workflow come before a model's encoding."""
+        """Return how many training rounds precede a model's encoding."""
         train = self.grid.model(model).training
         if not train:
             return 0
@@ -98,5 +97,5 @@ class JobGroups:
         return 1 + max(self._rounds(name) for name in (train.base, *others))
 
     def stages_in_turn(self, rule: str, wildcards: Wildcards) -> int:
-        """Return how many stages may run one after another in the cluster job of a job."""
+        """Return how many stages may run sequentially in a job's cluster job."""
         return STAGES_IN_TURN if self.group_of(rule, wildcards) else 1

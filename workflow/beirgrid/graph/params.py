@@ -1,7 +1,7 @@
-"""The settings of each stage: registry entries with only the keys that change its output, and options.
+"""The params of each stage: options, and registry entries reduced to the keys that change its output.
 
-A changed param reruns the stage. Params therefore leave out what the stage does not read, such as a model's note and
-the prompts of the side that the stage does not encode.
+A changed param reruns the stage. Params therefore omit what the stage does not read, such as a model's note or the
+prompts of the side that it does not encode.
 """
 
 from __future__ import annotations
@@ -35,30 +35,31 @@ Entry = dict[str, Any]
 _CORPUS_KEYS = ("source", "id", "task", "revision", "split", "subset", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
 _FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
-# Of these, keys without a meaning where the entry names a folder.
+# Keys among them that mean nothing in an entry with a local folder.
 _HUB_KEYS = ("checkpoint", "revision")
-# Keys that say where a model comes from, or that what runs it receives in another way, if at all.
+# Keys that name a model's source, or that reach the stage in another way or not at all.
 _NOT_RUN = {
     *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train", "trained_on"),
     *("licence", "source"),
     *("prompts", "query_model", "query_length", "query_lengths", "tasks", "weights"),
 }
-# Keys of a recipe that each stage of an adaptation receives: another learning rate writes no new queries.
+# Recipe keys that each stage of an adaptation receives. A changed learning rate must not regenerate queries.
 _STAGE_KEYS = {
     "generate": ("derive", "documents", "queries", "queries_per_document", "seed"),
     "mine": ("negative_depth",),
     "label": ("steps", "batch", "seed"),
     "adapt": ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed"),
 }
-# Keys of its own entry that a model is trained with.
+# Keys of the model's own entry that its training reads.
 _TRAINED_KEYS = ("similarity", "max_length", "prompts", "precision")
 
 
 class Params:
-    """The settings of jobs, from their wildcards. Methods that take ``output`` return what is no setting."""
+    """Param functions of the rules. They take a job's wildcards. Those that also take ``output`` return values that do
+    not change the output.
+    """
 
     def __init__(self, grid: Grid) -> None:
-        """Take the grid."""
         self.grid = grid
 
     # Fetch
@@ -68,7 +69,7 @@ class Params:
         return self._corpus(wildcards.corpus)
 
     def searched_corpus(self, wildcards: Any) -> Entry:
-        """Return the entry of the corpus that a dataset searches."""
+        """Return the entry of a dataset's corpus."""
         return self._corpus(self.grid.corpus(wildcards.dataset))
 
     def _corpus(self, corpus: str) -> Entry:
@@ -87,7 +88,7 @@ class Params:
         return given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalExpansion) else given
 
     def checkpoint(self, wildcards: Any) -> Entry:
-        """Return where a model's checkpoint comes from."""
+        """Return the source of a model's checkpoint."""
         entry = self.grid.model(wildcards.model)
         if entry.endpoint:
             return {"family": entry.family, "endpoint": entry.endpoint.identity()}
@@ -98,9 +99,10 @@ class Params:
         return given
 
     def described(self, wildcards: Any, output: Any) -> list[str]:
-        """Return the options that fetch a model as before: sides with a prompt, its entry's source, its server.
+        """Return fetch options that do not change the checkpoint: sides with a prompt, the entry's source, its server.
 
-        The sides are query and document: fetch refuses a checkpoint whose own prompts the entry leaves out.
+        The sides are query and document. Fetch refuses a checkpoint that has its own prompt for a side without one in
+        the entry.
         """
         entry = self.grid.model(wildcards.model)
         prompts = entry.prefixes
@@ -110,7 +112,7 @@ class Params:
         return as_words({"prompts": sides, "source": entry.source or None, "connection": connection})
 
     def accepted_flaws(self, wildcards: Any) -> tuple[str, ...]:
-        """Return the flaws of a run of other software that its entry accepts."""
+        """Return the flaws that an entry accepts in the run of other software."""
         entry = self.grid.system(wildcards.system)
         assert isinstance(entry, Foreign)
         return tuple(entry.allow)
@@ -118,11 +120,11 @@ class Params:
     # Train
 
     def recipe(self, stage: str) -> Callable[[Any], Entry]:
-        """Return the function of the wildcards that gives what one stage of a model's training needs of its recipe."""
+        """Return the param function for one stage of a training recipe."""
         return lambda wildcards: self.training(wildcards.model, stage)
 
     def training(self, model: str, stage: str) -> Entry:
-        """Return what one stage of a model's training needs of its recipe, defaults filled in."""
+        """Return the recipe keys that one stage of a model's training reads, with defaults."""
         entry, train = self.grid.model(model), self.grid.training(model)
         if isinstance(train, CrossEncoderTraining):
             return self._distillation(entry, train)
@@ -142,7 +144,7 @@ class Params:
         return wanted
 
     def _distillation(self, model: ModelEntry, train: CrossEncoderTraining) -> Entry:
-        """Return a reranker's training recipe, with its max_length, its language and its teacher's entry."""
+        """Return a reranker's training recipe with its max_length, language and teacher entry."""
         entry = {**train.given(), "language": self._language(train.corpus), "max_length": model.max_length}
         if train.teacher:
             teacher = self.grid.model(train.teacher)
@@ -156,7 +158,7 @@ class Params:
         return _reading(self.grid.model(wildcards.model))
 
     def is_last(self, wildcards: Any) -> bool:
-        """Tell whether a corpus ends with a shard."""
+        """Tell whether a shard is the corpus's last."""
         return self.grid.is_last(wildcards.corpus, int(wildcards.shard))
 
     def language(self, wildcards: Any) -> str:
@@ -167,11 +169,11 @@ class Params:
         return self.grid.config.corpora[corpus].language
 
     def family(self, wildcards: Any, output: Any) -> str:
-        """Return the family of a model, a word of the command."""
+        """Return a model's family, which is a word of the command."""
         return self.grid.model(wildcards.model).family
 
     def variant(self, wildcards: Any) -> dict[str, Any]:
-        """Return the options that build an index from the exact one of a dense model."""
+        """Return the options of an approximate index, which is built from a dense model's exact index."""
         entry = self.grid.variants[wildcards.variant]
         similarity = self.grid.model(wildcards.model).given("similarity")["similarity"]
         return {"index": entry.index.built(), "dimensions": entry.dimensions, "similarity": similarity}
@@ -186,11 +188,11 @@ class Params:
         return {"fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
     def retriever(self, wildcards: Any, output: Any) -> str:
-        """Return the family of a system's retriever, a word of the command."""
+        """Return the family of a system's retriever, which is a word of the command."""
         return self.grid.model(self.grid.retriever(wildcards.system)).family
 
     def query_model(self, wildcards: Any) -> Entry:
-        """Return the entry of the model with which a system encodes the queries of a dataset."""
+        """Return the entry of the model that encodes a dataset's queries."""
         model = self.grid.model(self.grid.query_model(wildcards.system))
         own = self._of_dataset(model.prefixes.datasets, wildcards.dataset)
         entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
@@ -206,12 +208,12 @@ class Params:
         return {"query_length": length} if length else {}
 
     def _of_dataset(self, values: dict[str, Any], dataset: str) -> Any:
-        """Return what a model's entry says for a dataset or for a mean that it is a part of, or None."""
+        """Look up a model's value for a dataset or for the averaged dataset that contains it; None if absent."""
         means = [name for name, entry in self.grid.config.datasets.items() if dataset in entry.mean_of]
         return next((values[name] for name in (dataset, *means) if name in values), None)
 
     def search(self, wildcards: Any) -> dict[str, Any]:
-        """Return the options of a search: an index that is not exact, candidates, a query encoder of its own."""
+        """Return the search options: approximate index, candidates, separate query encoder."""
         system, entry = wildcards.system, self.grid.system(wildcards.system)
         options: dict[str, Any] = {"two_towers": self.grid.query_model(system) != self.grid.retriever(system)}
         if isinstance(entry, DenseRetriever) and entry.variant:
@@ -221,7 +223,7 @@ class Params:
         return options
 
     def program(self, key: str) -> Callable[[Any], Entry]:
-        """Return the function of the wildcards that gives a command of a program, and the program's version."""
+        """Return the param function for one command of a program, with the program's version."""
 
         def options(wildcards: Any) -> Entry:
             entry = self.grid.program(wildcards.system)
@@ -230,22 +232,22 @@ class Params:
         return options
 
     def program_threads(self, wildcards: Any) -> int:
-        """Return the cores of a program's job."""
+        """Return the threads of a program's job."""
         return self.grid.program(wildcards.system).threads
 
     # Rerank and fuse
 
     def reranker(self, wildcards: Any) -> Entry:
-        """Return the entry of a model that scores pairs."""
+        """Return the entry of a reranker."""
         model = self.grid.model(wildcards.reranker)
         return _reading(model) | self._query_length(model, wildcards.dataset)
 
     def score_depth(self, wildcards: Any) -> int:
-        """Return how many documents of each query are scored."""
+        """Return the number of documents to score per query."""
         return self.grid.score_depth(wildcards.reranker, wildcards.first)
 
     def rerank_depth(self, wildcards: Any) -> int:
-        """Return how many documents of each query are reordered."""
+        """Return the number of documents to rerank per query."""
         entry = self.grid.system(wildcards.system)
         assert isinstance(entry, Reranked)
         return self.grid.depth(entry)
@@ -261,15 +263,15 @@ class Params:
 
 
 def _run(model: ModelEntry) -> dict[str, Any]:
-    """Return the keys of a model's entry that decide what it computes, but for prompts and query lengths."""
+    """Return the keys of a model's entry that change its output, without prompts and query lengths."""
     entry = {key: value for key, value in model.given().items() if key not in _NOT_RUN}
-    if "engine" in entry:  # the loader of this model, which may run its code
+    if "engine" in entry:  # mteb's loader for this model, which may run the model's code
         entry |= model.given("checkpoint", "trust_remote_code")
     return entry | ({"endpoint": model.endpoint.identity()} if model.endpoint else {})
 
 
 def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
-    """Return a model's entry with prompt and brackets of one side only: those of the other must rerun nothing."""
+    """Keep the prompt and brackets of one side only, so that changing the other side reruns nothing."""
     given: dict[str, Any] = {role: prompt for role, prompt in prompts.items() if prompt is not None}
     if model.prefixes.own and len(given) < len(prompts):
         given["own"] = True
@@ -280,5 +282,4 @@ def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
 
 
 def _reading(model: ModelEntry) -> dict[str, Any]:
-    """Return the entry of a model that reads documents or pairs."""
     return _with_prompts(model, document=model.prefixes.document)

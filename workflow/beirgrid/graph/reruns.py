@@ -1,4 +1,4 @@
-"""Reasons to rerun a job that Snakemake does not know: replaced local files, and records that do not fit."""
+"""Reasons to rerun a job that Snakemake does not see: replaced local files, and records that do not match."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .commands import Commands
 
 
 def state(local: Iterable[str]) -> str:
-    """Return a digest of the content of local files, and of their names within the folder that they are in.
+    """Digest the contents of local files and their names within their folder.
 
-    As a param it tells a file that was replaced, whatever its size and time, and not one that was moved or copied.
+    As a param, the digest changes when a file's content changes, and not when the file is touched, moved or copied.
     """
-    found = _contents().hashes(local)  # Snakemake names an input that is missing
+    found = _contents().hashes(local)  # Snakemake reports missing inputs
     folder = os.path.commonpath([Path(path).parent for path in found]) if found else ""
     named = sorted((os.path.relpath(path, folder), digest) for path, digest in found.items())
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
@@ -34,7 +34,7 @@ def _contents() -> Contents:
 
 
 def state_of(local: Callable[[Any], str | list[str]]) -> Callable[[Any], str]:
-    """Return the function of the wildcards that gives the state of a job's local files, which ``local`` names."""
+    """Return a param function: the ``state`` of the files that ``local`` lists for a job."""
 
     def of_job(wildcards: Any) -> str:
         found = local(wildcards)
@@ -44,42 +44,43 @@ def state_of(local: Callable[[Any], str | list[str]]) -> Callable[[Any], str]:
 
 
 def replaced(asked: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what a person should know of results that a run replaces, since the grid asks for other settings.
+    """Yield notices about results that this run replaces because their settings changed.
 
     Args:
-        asked: the params that the grid asks for, by record.
+        asked: the requested params, by record.
     """
     edited: dict[str, dict[str, None]] = {}
     older: Counter[str] = Counter()
     for path, params in asked.items():
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # a damaged record is made again
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a damaged record: its step reruns
             record = files.read_json(path)
             if record.get("stage") == "evaluate" or record.get("settings_key") in (None, provenance.digest(params)):
                 continue
             if found := reasons.of_settings(record, params):
                 edited.setdefault(", ".join(found), {})[Path(path).parts[2]] = None
             elif "asked" not in record:
-                older[record.get("packages", {}).get("beirgrid", "of an unknown version")] += 1
+                older[record.get("packages", {}).get("beirgrid", "an unknown version")] += 1
     for changes, names in edited.items():
         shown = [*names][:5] + ([f"{len(names) - 5} more"] if len(names) > 5 else [])
         yield (f"replaces the results of {', '.join(shown)} ({changes}); give the entry a new name to keep both")
     for release, steps in older.items():
         yield (
-            f"beirgrid {release} made {steps:,} steps in this folder, and kept no settings to compare in their "
-            "records. They are made again, once: later versions keep what they would write unchanged"
+            f"beirgrid {release} made {steps:,} steps in this folder, without settings in their records to "
+            "compare. They run again once"
         )
 
 
 def watch_records(workflow: Any, commands: Commands) -> None:
-    """Run a job again whose record does not fit its artifacts or, without Snakemake's metadata, its settings.
+    """Make Snakemake rerun jobs whose record does not match their artifacts or, without metadata, their settings.
 
-    Snakemake forgets params with ``.snakemake`` (a copied or cleaned folder). It then only says that metadata is
-    missing (https://github.com/snakemake/snakemake/pull/3014). It has no interface for another reason to rerun, and a
-    param cannot be one: it is evaluated before the job runs that would change it. Snakemake asks ``has_metadata`` of
-    each job that nothing else makes it run again, before it compares params. ``--rerun-triggers mtime`` turns this off.
+    Without ``.snakemake`` (a copied or cleaned folder), Snakemake knows no earlier params and only warns that metadata
+    is missing (https://github.com/snakemake/snakemake/pull/3014). It has no interface for further rerun reasons. A
+    param cannot serve as one, because params are evaluated before the upstream jobs run. This function therefore
+    replaces ``has_metadata``, which Snakemake calls before it compares the params of a job that has no other reason to
+    rerun. ``--rerun-triggers mtime`` turns this off.
 
-    A workflow that uses this one as a module twice calls this function twice: each call watches the rules of its own
-    ``commands`` alone.
+    A workflow that includes this one twice as a module calls this function twice. Each call watches only the rules of
+    its own ``commands``.
     """
     from snakemake.persistence import PersistenceBase
     from snakemake.settings.types import RerunTrigger

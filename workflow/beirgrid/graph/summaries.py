@@ -1,4 +1,4 @@
-"""What tables and report are made from: the rows and columns of a grid, and the files of each cell."""
+"""Summarise a grid for tables and report: its rows, its columns, and the files of each cell."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ PUBLISHED = sorted((CHECKOUT / "config" / "published").glob("*.csv"))
 
 
 class Summary:
-    """Descriptions of a grid: for the tables' command, and for the person who starts the grid."""
+    """Descriptions of a grid, for the command that writes the tables and for the user who starts the grid."""
 
     def __init__(self, grid: Grid, records: Records) -> None:
-        """Take the grid, and what names its records."""
         self.grid = grid
         self.records = records
 
     def notice(self) -> str:
-        """Return what a person should know before the grid starts, or an empty string."""
+        """Return the notice to print before the grid starts, or an empty string."""
         missing = self.grid.not_supplied
         if not missing:
             return ""
@@ -52,8 +51,8 @@ class Summary:
         """Return the summary as one line of JSON.
 
         Args:
-            settings: digests of what the grid asks for, by the path of the record or of the scores.
-            asked: what it asks for, by digest.
+            settings: digests of the requested params, by the path of the record or of the scores.
+            asked: the requested params, by digest.
         """
         config = self.grid.config
         parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
@@ -82,7 +81,7 @@ class Summary:
         return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
 
     def _family(self, system: str) -> str:
-        """Return the family of a system's model, the reranker's of a reranked system; lexical or fusion without one."""
+        """Return the family of a system's model (of a reranked system: the reranker's), ``lexical`` or ``fusion``."""
         entry = self.grid.system(self.grid.members(system)[0])
         if isinstance(entry, Retriever | Reranked):
             return self.grid.model(entry.retriever if isinstance(entry, Retriever) else entry.reranker).family
@@ -97,7 +96,7 @@ class Summary:
             return DatasetSummary(**described, mean_of=entry.mean_of)
         corpus = self.grid.corpus(name)
         source = self.grid.config.corpora[corpus]
-        # A folder by its name alone: tables must not change where results and collection are moved together or apart.
+        # A folder is shown by its name only, so that tables do not change when results or collections are moved.
         place = resolve_path(source.path).name if isinstance(source, LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
         described["language"] = source.language
@@ -119,9 +118,9 @@ class Summary:
         )
 
     def _training(self, system: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the rows whose collections a system was trained on, and those of which that is not known.
+        """Return the rows whose collections a system was trained on, and the rows for which this is unknown.
 
-        Models that another model learned from count, and so do the qrels that the workflow trains a model with.
+        Includes the training data of teachers, and the qrels with which the workflow trains a model.
         """
         stated = list(self._stated(system))
         names = {name for entry in stated if entry for name in entry.names}
@@ -137,7 +136,7 @@ class Summary:
         return trained, tuple(row for row in rows if row not in trained)
 
     def _stated(self, system: str) -> Iterator[TrainedOn | None]:
-        """Yield what is stated of the training data of each part of a system; None where nothing is."""
+        """Yield the stated training data of each part of a system; None if unstated."""
         config = self.grid.config
         for name in models_behind(config, [system]):
             model = config.models[name]
@@ -153,7 +152,7 @@ class Summary:
                 yield None
 
     def _notes(self) -> list[ModelNote]:
-        """Return the notes on all models that the grid's systems are made with, each with those systems."""
+        """Return the notes of the models behind the grid's systems, each with its systems."""
         config = self.grid.config
         using: dict[str, list[str]] = {}
         for system in config.grid.systems:
@@ -167,8 +166,8 @@ class Summary:
 
 
 def asked_of(workflow: Any, commands: Commands, records: list[str]) -> dict[str, dict[str, Any]]:
-    """Return for each record (or file of scores) the params that the grid asks for."""
-    # A rule's expressions are slow to match, so the constant beginnings of its files come first.
+    """Return the requested params of each record or scores file."""
+    # A rule's regular expressions match slowly, so files are first filtered by their constant prefix.
     rules = [rule for rule in workflow.rules if commands.rule_of(rule)]
     beginnings = [(tuple(file.constant_prefix() for file in rule.products()), rule) for rule in rules]
     asked = {}

@@ -1,4 +1,4 @@
-"""How much work each job has, in the units of ``costs.csv``: a method per rule, named after it."""
+"""Count the work of each job in the units of ``costs.csv``. Each rule has a method of its name."""
 
 from __future__ import annotations
 
@@ -26,56 +26,56 @@ from ..config.indexes import token_lists
 from .grid import Grid
 from .sizes import QUERY_WORDS, WORD_BYTES, WORD_PIECES, Sizes
 
-# Term weights of a document, by how a sparse model makes them: SPARTA's are capped, SPLADE's assumed.
+# Terms per document of sparse models: SPARTA's cap, and an assumption for SPLADE.
 SPARSE_TERMS = {"sparta": 2000, "splade": 300}
-# Word pieces of a sampled query, and the time of sampling a piece as a multiple of that of reading one with the whole
-# model. CPU: measured on 2 cores (part generation of make bench; 0.61 to 0.77 CPU seconds for 40 queries of a document
-# of 150 words, at 2.7e11 to 2.3e11 model_flops); only the decoder reads such a piece. GPU: thrice that, not measured:
-# a decoder's step starts some 500 small kernels and reads all keys and values, which a GPU does not do as much faster
-# than products.
+# Tokens of a sampled query, and the cost of sampling a token relative to encoding one with the whole model. CPU:
+# measured on 2 cores (part generation of make bench; 0.61 to 0.77 CPU seconds for 40 queries of a document of 150
+# words, at 2.7e11 to 2.3e11 model_flops). GPU: three times that, not measured: a decoder step starts some 500 small
+# kernels and reads all keys and values, where a GPU gains less than in matrix products.
 SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
-# Assumed of published expansions: queries per document, and the bytes of one. Files that are fetched hold a third.
+# Assumptions for published expansions: queries per document, bytes per query. The compressed download is a third.
 PUBLISHED_QUERIES, PUBLISHED_BYTES = 40, 36
-# Documents that an encoding reads at a time, and the bytes in memory per byte of their text.
+# Documents that encode reads at a time, and bytes in memory per byte of their text.
 BLOCK, BLOCK_BYTES = 32_768, 4
-# The time of training as a multiple of that of reading the same texts: thrice the arithmetic, by a library that pads.
-# CPU: from the two to three minutes that the demo trains on 2 cores (README). GPU: not measured.
+# Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. CPU: from
+# the demo's two to three minutes of training on 2 cores (README). GPU: not measured.
 TRAINING_COST = {"cpu": 6.0, "cuda": 6.0}
-# Training points for each centroid of an index of token vectors (search/maxsim.py), and iterations of faiss's k-means.
+# Training points per centroid of a token-vector index (search/maxsim.py), and iterations of faiss's k-means.
 CENTROID_POINTS, CENTROID_ITERATIONS = 64, 10
 
 # Word pieces with which a chat model names a document in an order. Assumed.
 RANKED = 5
-# Seconds of a request with a batch of texts, and of one that a chat model answers with an order. Assumed.
+# Assumed seconds per request: a batch of texts, and an ordering by a chat model.
 REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 
 Amounts = dict[str, float]
 
 
 def served_seconds(endpoint: Endpoint, requests: float, tokens: float, seconds: float) -> float:
-    """Return the time that requests to a server of models take, each so many seconds, within the limits per minute."""
+    """Estimate the time of requests to a model server, within its limits per minute."""
     limits = [(requests, endpoint.requests_per_minute), (tokens, endpoint.tokens_per_minute)]
     waiting = [60 * amount / limit for amount, limit in limits if limit]
     return max([requests * seconds / endpoint.concurrency, *waiting])
 
 
 def met_postings(queries: float, words: float, documents: float) -> float:
-    """Return the postings that BM25 goes through: a word is in a 50th of the documents; 1,000 hits cost 500,000."""
+    """Estimate the postings that BM25 scores. Assumes that a word occurs in 1 of 50 documents, and that 1,000 hits cost
+    500,000.
+    """
     return queries * (words * documents / 50 + 5e5)
 
 
 class Units:
-    """The work of each job of a grid. Amounts of data are in MB, of arithmetic in multiplications and additions."""
+    """The work of each job of a grid. Data is in MB, arithmetic in FLOPs."""
 
     def __init__(self, grid: Grid, sizes: Sizes, device: str) -> None:
-        """Take the grid, the sizes of what is in it, and where models are expected to run (cpu or cuda)."""
         self.grid = grid
         self.config: Config = grid.config
         self.sizes = sizes
         self.device = device
 
     def of(self, rule: str, **wildcards: str) -> Amounts:
-        """Return the work of a job, and how its model's process is sized."""
+        """Return the work of a job, and the size of its model's process."""
         count: Callable[..., Amounts] = getattr(self, rule)
         on_cpu = self.device == "cpu"
         return {"cuda_job": float(not on_cpu), "cpu_batch": float(on_cpu), **count(**wildcards)}
@@ -122,10 +122,10 @@ class Units:
         }
 
     def _reading(self, model: str, texts: float, words: float) -> Amounts:
-        """Return the work of reading texts of so many words: a model's arithmetic, or the time that a server takes."""
+        """Return the work of encoding texts: a model's FLOPs, or a server's time."""
         entry, answers = self.config.models[model], 0.0
         if isinstance(entry, ListwiseReranker):
-            # Windows overlap, so a document is read more than once.
+            # Windows overlap, so a document is encoded more than once.
             answers = texts = texts * entry.window / entry.step
         if not entry.endpoint:
             flops = self.sizes.read_flops(model, texts, words) + self._sampling(
@@ -161,7 +161,7 @@ class Units:
         return {**work, "text_mb": self.sizes.text_mb(corpus, int(shard)), "sampled_queries": queries}
 
     def _sampling(self, model: str, queries: float) -> float:
-        """Return the arithmetic with which a query generator samples so many queries."""
+        """Return the FLOPs of sampling queries with a query generator."""
         return SAMPLING_COST[self.device] * self.sizes.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
 
     def index_lexical(self, fields: str, expansion: str, corpus: str) -> Amounts:
@@ -185,7 +185,7 @@ class Units:
     def index_late_interaction(self, model: str, corpus: str, shard: str) -> Amounts:
         tokens = self._tokens(model, corpus, shard)
         lists, dimensions = token_lists(tokens), self.sizes.model(model)["dimensions"]
-        # Each token is compared with every centroid once, each training point in every iteration of k-means.
+        # Each token is compared with every centroid once; each training point, once per k-means iteration.
         compared = lists * (tokens + CENTROID_POINTS * CENTROID_ITERATIONS * lists)
         return {"tokens": tokens, "centroid_flops": 2.0 * dimensions * compared}
 
@@ -214,7 +214,7 @@ class Units:
     def retrieve_sparse(self, system: str, dataset: str) -> Amounts:
         corpus, queries = self._corpus(dataset), self.sizes.queries(dataset)
         shard = self._postings_mb(self.grid.query_model(system), corpus)
-        # A query's terms have about a hundredth of all postings.
+        # A query's terms cover about 1 % of all postings.
         scored = queries * len(self.grid.shards(corpus)) * shard * 1e6 / 8 / 100
         return self._retrieving(system, dataset) | {"postings_mb": shard, "scored_postings": scored}
 
@@ -223,7 +223,7 @@ class Units:
         shards, tokens = len(self.grid.shards(corpus)), self._tokens(model, corpus)
         entry = self.config.systems[system]
         if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
-            # A product per token of the query, of which there are about 64.
+            # One dot product per query token; a query has about 64 tokens.
             flops = queries * shards * tokens * self.sizes.model(model)["dimensions"] * 64
             return self._retrieving(system, dataset) | {"search_flops": flops}
         search = {"candidate_queries": queries, "candidate_searches": queries * shards, "tokens": tokens}
@@ -293,7 +293,6 @@ class Units:
         return train
 
     def _learning(self, model: str, texts: float, words: float, batch: float) -> Amounts:
-        """Return the work of training on so many texts."""
         activations = batch * self.sizes.pieces(model, words) * self.sizes.model(model)["dimensions"]
         return {
             "model_flops": TRAINING_COST[self.device] * self.sizes.read_flops(model, texts, words),
@@ -313,7 +312,7 @@ class Units:
         return work | {"written_job": 1, "model_flops": flops, "weights_mb": self.sizes.weights_mb(train.generator)}
 
     def _training_queries(self, train: WithQueries) -> tuple[int, int]:
-        """Return the documents that a recipe samples, and the queries that it writes for them."""
+        """Return the number of documents that a recipe samples, and of queries that it generates."""
         assert isinstance(train, GenQ | Gpl)
         documents = min(train.documents, self.sizes.documents(train.corpus or ""))
         return documents, documents * train.queries_for_each(documents)
@@ -324,7 +323,7 @@ class Units:
         corpus, (_, queries) = train.corpus or "", self._training_queries(train)
         documents, dense = self.sizes.documents(corpus), train.dense_miners
         dimensions = [self.sizes.model(name)["dimensions"] for name in dense]
-        # The search of BM25 is as shallow as negatives are drawn: about a tenth of the work for 1,000 hits.
+        # BM25 searches only as deep as negatives are drawn: about a tenth of the work of 1,000 hits.
         postings = met_postings(queries, QUERY_WORDS, documents) / 10 if "bm25" in train.miners else 0.0
         return {
             "model_flops": sum(self.sizes.read_flops(name, queries, QUERY_WORDS) for name in dense),
@@ -359,10 +358,10 @@ class Units:
         return self._learning(model, documents * per_document, words, 2 * train.batch)
 
     def _masked_language_model(self, model: str, documents: float, words: float, batch: float) -> Amounts:
-        """Return the work of training a language model, whose head has a logit for each word of the vocabulary."""
+        """Return the work of masked language modelling, whose head computes a logit per vocabulary entry."""
         size, work = self.sizes.model(model), self._learning(model, documents, words, batch)
         pieces = self.sizes.pieces(model, words)
         work["model_flops"] += 3 * 2 * 2e6 * size["embeddings"] * pieces * documents
         vocabulary = size["embeddings"] * 1e6 / size["dimensions"]
-        # Logits, their softmax and its gradient, four bytes each.
+        # Logits, softmax and gradient, four bytes each.
         return work | {"logits_mb": 3 * 4 * batch * pieces * vocabulary / 1e6 if self.device == "cpu" else 0.0}

@@ -1,1 +1,1 @@
-"""One's own evaluation set: documents, queries, pools, judgements, agreement, and what the judgements can tell."""
+"""Evaluation sets of your own: documents, queries, pools, judgements, agreement and statistical power."""

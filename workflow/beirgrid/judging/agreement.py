@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-# Judge to (query, document) to grade.
+# Grades by judge and (query, document).
 Grades = Mapping[str, Mapping[tuple[str, str], int]]
 Resolution = Literal["majority", "strictest", "adjudicated"]
 _RESAMPLES = 1000
@@ -29,7 +29,7 @@ class Coefficient(NamedTuple):
 
 
 def cohen(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Cohen's kappa of two judges.
+    """Compute Cohen's kappa of two judges.
 
     Args:
         first, second: grades of the same pairs, int [pairs].
@@ -41,7 +41,7 @@ def cohen(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def fleiss(counts: np.ndarray) -> float:
-    """Return Fleiss' kappa.
+    """Compute Fleiss' kappa.
 
     Args:
         counts: judges who gave each grade to each pair, int [pairs, grades]; all rows have the same sum.
@@ -55,7 +55,7 @@ def fleiss(counts: np.ndarray) -> float:
 
 
 def krippendorff(values: np.ndarray) -> float:
-    """Return Krippendorff's alpha for ordinal grades; a judge may lack any pair.
+    """Compute Krippendorff's alpha for ordinal grades. A judge may lack any pair.
 
     Args:
         values: grades, float [judges, pairs], NaN where a judge has none.
@@ -70,7 +70,7 @@ def krippendorff(values: np.ndarray) -> float:
     coincidences = (coincidences / (sizes[:, :, None] - 1)).sum(0)
     totals = coincidences.sum(0)
     sums = np.concatenate([[0.0], np.cumsum(totals)])
-    # The ordinal distance of two grades: the values from one to the other, half of both ends.
+    # Ordinal distance of two grades: the number of values between them, with both end points counted half.
     between = np.abs(sums[None, 1:] - sums[:-1, None])
     between = np.maximum(between, between.T) - (totals[:, None] + totals[None, :]) / 2
     distance = np.where(np.eye(len(grades), dtype=bool), 0.0, between**2)
@@ -80,9 +80,10 @@ def krippendorff(values: np.ndarray) -> float:
 
 
 def coefficients(grades: Grades, seed: int = 0) -> list[Coefficient]:
-    """Return Cohen's kappa of each two judges, and over all judges Fleiss' kappa and Krippendorff's alpha.
+    """Compute Cohen's kappa of each pair of judges, and Fleiss' kappa and Krippendorff's alpha of all judges.
 
-    Intervals are percentiles of 1,000 bootstrap samples of queries. Fleiss' kappa is of the pairs that all judged.
+    Intervals are percentiles of 1,000 bootstrap samples of queries. Fleiss' kappa uses the pairs that all judges
+    graded.
     """
     found = []
     for judges in itertools.combinations(sorted(grades), 2):
@@ -138,7 +139,7 @@ def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grade
 
 
 def disagreements(grades: Grades) -> list[tuple[tuple[str, str], dict[str, int]]]:
-    """Return the pairs that judges grade differently, with each judge's grade; the widest disagreements first."""
+    """Return the pairs with different grades, with each judge's grade, largest disagreements first."""
     pairs = sorted({pair for of_judge in grades.values() for pair in of_judge})
     found = [
         (pair, {judge: of_judge[pair] for judge, of_judge in grades.items() if pair in of_judge}) for pair in pairs
@@ -150,12 +151,12 @@ def disagreements(grades: Grades) -> list[tuple[tuple[str, str], dict[str, int]]
 def resolve(
     grades: Grades, how: Resolution, adjudicator: str = ""
 ) -> tuple[dict[tuple[str, str], int], list[tuple[str, str]]]:
-    """Return one grade per pair, and the pairs that stay open because an adjudicator has to decide.
+    """Resolve the grades to one per pair; also return the pairs that still need the adjudicator.
 
     Args:
         grades: the grades of all judges.
-        how: ``majority`` takes the most frequent grade, of several the lowest; ``strictest`` takes the lowest grade;
-            ``adjudicated`` takes a grade that all judges share, or else the adjudicator's.
+        how: ``majority`` takes the most frequent grade, the lowest if several tie; ``strictest`` takes the lowest
+            grade; ``adjudicated`` takes the grade that all judges agree on, otherwise the adjudicator's.
         adjudicator: the judge whose grade decides.
     """
     resolved: dict[tuple[str, str], int] = {}

@@ -1,7 +1,7 @@
-"""How far a model's judgements can be trusted: against people's judgements of the same pairs.
+"""Calibrate a model's judgements against people's judgements of the same pairs.
 
-The queries that people judged whole are a random sample of all, because judges get queries in random order
-(``JudgementStore.next``). They correct what the model says of all queries (``estimates.prediction_powered_mean``).
+Judges get queries in random order (``JudgementStore.next``), so the queries that people judged completely are a random
+sample. They correct the model's judgements of all queries (``estimates.prediction_powered_mean``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .store import MODEL
 
 
 class Calibration(NamedTuple):
-    """A model against people.
+    """Agreement of a model with people.
 
     Attributes:
         kappa: Cohen's kappa of the model and people's majority, over all pairs that both graded.
         confusion: number of pairs by people's grade and the model's grade.
-        by_people: people's grades by query, of the queries that they judged whole and the model judged too.
+        by_people: people's grades by query, for queries that people judged completely and the model judged too.
         by_model: the model's grades by query.
     """
 
@@ -32,7 +32,7 @@ class Calibration(NamedTuple):
 
 
 def calibrate(made: EvaluationSet, model: str) -> Calibration:
-    """Compare a judge that is a model with people's majority."""
+    """Compare a model as judge with the majority of people."""
     of_model, (of_people, _) = made.grades()[model], resolve(made.people(), "majority")
     both = of_model.keys() & of_people.keys()
     seen = {(given.query, given.document) for given in made.store.judgements() if not given.judge.startswith(MODEL)}

@@ -1,4 +1,4 @@
-"""Documents of one's own, as a corpus in BEIR layout: from files of text and from tables."""
+"""Read your own documents from text files and tables, as a corpus in BEIR layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..collections import ids, lines
 from ..collections.sources import json_lines, read_id, read_text
 from ..core.errors import BeirgridError, DataError
 
-# Names of the columns of tables and of the keys of JSON lines, the first that a row has counts.
+# Known names of columns and JSON keys. The first one in a row counts.
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
 
 
@@ -29,16 +29,16 @@ class SetDocument(NamedTuple):
 def read(folder: Path, chunk: int | None = None) -> Iterator[SetDocument]:
     """Yield the documents of a folder or of one file, in the order of their paths.
 
-    The id of a file is its path within the folder, percent-encoded. The id of a row is what its id column says, or the
-    id of the file and the number of the row. A chunk adds its number.
+    A file's id is its path within the folder, percent-encoded. A row's id is its id column, or the file's id with the
+    row's number. A chunk appends its number.
 
     Args:
         folder: the folder, or a file.
-        chunk: the most words of a document; paragraphs of longer ones are put together up to this number.
+        chunk: most words per document; longer documents are split into chunks of paragraphs up to this number.
 
     Raises:
         DataError: a file cannot be read, or there are no documents.
-        BeirgridError: a PDF, if pypdf is not installed.
+        BeirgridError: there is a PDF, and pypdf is not installed.
     """
     files = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if _is_document(path, folder))
     if not files:
@@ -61,7 +61,7 @@ def unread(folder: Path) -> Counter[str]:
 
 
 def duplicates(documents: Iterable[SetDocument]) -> dict[str, list[str]]:
-    """Return groups of documents whose words are the same: the first id to the others."""
+    """Group documents with equal words: the first id to the others."""
     first: dict[str, str] = {}
     groups: dict[str, list[str]] = {}
     for document in documents:
@@ -73,7 +73,7 @@ def duplicates(documents: Iterable[SetDocument]) -> dict[str, list[str]]:
 
 
 def _is_document(path: Path, folder: Path) -> bool:
-    """Tell whether a path is a file of a known kind; hidden files and folders are none."""
+    """Tell whether a path is a visible file of a known kind."""
     return path.suffix.lower() in _READERS and path.is_file() and not _is_hidden(path, folder)
 
 
@@ -82,7 +82,7 @@ def _is_hidden(path: Path, folder: Path) -> bool:
 
 
 def _chunks(document: SetDocument, most: int) -> Iterator[SetDocument]:
-    """Yield a document in chunks of whole paragraphs with at most ``most`` words; a longer paragraph is cut."""
+    """Split a document into chunks of whole paragraphs with at most ``most`` words. A longer paragraph is split."""
     paragraphs = [words for text in re.split(r"\n\s*\n", document.text) if (words := text.split())]
     pieces = [words[at : at + most] for words in paragraphs for at in range(0, len(words), most)]
     chunks: list[list[str]] = []
@@ -109,7 +109,7 @@ def _plain(path: Path, name: str) -> Iterator[SetDocument]:
 
 
 def _markdown(path: Path, name: str) -> Iterator[SetDocument]:
-    """Yield a Markdown file without its front matter; its title is the first heading, or the file's name."""
+    """Yield a Markdown file without front matter. Its title is the first heading, or the file's name."""
     text = re.sub(r"\A---\n.*?\n---\n", "", _text(path), flags=re.DOTALL).strip()
     heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text, re.MULTILINE)
     if heading and heading.start() == 0:
@@ -139,7 +139,7 @@ def _pdf(path: Path, name: str) -> Iterator[SetDocument]:
         reader = pypdf.PdfReader(path)
         text = "\n\n".join(page.extract_text() for page in reader.pages).strip()
         title = reader.metadata.title if reader.metadata else None
-    except Exception as error:  # the library raises errors of many kinds on a damaged file
+    except Exception as error:  # the library raises many types on a damaged file
         raise DataError(f"{path} cannot be read as a PDF ({type(error).__name__}: {error})") from error
     if not text:
         raise DataError(f"{path} has no text: it may be a scan, which needs character recognition first")

@@ -1,7 +1,7 @@
-"""What judgements can tell: how small a difference a number of queries can show, and means under a model as judge.
+"""Statistical power of a number of queries, and means under a model as judge.
 
-Prediction-powered inference (Angelopoulos et al., Science 2023; PPI++, 2023) corrects the mean that a model's
-judgements give by the queries that people judged too.
+Prediction-powered inference (Angelopoulos et al., Science 2023; PPI++, 2023) corrects the mean under a model's
+judgements by the queries that people judged too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def _student_quantile(probability: float, degrees: int) -> float:
 
 
 def smallest_difference(differences: np.ndarray, queries: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Return the smallest mean difference that a paired two-sided test on a number of queries finds.
+    """Return the smallest mean difference that a paired two-sided test can detect with ``queries`` queries.
 
     Args:
         differences: differences of two systems per query, float [queries seen]; their standard deviation is used.
         queries: number of queries of the test.
-        power: probability that the test finds such a difference.
+        power: probability of detecting such a difference.
         alpha: level of the test.
     """
     spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else float("nan")
@@ -45,7 +45,7 @@ def smallest_difference(differences: np.ndarray, queries: int, power: float = 0.
 
 
 def interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the confidence interval of a mean difference by Student's t: float [queries] to low, high."""
+    """Compute the confidence interval (low, high) of a mean difference, float [queries], by Student's t."""
     if len(differences) < 2:
         return -math.inf, math.inf
     half = _student_quantile((1 + confidence) / 2, len(differences) - 1) * float(np.std(differences, ddof=1))
@@ -54,12 +54,12 @@ def interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[float, 
 
 
 def queries_needed(differences: np.ndarray, difference: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    """Return how many queries a paired two-sided test needs to find a mean difference.
+    """Return the number of queries that a paired two-sided test needs to detect a mean difference.
 
     Args:
         differences: differences of two systems per query, float [queries seen].
-        difference: the mean difference to find.
-        power: probability that the test finds it.
+        difference: the mean difference to detect.
+        power: probability of detecting it.
         alpha: level of the test.
     """
     at_one = smallest_difference(differences, 1, power, alpha)
@@ -69,7 +69,8 @@ def queries_needed(differences: np.ndarray, difference: float, power: float = 0.
 def prediction_powered_mean(
     by_model: np.ndarray, model_where_judged: np.ndarray, by_people: np.ndarray, confidence: float = 0.95
 ) -> Estimate:
-    """Return the mean that people's judgements of all queries would give, from a model's judgements and a sample.
+    """Estimate the mean under people's judgements of all queries, from a model's judgements and people's judgements of
+    a sample.
 
     Args:
         by_model: values of the queries that only the model judged, float [queries].
@@ -86,7 +87,7 @@ def prediction_powered_mean(
     everything = np.concatenate([by_model, model_where_judged])
     variance = float(np.var(everything, ddof=1))
     covariance = float(np.cov(by_people, model_where_judged)[0, 1])
-    # The weight of the model's values that gives the narrowest interval (PPI++).
+    # The weight of the model's values that minimises the interval (PPI++).
     weight = min(max(covariance / ((1 + sample / others) * variance), 0.0), 1.0) if others and variance else 0.0
     corrected = by_people - weight * model_where_judged
     mean = weight * float(np.mean(by_model)) + float(np.mean(corrected)) if others else float(np.mean(by_people))

@@ -1,4 +1,4 @@
-"""An evaluation set for other software: one folder that beir, mteb, Hugging Face's datasets and ir_datasets read."""
+"""Export an evaluation set to one folder that beir, mteb, Hugging Face's datasets and ir_datasets read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def write(made: EvaluationSet, output: Path) -> Version:
     """Write the newest version of a set and return it.
 
     The folder has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` (BEIR), ``qrels/test.trec`` (TREC, which
-    ir_datasets reads), ``qrels/test.jsonl`` and ``README.md``, a dataset card whose header tells mteb which files to
-    read. Names of judges stay in the set.
+    ir_datasets reads), ``qrels/test.jsonl`` and ``README.md``, a dataset card whose header lists the files for mteb.
+    Names of judges are not exported.
 
     Raises:
         BeirgridError: the folder exists, or the set has no version.
@@ -35,7 +35,7 @@ def write(made: EvaluationSet, output: Path) -> Version:
     with files.atomic(output, directory=True) as folder:
         shutil.copyfile(made.folder / "corpus.jsonl", folder / "corpus.jsonl")
         with (folder / "queries.jsonl").open("w", encoding="utf-8") as stream:
-            # The same keys in each line, as loaders want them; how often a log has a query stays private.
+            # Loaders expect the same keys in each line. The frequency of a query in a log stays private.
             for row, place in json_lines(made.folder / "queries.jsonl"):
                 synthetic = bool((row.get("metadata") or {}).get("synthetic"))
                 query = {"_id": read_id(row, place), "text": read_text(row, "text", place)}
@@ -45,7 +45,7 @@ def write(made: EvaluationSet, output: Path) -> Version:
         judged = [(query, document, grade) for query, found in grades.items() for document, grade in found.items()]
         trec = (f"{query} 0 {document} {grade}\n" for query, document, grade in judged)
         (folder / "qrels/test.trec").write_text("".join(trec), encoding="utf-8")
-        # Hugging Face's datasets reads all files of a folder in one format: with a .tsv it would take JSON for CSV.
+        # Hugging Face's datasets reads a folder in one format. A .tsv would make it parse JSON as CSV.
         rows = (
             json.dumps(dict(zip(("query-id", "corpus-id", "score"), row, strict=True)), ensure_ascii=False) + "\n"
             for row in judged
@@ -56,7 +56,7 @@ def write(made: EvaluationSet, output: Path) -> Version:
 
 
 def _card(made: EvaluationSet, version: Version) -> str:
-    """Return the dataset card. Its header is what Hugging Face's datasets reads."""
+    """Format the dataset card. Hugging Face's datasets reads its header."""
     about = made.description
     configs = {"default": ("test", "qrels/test.jsonl"), "corpus": ("corpus", "corpus.jsonl")}
     configs["queries"] = ("queries", "queries.jsonl")

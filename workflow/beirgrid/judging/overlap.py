@@ -1,4 +1,4 @@
-"""How alike the rankings of two systems are, without judgements."""
+"""Compare the rankings of two systems without judgements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEEPEST = 100
 
 
 class Alike(NamedTuple):
-    """Means over queries: the share of common documents, rank-biased overlap, and Kendall's tau of common documents."""
+    """Means over queries: overlap, rank-biased overlap, and Kendall's tau of common documents."""
 
     overlap: float
     rank_biased: float
@@ -26,7 +26,7 @@ def compare(first: Rankings, second: Rankings, depth: int = 10) -> Alike:
 
     Args:
         first, second: rankings by query, best first.
-        depth: documents of each ranking whose overlap counts. The two other values read 100 documents.
+        depth: depth of the overlap. The other two values use the top 100.
     """
     common = [query for query in first if query in second and first[query] and second[query]]
     values = [
@@ -44,11 +44,12 @@ def compare(first: Rankings, second: Rankings, depth: int = 10) -> Alike:
 
 
 def rank_biased_overlap(first: Sequence[str], second: Sequence[str], persistence: float = _PERSISTENCE) -> float:
-    """Return rank-biased overlap, extrapolated from the documents that are there (Webber, Moffat and Zobel, 2010).
+    """Compute extrapolated rank-biased overlap (Webber, Moffat and Zobel, 2010).
 
     Args:
         first, second: document ids, best first. The longer ranking is cut to the length of the shorter one.
-        persistence: the weight of each rank relative to the one before.
+
+    persistence: weight of each rank relative to the previous one.
     """
     depth = min(len(first), len(second))
     seen_first: set[str] = set()

@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Method = Literal["depth", "rbp", "change"]
-# System to query to the ids of its ranked documents, best first.
+# Ranked document ids by system and query, best first.
 Rankings = Mapping[str, Mapping[str, Sequence[str]]]
 
-# The share of readers who go on to the next document: nearly all of the weight is in the top 20.
+# Persistence: the probability of reading the next document. Nearly all weight is in the top 20.
 PERSISTENCE = 0.8
 
 
@@ -31,13 +31,14 @@ class PooledPair(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The pairs to judge, most valuable first, and what the pool leaves out.
+    """The pairs to judge, most valuable first, with the coverage of the pool.
 
     Attributes:
         pairs: the chosen pairs, without those of earlier pools.
         candidates: pairs among the top ``depth`` documents of all runs.
-        complete: for each system, the depth to which the pool has all documents of every query.
-        left_out: for each system, the share of its rank-biased-precision weight that is outside of the pool.
+        complete: by system, the depth to which the pool covers every query's documents.
+
+    left_out: by system, the share of rank-biased-precision weight outside of the pool.
     """
 
     pairs: list[PooledPair]
@@ -57,9 +58,11 @@ def pool(
 
     Args:
         rankings: the runs.
-        method: how pairs are weighted.
-        depth: documents per run and query that are considered.
-        budget: the largest number of pairs; None for all candidates.
+        method: weighting of pairs.
+
+    depth: documents considered per run and query.
+
+    budget: most pairs; None for all candidates.
         earlier: pairs that are in the pool already: the budget is for others.
     """
     queries = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
@@ -69,7 +72,7 @@ def pool(
         for query in queries
         for document, weight in weigh([of.get(query, ())[:depth] for of in rankings.values()]).items()
     ]
-    # Equal weights alternate between queries, so that a budget cuts all queries alike.
+    # Pairs of equal weight alternate between queries, so that a budget cuts all queries equally.
     seen: dict[tuple[str, float], int] = {}
     turn = {}
     for pair in pairs:
@@ -87,23 +90,20 @@ def pool(
 
 
 def draw(*words: str) -> float:
-    """Return a number from 0 to 1 that follows from words."""
+    """Hash words to a number from 0 to 1."""
     return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56
 
 
 def sample_queries(queries: Iterable[str], number: int) -> list[str]:
-    """Return a random sample of queries that follows from their ids; a larger sample has all of a smaller one."""
+    """Sample queries by a hash of their ids, so that a larger sample contains every smaller one."""
     return sorted(queries, key=lambda query: draw("sample", query))[:number]
 
 
 def leave_out(rankings: Rankings, without: Sequence[str], method: Method, depth: int) -> set[tuple[str, str]]:
-    """Return the pairs that no other system would have brought into the pool.
+    """Return the pairs that would not be in the pool without some systems.
 
-    Args:
-        rankings: the runs.
-        without: the systems that are left out: one system, or a family.
-        method: how pairs are weighted.
-        depth: documents per run and query that are considered.
+    Args: rankings: the runs. without: the systems to leave out, such as one system or a family. method: weighting of
+    pairs. depth: documents considered per run and query.
     """
     others = {system: of_system for system, of_system in rankings.items() if system not in without}
     full, reduced = (
@@ -113,7 +113,7 @@ def leave_out(rankings: Rankings, without: Sequence[str], method: Method, depth:
 
 
 def _depth(tops: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Weigh each document by its best rank."""
+    """Weight each document by its best rank."""
     best: dict[str, int] = {}
     for top in tops:
         for rank, document in enumerate(top):
@@ -122,7 +122,7 @@ def _depth(tops: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def _rank_biased(tops: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Weigh each document by the sum of its rank-biased-precision weights over all runs."""
+    """Weight each document by the sum of its rank-biased-precision weights over all runs."""
     weights: dict[str, float] = {}
     for top in tops:
         for rank, document in enumerate(top):
@@ -131,7 +131,7 @@ def _rank_biased(tops: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def _change(tops: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Weigh each document by how much it can change the differences of DCG between all pairs of runs."""
+    """Weight each document by the change in DCG differences that it can cause between all pairs of runs."""
     gains = [{document: 1 / math.log2(rank + 2) for rank, document in enumerate(top)} for top in tops]
     documents = dict.fromkeys(document for top in tops for document in top)
     return {
@@ -148,7 +148,7 @@ _WEIGHTS: dict[str, Callable[[Sequence[Sequence[str]]], dict[str, float]]] = {
 
 
 def _complete(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]], depth: int) -> int:
-    """Return the depth to which the pool has all documents of a run."""
+    """Return the depth to which the pool covers a run."""
     gaps = (
         rank
         for query, documents in of_system.items()
@@ -159,7 +159,7 @@ def _complete(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]]
 
 
 def _left_out(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]]) -> float:
-    """Return the share of a run's rank-biased-precision weight that is outside of the pool."""
+    """Return the share of a run's rank-biased-precision weight outside of the pool."""
     inside = total = 0.0
     for query, documents in of_system.items():
         for rank, document in enumerate(documents):

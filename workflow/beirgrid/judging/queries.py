@@ -1,4 +1,4 @@
-"""Queries of an evaluation set: all of a file, or a sample of a query log by frequency and length."""
+"""Read or sample the queries of an evaluation set: a whole file, or a sample of a query log by frequency and length."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..collections.sources import json_lines, read_id, read_text
 from ..core.errors import DataError
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
-# Queries of at most this many words are short.
+# Most words of a short query.
 _SHORT = 3
-# Two queries are near duplicates if they share this part of their words.
+# Share of common words above which two queries are near duplicates.
 _NEAR = 0.8
 _PERSONAL = {
     "an e-mail address": re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"),
@@ -33,10 +33,11 @@ class SetQuery(NamedTuple):
     Attributes:
         id: id of the query.
         text: its text.
-        times: how often the log has it; 1 for a query of a file.
-        stratum: frequency and length of a query of a log; empty for a query of a file.
+        times: frequency in the log; 1 for a query of a file.
+
+    stratum: frequency and length class in the log; empty for a query of a file.
         synthetic: whether a model wrote it.
-        source: id of the document that the model read.
+        source: id of the document from which the model wrote it.
     """
 
     id: str
@@ -51,7 +52,7 @@ def read(path: Path) -> list[SetQuery]:
     """Read queries from a file: JSON lines, CSV or TSV with a header, or plain text with a query per line.
 
     Raises:
-        DataError: naming file and line, for a row without a query or an id that a run cannot hold.
+        DataError: names file and line: a row has no query, or its id cannot be in a run.
     """
     found = []
     for number, (row, place) in enumerate(_rows(path), start=1):
@@ -63,7 +64,7 @@ def read(path: Path) -> list[SetQuery]:
         ids.check(identifier, place)
         counted = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
         if not re.fullmatch(r"\d{1,12}", str(counted)):
-            raise DataError(f"{place}: {counted!r} is no number of times")
+            raise DataError(f"{place}: {counted!r} is not a number of times")
         if query := " ".join(read_text(row, text, place, required=True).split()):
             found.append(SetQuery(identifier, query, int(str(counted))))
     if not found:
@@ -72,7 +73,7 @@ def read(path: Path) -> list[SetQuery]:
 
 
 def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
-    """Sample queries from a log, the same number from each stratum as far as the stratum has them.
+    """Sample queries from a log, equally from each stratum as far as possible.
 
     Strata are frequency times length. Queries sorted by frequency are the head until they have a third of the log's
     volume, the torso until two thirds, and the tail after that. Short queries have at most three words.
@@ -106,12 +107,12 @@ def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
 
 
 def personal(queries: Iterable[SetQuery]) -> dict[str, str]:
-    """Return the ids of queries that look as if they held personal data, and what they seem to hold."""
+    """Return the ids of queries that may contain personal data, with the kind of data."""
     return {query.id: what for query in queries for what, pattern in _PERSONAL.items() if pattern.search(query.text)}
 
 
 def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery], dict[str, str]]:
-    """Return the queries without those whose words are nearly the words of an earlier one, and which one that is."""
+    """Remove near duplicates of earlier queries; also return which query each one duplicates."""
     kept: list[tuple[SetQuery, set[str]]] = []
     dropped = {}
     for query in queries:

@@ -1,7 +1,7 @@
-"""The page on which people judge, served on the loopback interface alone, or as one HTML file for use without a server.
+"""Serve the judging page on the loopback interface, or write it as one HTML file for offline use.
 
-The page shows documents as text: nothing in them is markup. A token in the page's address and the check of the host
-name keep other users and other web sites out.
+The page shows documents as text and interprets no markup in them. A token in the address and a check of the host name
+keep out other users and web sites.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .store import Grading
 
 _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
-# Bytes of the longest request.
+# Largest request, in bytes.
 _LONGEST = 100_000
 
 
 def page(data: dict[str, Any]) -> str:
-    """Return the page with what it shows: the guideline, the grades and, for use without a server, all pairs."""
+    """Render the page with its data: guideline, grades and, for offline use, all pairs."""
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return _PAGE.read_text(encoding="utf-8").replace(_DATA, text)
 
 
 class Judging:
-    """What the page asks for, by evaluation set."""
+    """The operations of the page on an evaluation set."""
 
     def __init__(self, evaluation_set: EvaluationSet) -> None:
         """Read the queries and the pooled documents of a set.
@@ -55,47 +55,46 @@ class Judging:
             raise DataError(f"{evaluation_set.folder}: the corpus lacks the pooled document {unknown[0]!r}")
 
     def settings(self) -> dict[str, Any]:
-        """Return what the page says of the set."""
+        """Return the set's settings for the page."""
         description = self.set.description
         return {"name": description.name, "guideline": description.guideline, "grades": description.grades}
 
     def pair(self, query: str, document: str) -> dict[str, str]:
-        """Return what the page shows of a pair."""
+        """Return a pair's texts for the page."""
         found = self.texts[document]
         shown = {"query": query, "document": document, "title": found.title, "text": found.text}
         return {**shown, "query_text": self.queries.get(query, query)}
 
     def next(self, judge: str) -> dict[str, Any]:
-        """Return the next pair of a judge, or none, and the judge's progress."""
+        """Return a judge's next pair, if any, and progress."""
         pair = self.store.next(judge)
         progress = self.store.progress(judge)._asdict()
         return {"pair": self.pair(*pair) if pair else None, "progress": progress}
 
     def judge(self, judge: str, row: dict[str, Any]) -> dict[str, Any]:
-        """Store a judgement and return what comes next.
+        """Store a judgement; return the next pair and the progress.
 
-        Raises:
-            BeirgridError: the grade is none of the set's, or a skipped pair has no reason.
+        Raises: BeirgridError: the grade is not one of the set's, or a skipped pair has no reason.
         """
         self.store.judge(_judgement(judge, row, self.set.description.grades))
         return self.next(judge)
 
     def undo(self, judge: str) -> dict[str, Any]:
-        """Take back a judge's last judgement and show its pair again."""
+        """Undo a judge's last judgement; return its pair."""
         pair = self.store.undo(judge)
         found = self.next(judge)
         return {**found, "pair": self.pair(*pair)} if pair else found
 
 
 def check_judge(name: str) -> str:
-    """Return the name of a judge; raise BeirgridError if it cannot be one."""
+    """Return the name of a judge; raise BeirgridError if it is not valid."""
     if not re.fullmatch(r"[^\W_][\w .@-]{0,49}", name):
         raise BeirgridError(f"{name[:60]!r} cannot be a judge's name: use up to 50 letters, digits, spaces and . @ - _")
     return name
 
 
 def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Grading:
-    """Read a judgement from what a page or a file says."""
+    """Parse a judgement from a request of the page or a row of a file."""
     grade, reason = row.get("grade"), " ".join(str(row.get("reason") or "").split())[:500]
     if grade in (None, ""):
         if not reason:
@@ -107,21 +106,20 @@ def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Gradin
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
-    """Return a server on the loopback interface, and the address to open.
+    """Create a server on the loopback interface; return it and the address to open.
 
-    Args:
-        judging: what is judged.
+    Args: judging: the operations on the set.
         port: the port; 0 for a free one.
     """
     token = secrets.token_urlsafe(16)
 
     class Handler(LocalHandler):
         def do_GET(self) -> None:
-            """Answer with the page or the next pair."""
+            """Serve the page or the next pair."""
             self._answer({"/": self._page, "/next": lambda: judging.next(self._judge())})
 
         def do_POST(self) -> None:
-            """Store or take back a judgement."""
+            """Store or undo a judgement."""
             body = self._body
             self._answer(
                 {"/judge": lambda: judging.judge(self._judge(), body()), "/undo": lambda: judging.undo(self._judge())}
@@ -153,7 +151,7 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
             except ValueError:
                 raise BeirgridError("the request is not JSON") from None
             if not isinstance(row, dict):
-                raise BeirgridError("the request is no JSON object")
+                raise BeirgridError("the request is not a JSON object")
             return row
 
         def _send(self, status: HTTPStatus, content: dict[str, Any] | str) -> None:
@@ -192,17 +190,16 @@ def offline(judging: Judging, judge: str, pairs: Iterable[tuple[str, str]]) -> s
 
 
 def take_back(judging: Judging, judge: str, path: Path) -> int:
-    """Store the judgements of a CSV file with the columns query, document, grade and reason; return their number.
+    """Import the judgements of a CSV file with columns query, document, grade and reason; return their number.
 
-    Raises:
-        BeirgridError: naming the row, for a grade that is none; nothing is stored then.
+    Raises: BeirgridError: a grade is not valid; names the row. Nothing is stored then.
     """
     text = path.read_text(encoding="utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(text)))
     found = []
     for number, row in enumerate(rows, start=1):
         if not row.get("grade") and not row.get("reason"):
-            continue  # a row that the judge left empty
+            continue  # the judge left this row empty
         try:
             found.append(_judgement(check_judge(judge), row, judging.set.description.grades))
         except BeirgridError as error:

@@ -1,11 +1,8 @@
-"""An evaluation set on disk: a folder in BEIR layout, with a description, a pool, judgements and versions of its qrels.
+"""Evaluation sets on disk: a folder in BEIR layout, with description, pool, judgements and versions of the qrels.
 
-set.json              name, guideline, grades, where documents and queries came from, models that judged, versions
-corpus.jsonl          documents
-queries.jsonl         queries
-judgements.sqlite     the pool, and all judgements of all judges
-versions/{n}.tsv      the qrels of each version
-qrels/test.tsv        the qrels of the newest version
+set.json              name, guideline, grades, origin of documents and queries, models that judged, versions
+corpus.jsonl          documents queries.jsonl         queries judgements.sqlite     the pool, and all judgements of all
+judges versions/{n}.tsv      the qrels of each version qrels/test.tsv        the qrels of the newest version
 """
 
 from __future__ import annotations
@@ -58,7 +55,7 @@ class Version(BaseModel):
 
     @property
     def by(self) -> str:
-        """Who judged: people, or a model."""
+        """The kind of judges: people, or a model."""
         models = [judge.removeprefix(MODEL) for judge in self.judges if judge.startswith(MODEL)]
         people = "one person" if len(self.judges) == 1 else f"{len(self.judges)} people"
         return f"judged by a model ({models[0]})" if models else f"judged by {people}"
@@ -87,12 +84,12 @@ class EvaluationSet:
         """Open a set.
 
         Raises:
-            DataError: the folder is no evaluation set, or its set.json is damaged.
+            DataError: the folder is not an evaluation set, or its set.json is damaged.
         """
         self.folder = folder
         path = folder / "set.json"
         if not path.is_file():
-            raise DataError(f"{folder} is no evaluation set: it has no set.json (beirgrid set init makes one)")
+            raise DataError(f"{folder} is not an evaluation set: it has no set.json (beirgrid set init makes one)")
         with files.reading(path):
             content = files.read_json(path)
         try:
@@ -104,17 +101,16 @@ class EvaluationSet:
 
     @classmethod
     def create(cls, folder: Path, documents: Iterable[SetDocument], origin: str, **values: Any) -> EvaluationSet:
-        """Make the folder of a set with its corpus.
+        """Create the folder of a set with its corpus.
 
-        Args:
-            folder: the folder, which has no set yet. Its name is the name of the set.
-            documents: the documents.
-            origin: where the documents came from.
+        Args: folder: the folder, without a set. Its name becomes the set's name. documents: the documents. origin:
+        origin of the documents.
             values: values of the description.
 
         Raises:
-            BeirgridError: the folder has a set, or its name cannot be that of a dataset.
-            DataError: two documents have the same id, or there is none.
+            BeirgridError: the folder already has a set, or its name cannot be a dataset's.
+
+        DataError: there are no documents, or two have the same id.
         """
         if (folder / "set.json").exists():
             raise BeirgridError(f"{folder} is an evaluation set already; delete it, or choose another folder")
@@ -147,7 +143,7 @@ class EvaluationSet:
         files.write_text(self.folder / "set.json", self.description.model_dump_json(indent=2) + "\n")
 
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
-        """Write queries.jsonl in place of the queries that are there."""
+        """Replace queries.jsonl."""
         rows = [{"_id": query.id, "text": query.text, "metadata": _metadata(query)} for query in queries]
         if repeated := [identifier for identifier, count in Counter(row["_id"] for row in rows).items() if count > 1]:
             raise DataError(f"two queries have the id {min(map(str, repeated))!r}")
@@ -174,7 +170,7 @@ class EvaluationSet:
         return {document.id: document for document in self.each_document() if document.id in known}
 
     def grades(self) -> Grades:
-        """Return the grades by judge, models included; skipped pairs have none."""
+        """Return the grades by judge, including models, without skipped pairs."""
         found: dict[str, dict[tuple[str, str], int]] = {}
         for judgement in self.store.judgements():
             if judgement.grade is not None:
@@ -187,19 +183,17 @@ class EvaluationSet:
         return {version.adjudicator for version in self.description.versions}
 
     def people(self) -> Grades:
-        """Return the grades by judge, without judges that are models."""
+        """Return the grades by judge, without models."""
         return {judge: of_judge for judge, of_judge in self.grades().items() if not judge.startswith(MODEL)}
 
     def accept(self, how: Resolution, adjudicator: str = "", without: Iterable[str] = (), model: str = "") -> Version:
-        """Make a version of the qrels from the judgements; the qrels of the set are then this version.
+        """Make a version of the qrels from the judgements, and use it as the set's qrels.
 
-        A version has judgements of people, or of one model. Never of both.
+        A version contains judgements of people or of one model, never of both.
 
-        Args:
-            how: how disagreements are resolved (``agreement.resolve``).
-            adjudicator: the judge who decides, for ``adjudicated``.
-            without: people whose judgements are left out.
-            model: the model whose judgements count in place of people's.
+        Args: how: resolution of disagreements (``agreement.resolve``). adjudicator: the judge who decides, for
+        ``adjudicated``. without: people whose judgements are excluded. model: the model whose judgements replace
+        people's.
 
         Raises:
             BeirgridError: there are no judgements, an adjudicator has not decided all disagreements, or none of the
@@ -256,7 +250,7 @@ class EvaluationSet:
 
         Raises:
             BeirgridError: there is no such version.
-            DataError: the file is not the one that was accepted.
+            DataError: the file was changed after it was accepted.
         """
         known = {made.number: made for made in self.description.versions}
         if version not in known:
@@ -271,7 +265,7 @@ class EvaluationSet:
 
 
 def _defined(found: Coefficient) -> dict[str, Any]:
-    """Return a coefficient with None in place of NaN, which JSON does not have."""
+    """Return a coefficient with None for NaN, which JSON lacks."""
     facts = {**found._asdict(), "judges": list(found.judges)}
     return {key: None if value != value else value for key, value in facts.items()}
 

@@ -1,4 +1,4 @@
-"""Judgements on disk: an SQLite file in WAL mode, a transaction per judgement, nothing is ever overwritten."""
+"""Store judgements in an SQLite file in WAL mode, with a transaction per judgement. Nothing is ever overwritten."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ..core.errors import BeirgridError, DataError
 from .pools import PooledPair, draw
 
-# Seconds after which a query that a judge has begun goes to whoever asks next.
+# Seconds without a judgement after which a judge's query goes to the next judge.
 STALE = 1800
-# How the names of judges that are models begin. No name of a person has a colon.
+# Prefix of the judge names of models. Names of people have no colon.
 MODEL = "model:"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pool (query TEXT, document TEXT, weight REAL, shared INTEGER, PRIMARY KEY (query, document));
@@ -39,12 +39,11 @@ class Grading(NamedTuple):
 
 
 class JudgeProgress(NamedTuple):
-    """How far a judge is.
+    """Progress of a judge.
 
-    Attributes:
-        judged: pairs that the judge has graded or skipped.
-        left: pairs that still wait for this judge, pairs that other judges may take included.
-        seconds_left: an estimate from the judge's last judgements; None before there are three.
+    Attributes: judged: pairs that the judge has graded or skipped. left: pairs that wait for this judge, including
+    pairs that other judges may take. seconds_left: estimate from the judge's last judgements; None before the third
+    one.
     """
 
     judged: int
@@ -60,7 +59,7 @@ class JudgementStore:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection in a transaction, which ends with the block and is on disk then."""
+        """Yield a connection in a transaction, which is committed to disk at the end of the block."""
         try:
             with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode=WAL")
@@ -80,11 +79,9 @@ class JudgementStore:
             raise DataError(f"{self.path} is damaged ({error})") from error
 
     def add_pool(self, pairs: Iterable[PooledPair], overlap: float = 0.0) -> int:
-        """Add pairs to the pool, and return how many are new. Pairs of the pool stay, with their judgements.
+        """Add pairs to the pool, and return the number of new ones. Existing pairs and judgements are kept.
 
-        Args:
-            pairs: the pairs.
-            overlap: share of the queries that every judge judges; which ones follows from their ids.
+        Args: pairs: the pairs. overlap: share of queries that every judge judges, chosen by a hash of their ids.
         """
         with self._connect() as connection:
             before: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]
@@ -104,7 +101,7 @@ class JudgementStore:
             return set(connection.execute("SELECT query, document FROM pool WHERE shared"))
 
     def judge(self, judgement: Grading, now: float | None = None) -> None:
-        """Store a judgement. A later one of the same judge and pair counts in place of it.
+        """Store a judgement. It replaces earlier ones of the same judge and pair.
 
         Raises:
             DataError: the pool does not have the pair.
@@ -122,7 +119,7 @@ class JudgementStore:
             connection.execute("UPDATE claims SET at=? WHERE query=? AND judge=?", (now, query, judge))
 
     def undo(self, judge: str) -> tuple[str, str] | None:
-        """Take back a judge's last judgement; return its pair, or None if there is none."""
+        """Undo a judge's last judgement; return its pair, or None if there is none."""
         with self._connect() as connection:
             last = connection.execute(
                 "SELECT number, query, document FROM judgements WHERE judge=? AND undone=0 "
@@ -134,7 +131,7 @@ class JudgementStore:
             return last[1:] if last else None
 
     def judgements(self) -> list[Grading]:
-        """Return the judgements that count, in the order in which they were given."""
+        """Return the current judgements, in order of time."""
         with self._connect() as connection:
             rows = connection.execute(
                 "SELECT judge, query, document, grade, reason, at FROM judgements WHERE undone=0 ORDER BY number"
@@ -143,10 +140,10 @@ class JudgementStore:
         return list(latest.values())
 
     def next(self, judge: str, now: float | None = None) -> tuple[str, str] | None:
-        """Return the pair that a judge judges next, or None if nothing is left.
+        """Return a judge's next pair, or None if nothing is left.
 
-        A judge gets all pairs of a query one after another, in an order that reveals neither system nor rank. A query
-        that is not shared belongs to the judge who began it, until that judge pauses for half an hour.
+        A judge gets all pairs of a query in a row, in an order that reveals neither system nor rank. A query that is
+        not shared belongs to the judge who began it, until that judge pauses for half an hour.
         """
         now = now or time.time()
         with self._connect() as connection:
@@ -162,14 +159,14 @@ class JudgementStore:
             return query, document
 
     def waiting(self, judge: str, now: float | None = None) -> list[tuple[str, str]]:
-        """Return all pairs that wait for a judge, in the order in which the judge gets them."""
+        """Return all pairs that wait for a judge, in the judge's order."""
         with self._connect() as connection:
             found = self._waiting(connection, judge, now or time.time())
         found.sort(key=lambda row: (draw("query", row[0]), draw(judge, *row[:2])))
         return [(query, document) for query, document, _ in found]
 
     def progress(self, judge: str, now: float | None = None) -> JudgeProgress:
-        """Return how far a judge is."""
+        """Return a judge's progress."""
         with self._connect() as connection:
             left = len(self._waiting(connection, judge, now or time.time()))
             times = [

@@ -1,1 +1,1 @@
-"""Checkpoints of models: fetched, verified and converted; and registry entries as commands receive them."""
+"""Fetch, verify and convert checkpoints of models; parse registry entries in commands."""

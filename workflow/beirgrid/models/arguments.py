@@ -1,4 +1,4 @@
-"""What commands receive: sizes, and registry entries as JSON text with the keys that change the command's output."""
+"""Types of command arguments: counts, and registry entries as JSON text."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ from ..core.families import RETRIEVERS
 
 
 def size(text: str) -> int:
-    """Read a depth, a number of threads or another count, which is at least 1, as the configuration has them."""
+    """Parse a depth, a number of threads or another count of at least 1."""
     if not 1 <= (number := whole(text)) <= MOST_SIZE:
         raise argparse.ArgumentTypeError(f"{number:,} is not between 1 and {MOST_SIZE:,}")
     return number
 
 
-# The type of the options that are such counts.
+# Type of options that are counts.
 SizeOption = Annotated[int, size]
 
 
 def from_json(kind: Any) -> Callable[[str], Any]:
-    """Return the function that reads a value of a class (or of a union of classes) from JSON text.
+    """Return a parser of JSON text to a class (or union of classes).
 
-    The function raises ConfigError, one message for all mistakes: unknown keys, missing keys, wrong values. A key that
-    occurs twice is refused, too.
+    The parser raises one ConfigError for all mistakes: unknown, missing and duplicate keys, and wrong values.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
 
@@ -56,7 +55,7 @@ def from_json(kind: Any) -> Callable[[str], Any]:
         try:
             json.loads(text, object_pairs_hook=files.distinct)
         except ValueError as error:
-            raise ConfigError(f"the entry cannot be used: {error}") from None
+            raise ConfigError(f"the entry is not valid: {error}") from None
         return found
 
     return read
@@ -64,12 +63,12 @@ def from_json(kind: Any) -> Callable[[str], Any]:
 
 @contextmanager
 def _refusing(kind: Any) -> Iterator[None]:
-    """Turn the mistakes of an entry into one ConfigError."""
+    """Convert the mistakes in an entry to one ConfigError."""
     try:
         yield
     except ValidationError as error:
         problems = explain(error, "", kind if isinstance(kind, type) else None)
-        raise ConfigError(f"the entry cannot be used: {'; '.join(problems)}") from None
+        raise ConfigError(f"the entry is not valid: {'; '.join(problems)}") from None
 
 
 _FAMILY = Field(discriminator="family")
@@ -87,7 +86,7 @@ ScoringModel = Annotated[_Rerankers, from_json(_Scoring), _HELP]
 
 
 def encoding_model(keys: Mapping[str, Any]) -> ModelEntry:
-    """Return the entry of a model that encodes texts, from its keys.
+    """Parse the entry of an encoder from its keys.
 
     Raises:
         ConfigError: a key is unknown or missing, or has a wrong value.

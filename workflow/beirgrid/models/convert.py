@@ -1,8 +1,8 @@
-"""Converts pickled weights to safetensors, in a separate process in which a pickle can do least harm.
+"""Convert pickled weights to safetensors, in a separate process in which a pickle can do little harm.
 
-``python -P convert.py FOLDER FILE...`` writes a .safetensors file with the same tensors beside each pickled FILE of
-FOLDER. It prints as JSON whether the kernel keeps the process from the network. It imports nothing of beirgrid. If it
-refuses a file, the last line on standard error says why.
+``python -P convert.py FOLDER FILE...`` writes a .safetensors file beside each pickled FILE of FOLDER, and prints as
+JSON whether the kernel isolates the process from the network. It imports nothing of beirgrid. If it refuses a file, the
+last line on standard error gives the reason.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import torch
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # linux/sched.h
-# ANCE's head, which transformers' RoBERTa does not know, and how the names of the weights under it begin.
+# ANCE's head, which transformers' RoBERTa lacks, and the prefix of the encoder's weights.
 _HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
 _ENCODER = "roberta."
 
 
 def isolate() -> str:
-    """Give this process a network of its own, without a device that is up; return what was done.
+    """Move this process to a network namespace without devices; return the outcome as text.
 
-    It needs a right that the kernel or a container may withhold. Call it before any thread starts.
+    The kernel or a container may deny this. Call it before any thread starts.
     """
-    unshare = getattr(ctypes.CDLL(None), "unshare", None)  # Linux has it
+    unshare = getattr(ctypes.CDLL(None), "unshare", None)  # Linux only
     if unshare and any(unshare(flags) == 0 for flags in (_NEW_NETWORK, _NEW_NETWORK | _NEW_USER)):
         return "cut off by the kernel"
     return "not cut off: the kernel refuses a network namespace; weights_only alone protects"
@@ -44,7 +44,7 @@ def main(folder: Path, names: list[str]) -> None:
 
 
 def _convert(folder: Path, names: list[str]) -> None:
-    """Convert the one file, or the shards, that hold the weights in a folder."""
+    """Convert the weights of a folder, one file or several shards."""
     index = folder / "pytorch_model.bin.index.json"
     listed = _listed(index) if index.is_file() else {}
     expected = sorted(set(listed.values())) or ["pytorch_model.bin"]
@@ -58,7 +58,7 @@ def _convert(folder: Path, names: list[str]) -> None:
         if _HEAD[0] in weights:
             weights = _without_head(folder, weights)
         written = name.replace("pytorch_model", "model").replace(".bin", ".safetensors")
-        # Tensors that share memory (tied embeddings) are written whole under each of their names.
+        # Tensors that share memory (tied embeddings) are written in full under each name.
         weights = {key: tensor.detach().contiguous().clone() for key, tensor in weights.items()}
         save_file(weights, folder / written, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(weights, written)
@@ -70,7 +70,7 @@ def _convert(folder: Path, names: list[str]) -> None:
 
 
 def _listed(index: Path) -> dict[str, str]:
-    """Return which file an index says has each weight."""
+    """Return the file of each weight, from an index."""
     try:
         return {str(weight): str(name) for weight, name in json.loads(index.read_bytes())["weight_map"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -78,13 +78,13 @@ def _listed(index: Path) -> dict[str, str]:
 
 
 def _load(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a pickle by name; refuse a file that holds anything else."""
+    """Load the tensors of a pickle by name; refuse a file with anything else."""
     import torch
 
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        # torch's own message advises to open the file without the check.
+        # torch's own message would advise to disable the check.
         found = re.search(r"GLOBAL (\S+)", str(error))
         named = f" (it names {found[1]})" if found else ""
         raise SystemExit(f"{path.name} is refused: it is damaged, or holds more than tensors{named}") from None
@@ -98,16 +98,17 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
     for name, value in weights.items():
         if not (isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided):
             raise SystemExit(f"{path.name} is refused: {name!r} is a {type(value).__name__}, not a plain tensor")
-        # A small file could otherwise ask for any amount of memory: a tensor may repeat its elements.
+        # Otherwise a small file could claim any amount of memory, because a tensor can repeat its elements.
         if value.is_quantized or value.is_meta or value.nbytes > value.untyped_storage().nbytes():
             raise SystemExit(f"{path.name} is refused: {name!r} is not stored as a plain tensor")
     return weights
 
 
 def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Write ANCE's head as modules of sentence-transformers; return the weights of the encoder under it.
+    """Write ANCE's head (a linear layer and a layer norm over the first token's vector) as modules of
+    sentence-transformers.
 
-    A linear layer and a layer norm follow the first token's vector.
+    Returns the encoder's weights.
     """
     encoder = {name: tensor for name, tensor in weights.items() if name.startswith(_ENCODER)}
     missing = [name for name in _HEAD if name not in weights] + [f"{_ENCODER}*"] * (not encoder)

@@ -1,4 +1,4 @@
-"""The client of servers that run models: embeddings, scores of documents, chat.
+"""Client of model servers: embeddings, reranking, chat.
 
 Requests follow OpenAI's interface (``/embeddings``, ``/chat/completions``), which vLLM, text-embeddings-inference,
 infinity, Ollama and llama.cpp speak too, and that of Cohere, Jina and text-embeddings-inference (``/rerank``).
@@ -31,12 +31,12 @@ from ..config.endpoint_entries import Endpoint, Price
 from ..core import files
 from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted
 
-# Attempts of a request, and the seconds before the second one, which double. A server that says when to come back is
-# believed up to the last of these.
+# Attempts per request, the seconds before the second one (doubled each time), and the longest wait that a server may
+# ask for.
 ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 8, 1.0, 600.0
-# What a server answers that may answer the same request later.
+# HTTP statuses after which a request is repeated.
 _LATER = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-# Keys of a request that limit how many tokens a model writes.
+# Keys of a request that limit the generated tokens.
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _MINUTE = 60.0
 
@@ -45,17 +45,14 @@ ResultT = TypeVar("ResultT")
 
 
 class BudgetError(BeirgridError):
-    """The next request could exceed the budget of an endpoint."""
+    """The next request could exceed the endpoint's budget."""
 
 
 class Usage(NamedTuple):
-    """What requests took.
+    """Usage by requests.
 
-    Attributes:
-        requests: answered requests.
-        tokens: tokens that models read and wrote, as the server counts them.
-        price: what they cost.
-        bound: whether tokens and price are upper bounds, since the server does not count tokens.
+    Attributes: requests: answered requests. tokens: tokens read and written, as counted by the server. price: price of
+    the tokens. bound: whether tokens and price are upper bounds, because the server does not count tokens.
     """
 
     requests: int = 0
@@ -64,16 +61,16 @@ class Usage(NamedTuple):
     bound: bool = False
 
     def __add__(self, other: Any) -> Usage:
-        """Return the usage of both."""
+        """Add two usages."""
         total = self.requests + other.requests, self.tokens + other.tokens, self.price + other.price
         return Usage(*total, self.bound or other.bound)
 
 
 class Ledger:
-    """A file of what an account spent: jobs that run at the same time share its limits and its budget.
+    """A file with an account's spending, through which concurrent jobs share its limits and budget.
 
-    A line has the time of a request, its tokens and its price. A request is entered with the most that it can take
-    before it is sent, and corrected when it is answered. What a killed job did not correct stays entered.
+    A line has the time, tokens and price of a request. A request is entered with its upper bounds before it is sent,
+    and corrected after the response. A killed job's entry keeps its upper bounds.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +81,7 @@ class Ledger:
         self.mutex = threading.Lock()
 
     def enter(self, endpoint: Endpoint, most: Usage) -> float:
-        """Enter the most that a request can take; wait while a limit per minute is reached. Return its time.
+        """Enter a request's upper bounds, waiting while a limit per minute is reached; return the entry's time.
 
         Raises:
             BudgetError: the request could exceed the budget.
@@ -95,8 +92,8 @@ class Ledger:
                 if endpoint.budget is not None and self.spent + most.price > endpoint.budget:
                     raise BudgetError(
                         f"{self.path}: {self.spent:.4f} of the budget of {endpoint.budget:g} are spent, and the next "
-                        f"request may cost up to {most.price:.4f}. Raise endpoint.budget to go on: what was answered "
-                        "is kept"
+                        f"request may cost up to {most.price:.4f}. Raise endpoint.budget to continue: all responses "
+                        "so far are kept"
                     )
                 now = time.time()
                 pause = self._pause(endpoint, most, now)
@@ -106,12 +103,12 @@ class Ledger:
             time.sleep(pause)
 
     def correct(self, entered: float, most: Usage, used: Usage) -> None:
-        """Replace what was entered for a request by what it took."""
+        """Replace a request's upper bounds by its actual usage."""
         with self.mutex, files.locked(self.path):
             self._write(entered, 0, used.tokens - most.tokens, used.price - most.price)
 
     def _catch_up(self) -> None:
-        """Read what was written since the last time. A line that a killed job left without its end is no entry."""
+        """Read new lines of the file. An incomplete line of a killed job is ignored."""
         with self.path.open("rb") as stream:
             stream.seek(self.read)
             for line in stream:
@@ -124,7 +121,7 @@ class Ledger:
         self.recent = [entry for entry in self.recent if entry[0] > least]
 
     def _pause(self, endpoint: Endpoint, most: Usage, now: float) -> float:
-        """Return the seconds until a request may be sent: 0 if it may be sent now."""
+        """Return the seconds until a request may be sent, 0 for now."""
         limits = ((endpoint.requests_per_minute, 1, 1), (endpoint.tokens_per_minute, 2, most.tokens))
         for limit, column, wanted in limits:
             taken = sum(entry[column] for entry in self.recent)
@@ -146,23 +143,20 @@ def _ends_line(path: Path) -> bool:
 
 
 class Client:
-    """Sends texts to a server, and repeats requests that fail.
+    """Sends requests to a model server, and repeats failed ones.
 
-    Requests wait for the limits of the account. Answers are kept in a folder, if there is one, until its owner deletes
-    it: a request that was answered once is not sent again.
+    Requests respect the account's limits. Responses are cached in the folder ``answers``, if given, so an answered
+    request is never sent again.
 
-    Attributes:
-        usage: what all requests took that were answered, in this process or before.
+    Attributes: usage: usage of all answered requests, including those of earlier processes.
     """
 
     def __init__(self, endpoint: Endpoint, ledger: Path, answers: Path | None = None, identity: str = "") -> None:
-        """Take the endpoint and its files.
+        """Set up a client.
 
-        Args:
-            endpoint: the model, and how its server is reached.
-            ledger: file of what the account spent.
-            answers: folder that keeps answers.
-            identity: what the model is, beside its name: answers of another one are not used.
+        Args: endpoint: the model, with its connection settings. ledger: file with the account's spending. answers:
+        cache folder for responses. identity: the model's identity beyond its name. Cached responses of another identity
+        are not used.
 
         Raises:
             ConfigError: an environment variable that the endpoint names is not set, or a budget cannot be kept.
@@ -180,12 +174,9 @@ class Client:
         self.session.auth = self._authorize
 
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
-        """Return the vectors of texts: float32 [texts, dimension].
+        """Embed the texts of one request: float32 [texts, dimension].
 
-        Args:
-            texts: those of one request.
-            query: whether the texts are queries.
-            dimension: what the vectors must have; None for whatever they have.
+        Args: texts: the texts. query: whether the texts are queries. dimension: expected dimension; None accepts any.
         """
         body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
         if self.endpoint.dimensions:
@@ -195,7 +186,7 @@ class Client:
         return vectors
 
     def rerank(self, query: str, documents: Sequence[str]) -> np.ndarray:
-        """Return the scores of documents for a query: float32 [documents]."""
+        """Score documents for a query: float32 [documents]."""
         name = "texts" if self.endpoint.protocol == "tei" else "documents"
         body: dict[str, Any] = {"query": self._sent(query), name: [self._sent(text) for text in documents]}
         if self.endpoint.protocol != "tei":
@@ -204,18 +195,18 @@ class Client:
         return scores
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Return what the model answers to messages, at temperature 0 unless the endpoint's body says otherwise.
+        """Return the model's reply to messages, at temperature 0 unless the endpoint's body sets another.
 
         Args:
             messages: each with ``role`` (system, user, assistant) and ``content``.
 
         Raises:
-            ConfigError: the endpoint has a budget and no limit of the tokens that the model writes.
+            ConfigError: the endpoint has a budget but no limit of generated tokens.
         """
         return str(self._chat(messages, _content))
 
     def stated_model(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Return the name of the model that an answer to messages states; empty if it states none."""
+        """Return the model name in the response to messages; empty if it has none."""
         return str(self._chat(messages, lambda answer: answer.get("model") or ""))
 
     def _chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str]) -> Any:
@@ -223,29 +214,29 @@ class Client:
         return self._ask("/chat/completions", body, parse)
 
     def each(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
-        """Yield what a function of this client returns for each item, in order; several run at the same time."""
+        """Apply a function of this client to each item concurrently; yield the results in order."""
         pool = ThreadPoolExecutor(self.endpoint.concurrency)
         self.stopped.clear()
         try:
             yield from pool.map(function, items)
-        finally:  # after an error, no thread waits for its next attempt
+        finally:  # after an error, waiting threads stop
             self.stopped.set()
             pool.shutdown(cancel_futures=True)
             self.stopped.clear()
 
     def facts(self) -> dict[str, Any]:
-        """Return what the requests took, for the record of an artifact."""
+        """Return the usage for the record of an artifact."""
         facts: dict[str, Any] = {"requests": self.usage.requests, "tokens": self.usage.tokens}
         if self.endpoint.price != Price():
             facts["price"] = round(self.usage.price, 6)
         return facts | ({"tokens_are": "an upper bound: the server does not count them"} if self.usage.bound else {})
 
     def _sent(self, text: str) -> str:
-        """Return what is sent of a text. Servers refuse an empty text, so a space stands for it."""
+        """Return the text to send. Servers refuse empty texts, so a space replaces them."""
         return text[: self.endpoint.max_characters] or " "
 
     def _ask(self, path: str, body: dict[str, Any], parse: Callable[[Any], Any], *, query: bool = False) -> Any:
-        """Return what an answer says, from the kept answers or from the server."""
+        """Return a parsed response, from the cache or from the server."""
         body |= self.endpoint.body | (self.endpoint.query_body if query else {})
         sent = json.dumps({key: value for key, value in body.items() if value is not None}, ensure_ascii=False).encode()
         kept = self._place(path, sent)
@@ -263,14 +254,14 @@ class Client:
         return found
 
     def _place(self, path: str, sent: bytes) -> Path | None:
-        """Return the file that keeps the answer to a request."""
+        """Return the cache file of a request."""
         if self.answers is None:
             return None
         digest = hashlib.sha256(b"\0".join([self.identity.encode(), path.encode(), sent])).hexdigest()[:32]
         return self.answers / f"{digest}.json.gz"
 
     def _most(self, body: Mapping[str, Any], sent: bytes) -> Usage:
-        """Return the most that a request can take: a token has at least one byte."""
+        """Return a request's upper bounds: a token has at least one byte."""
         price, written = self.endpoint.price, 0
         if "messages" in body:
             written = next((int(body[name]) for name in _LIMITS if body.get(name)), 0)
@@ -283,7 +274,7 @@ class Client:
         return Usage(1, len(sent) + written, cost, True)
 
     def _used(self, answer: Any, most: Usage) -> Usage:
-        """Return what a request took, as the server counts it."""
+        """Return a request's usage as counted by the server."""
         told = answer.get("usage") if isinstance(answer, dict) else None
         if not isinstance(told, dict):
             units = (answer.get("meta") or {}) if isinstance(answer, dict) else {}
@@ -298,7 +289,7 @@ class Client:
         return Usage(1, total, cost)
 
     def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Return the server's answer to a request and what it says; repeat the request while it fails."""
+        """Send a request, repeating it while it fails; return the response and its parsed content."""
         reason, pause = "", 0.0
         for attempt in range(ATTEMPTS):
             if self.stopped.wait(pause):
@@ -311,7 +302,7 @@ class Client:
                     self.url + path, data=sent, timeout=(30, self.endpoint.timeout), allow_redirects=False
                 )
                 if response.status_code == 200:
-                    used = most  # what cannot be read is paid for, too
+                    used = most  # an unreadable response is paid for too
                     answer = response.json()
                     used = self._used(answer, most)
                     return answer, parse(answer)
@@ -338,14 +329,16 @@ class Client:
         return request
 
     def _shown(self, text: str) -> str:
-        """Return a text of the server as messages show it, without the key."""
+        """Format a server's text for messages, without the API key."""
         text = text.replace(self.key, "***") if self.key else text
         return printable(" ".join(text.split()))[:300] or "without a message"
 
 
 @contextmanager
 def kept_answers(output: Path) -> Iterator[Path]:
-    """Yield the folder that keeps answers until an artifact is whole; a job that fails leaves it to the next one."""
+    """Yield the cache folder of an artifact's responses. It is deleted when the artifact is complete, and a failed job
+    leaves it to the next attempt.
+    """
     folder = output.with_name(f"{output.name}.answers")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -358,14 +351,14 @@ def _from_environment(url: str | None) -> str:
 
 
 def _variable(name: str, key: str) -> str:
-    """Return the value of an environment variable that an endpoint names."""
+    """Return the value of an environment variable named by an endpoint."""
     if not (value := os.environ.get(name, "").strip()):
         raise ConfigError(f"endpoint.{key}: the environment variable {name} is not set")
     return value
 
 
 def _read(kept: Path) -> Any:
-    """Return a kept answer, or None if there is none that can be read."""
+    """Read a cached response; None if missing or unreadable."""
     try:
         return json.loads(gzip.decompress(kept.read_bytes()))["answer"]
     except (OSError, EOFError, ValueError, LookupError, TypeError, zlib.error):
@@ -373,7 +366,7 @@ def _read(kept: Path) -> Any:
 
 
 def _retry_after(header: str | None) -> float | None:
-    """Return the seconds after which a server wants to be asked again: it names them, or a date."""
+    """Parse a Retry-After header (seconds or a date) to seconds."""
     try:
         return Retry().parse_retry_after(header) if header else None
     except Exception:  # urllib3's InvalidHeader
@@ -381,7 +374,7 @@ def _retry_after(header: str | None) -> float | None:
 
 
 def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
-    """Return the vectors of an answer, in the order of the texts."""
+    """Parse the vectors of a response, in the order of the texts."""
     rows = [row["embedding"] for row in _in_order(answer["data"], texts)]
     decoded = [np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else row for row in rows]
     if (found := {len(row) for row in decoded}) != {dimension or len(decoded[0])}:
@@ -390,14 +383,14 @@ def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
 
 
 def _scores(answer: Any, documents: int) -> np.ndarray:
-    """Return the scores of an answer, in the order of the documents."""
+    """Parse the scores of a response, in the order of the documents."""
     rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
     found = _in_order(rows, documents)
     return _finite(np.asarray([row["relevance_score" if "relevance_score" in row else "score"] for row in found], "f4"))
 
 
 def _content(answer: Any) -> str:
-    """Return the text of the first choice of a chat."""
+    """Parse the first choice of a chat response."""
     content = answer["choices"][0]["message"]["content"]
     if not isinstance(content, str):
         raise ValueError("its message has no text")
@@ -405,7 +398,7 @@ def _content(answer: Any) -> str:
 
 
 def _in_order(rows: Any, expected: int) -> list[Any]:
-    """Return the rows of an answer by their ``index``, each once."""
+    """Sort the rows of a response by ``index``, which must be unique."""
     numbers = [row.get("index", place) for place, row in enumerate(rows)]
     if sorted(numbers) != list(range(expected)):
         raise ValueError(f"it has {len(numbers)} rows for {expected} texts, or an index twice: {quoted(numbers)}")

@@ -1,6 +1,6 @@
-"""The probe of a served model: what its server answers about fixed texts tells whether it still runs the same model.
+"""Probe a served model: responses to fixed texts tell whether the server still runs the same model.
 
-Fetch keeps the answer as the model's checkpoint. Each job asks again.
+Fetch stores the response as the model's checkpoint. Each job repeats the probe.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from ..core import files
 from .endpoints import Client
 
 PROBE = "endpoint.json"
-# Beside the checkpoint: what all requests to the model took.
+# Ledger of all requests to the model, beside the checkpoint.
 LEDGER = "spent.tsv"
 _TEXTS = (
     "Lift is the component of the aerodynamic force that is perpendicular to the flow.",
     "The mitochondrion makes most of the chemical energy of a cell.",
     "Wer anderen eine Grube gräbt, fällt selbst hinein.",
 )
-# A server whose vectors have a smaller cosine with those of the probe, or whose scores differ by more than this share
-# of the largest, runs another model. Other hardware and other batches round less.
+# Vectors with a smaller cosine to the stored ones, or scores that differ by more than this share of the largest, mean
+# another model. Rounding on other hardware or in other batches is smaller.
 _SAME, _SCORE = 0.995, 0.02
 
 
 def reached(endpoint: Endpoint, connection: str) -> Endpoint:
-    """Return an endpoint with its connection, JSON."""
+    """Return an endpoint with the connection settings from JSON."""
     return Endpoint.model_validate_json(json.dumps({**json.loads(connection or "{}"), **endpoint.identity()}))
 
 
 def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
-    """Write what a server answers to the probe into a folder; return the served model's identity for the record.
+    """Store a server's response to the probe in a folder; return the model's identity for the record.
 
-    Raises:
-        DataError: the server gives no usable answer.
+    Raises: DataError: the server gives no valid response.
     """
     probed = probe(family, endpoint, folder)
     files.write_json(folder / PROBE, {**endpoint.identity(), "probe": probed})
@@ -45,12 +44,10 @@ def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
 
 
 def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
-    """Return what a server answers about fixed texts: vectors or scores, rounded; of a chat model, the name it states.
+    """Return a server's rounded vectors or scores of fixed texts; for a chat model, the name that it states.
 
-    Args:
-        family: of the model.
-        endpoint: the endpoint with its connection.
-        folder: the model's checkpoint; what the requests cost is entered beside it.
+    Args: family: family of the model. endpoint: the endpoint with its connection. folder: the model's checkpoint,
+    beside which the ledger is.
     """
     client = Client(endpoint, folder.parent / LEDGER)
     if family == "dense":
@@ -64,7 +61,7 @@ def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
 
 
 def alike(before: list[Any], now: list[Any]) -> bool:
-    """Tell whether two answers to the probe are those of one model."""
+    """Tell whether two responses to the probe come from one model."""
     if before == now or isinstance(before[0], str) or isinstance(now[0], str):
         return before == now
     first, second = np.asarray(before), np.asarray(now)

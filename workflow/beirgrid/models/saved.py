@@ -1,4 +1,4 @@
-"""What the files of a checkpoint say: settings that must fit the registry entry, and files that they name."""
+"""Read the settings in a checkpoint's files, and check them against the registry entry."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Any
 from ..config.models import Prompts
 from ..core.errors import DataError, quoted
 
-# What sentence-transformers calls the text before a document, in the order in which it looks for it.
+# sentence-transformers' names of the document prompt, in order of priority.
 _DOCUMENT = ("document", "passage", "corpus")
-# The kinds of checkpoints that bring what stands before their texts (late interaction) and say so under model_type.
+# Values of model_type for checkpoints with built-in markers before their texts (late interaction).
 _OWN_MARKERS = ("ColBERT", "MultiVectorEncoder")
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    """Return what ``config_sentence_transformers.json`` says; a checkpoint without that file says nothing.
+    """Read ``config_sentence_transformers.json``; empty without that file.
 
-    Raises:
-        DataError: its prompts are no mapping of names to texts.
+    Raises: DataError: its prompts are not a mapping of names to texts.
     """
     path = folder / "config_sentence_transformers.json"
     saved = _json(path)
@@ -32,7 +31,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 def stated(folder: Path) -> dict[str, Any]:
-    """Return what a checkpoint states of its use: pooling, length, similarity and prompts."""
+    """Return a checkpoint's own settings: pooling, length, similarity and prompts."""
     saved = settings(folder)
     found = {key: saved[key] for key in ("similarity_fn_name", "prompts", "default_prompt_name") if saved.get(key)}
     pooling = _json(folder / "1_Pooling" / "config.json")
@@ -45,13 +44,13 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def prompts(folder: Path, entry: Prompts) -> dict[str, str]:
-    """Return the text before each ``query`` and ``document``: the entry's or, if it says so, the checkpoint's own."""
+    """Return the prompts of ``query`` and ``document``: the entry's or, if it asks for them, the checkpoint's."""
     given: dict[str, str | None] = {"query": entry.query, "document": entry.document}
     return {role: text if text is not None else _own(folder, role) if entry.own else "" for role, text in given.items()}
 
 
 def _own(folder: Path, role: str) -> str:
-    """Return the text that a checkpoint puts before queries or documents, as mteb and sentence-transformers read it."""
+    """Return a checkpoint's own prompt for queries or documents, found as mteb and sentence-transformers do."""
     stated = settings(folder).get("prompts") or {}
     return next((stated[name] or "" for name in (f"Retrieval-{role}", "Retrieval", role) if name in stated), "")
 
@@ -60,9 +59,11 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
     """Refuse a checkpoint whose own prompts the entry neither takes nor replaces.
 
     Args:
-        name: of the model.
-        folder: the checkpoint.
-        given: for which of ``query`` and ``document`` the entry has a prompt, be it empty.
+        name: name of the model.
+
+    folder: the checkpoint.
+
+    given: those of ``query`` and ``document`` for which the entry has a prompt, possibly empty.
     """
     saved = settings(folder)
     prompts = {role: text for role, text in (saved.get("prompts") or {}).items() if text}
@@ -71,7 +72,7 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
     if saved.get("model_type") == "CrossEncoder":
         raise DataError(
             f"model {name!r}: its checkpoint has prompts of its own, {json.dumps(prompts, ensure_ascii=False)}, but "
-            "beirgrid's cross-encoders add no text to query and document: it cannot be used"
+            "beirgrid does not support prompts for cross-encoders"
         )
     left_out = [role for role in ("query", "document") if role not in given and _has_prompt(role, saved)]
     if left_out:
@@ -86,21 +87,21 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
 
 
 def _has_prompt(role: str, saved: dict[str, Any]) -> bool:
-    """Tell whether a text of this role may need one of the checkpoint's prompts."""
+    """Tell whether a text of this role may need a prompt of the checkpoint."""
     prompts = saved["prompts"]
     named = next((name for name in ((role,) if role == "query" else _DOCUMENT) if name in prompts), None)
     if named or saved.get("default_prompt_name"):
         return bool(prompts[named or saved["default_prompt_name"]])
-    # Prompts under other names (s2p_query) are meant for queries, unless they are the documents'.
+    # Prompts with other names (s2p_query) count as query prompts, unless they are document prompts.
     return role == "query" and any(text for name, text in prompts.items() if name not in _DOCUMENT)
 
 
 def check_use(folder: Path, kind: str, similarity: str) -> None:
-    """Refuse a checkpoint that is saved as another kind of model, or is compared by another similarity.
+    """Refuse a checkpoint that was saved as another kind of model or with another similarity.
 
     Args:
         folder: the checkpoint.
-        kind: the class of sentence-transformers that opens it.
+        kind: class of sentence-transformers that opens it.
         similarity: the entry's, ``cosine`` or ``dot``.
     """
     saved = settings(folder)
@@ -108,24 +109,23 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
         raise DataError(f"{folder} is saved as a {saved['model_type']}, not as a {kind}: give the entry its family")
     if saved.get("truncate_dim"):
         raise DataError(
-            f"{folder}/config_sentence_transformers.json cuts vectors to {saved['truncate_dim']} dimensions "
-            "(truncate_dim): set that to null there, and give a system of the model 'dimensions'"
+            f"{folder}/config_sentence_transformers.json truncates vectors to {saved['truncate_dim']} dimensions "
+            "(truncate_dim): set that to null, and set 'dimensions' in the system"
         )
     own = saved.get("similarity_fn_name")
-    # The library writes cosine where nobody chose. Vectors that are all 1 long rank alike by every similarity.
+    # The library writes cosine by default. Unit vectors have the same ranking under every similarity.
     if own not in (None, "cosine", similarity) and not _normalises(folder):
         raise DataError(
-            f"{folder} is compared by {own!r} (similarity_fn_name in its config_sentence_transformers.json), but the "
-            f"entry's similarity is {similarity!r}: change the entry, or that file if it is wrong"
+            f"{folder} has the similarity {own!r} (similarity_fn_name in its config_sentence_transformers.json), but "
+            f"the entry's similarity is {similarity!r}: change the entry, or that file if it is wrong"
         )
 
 
 def refuse_outside(folder: Path) -> None:
-    """Refuse a checkpoint whose files name weights or modules outside of it: no record has the hashes of those.
+    """Refuse a checkpoint whose files refer to weights or modules outside of it, which no record would hash.
 
-    Raises:
-        DataError: such a file is named, an index or list of modules is damaged, or the checkpoint is an adapter, whose
-            weights belong to those of another checkpoint.
+    Raises: DataError: such a reference exists, an index or list of modules is damaged, or the checkpoint is an adapter,
+    which needs another checkpoint's weights.
     """
     for source, name in _named(folder):
         place = Path(os.path.normpath(source.parent / name))
@@ -137,12 +137,12 @@ def refuse_outside(folder: Path) -> None:
     if adapter := next(iter(sorted(folder.rglob("adapter_config.json"))), None):
         raise DataError(
             f"{adapter} makes the checkpoint an adapter of another one: merge both (PEFT's merge_and_unload) and save "
-            "the whole model"
+            "the full model"
         )
 
 
 def _named(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a checkpoint that name others, with each name: indexes of weights, and the list of modules."""
+    """Yield each reference in a checkpoint's weight indexes and list of modules, with the file that contains it."""
     for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
         try:
             content = json.loads(path.read_bytes())
@@ -158,7 +158,7 @@ def _named(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def modules(folder: Path) -> list[dict[str, Any]]:
-    """Return the modules of a checkpoint, in their order; none if it has no modules.json."""
+    """Read the modules of a checkpoint, in order; empty without modules.json."""
     path = folder / "modules.json"
     return list(json.loads(path.read_text("utf-8"))) if path.is_file() else []
 

@@ -1,1 +1,1 @@
-"""The report of a grid: one HTML page with everything that it needs in itself."""
+"""The report of a grid: one self-contained HTML page."""

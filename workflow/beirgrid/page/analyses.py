@@ -1,4 +1,4 @@
-"""The analyses beside the tables of a grid, as far as someone made them: figures, tables, queries to look at."""
+"""The report's analyses, if they were made: figures, tables, and queries to look at."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 from ..core import files, paths, provenance
 from ..results.answers import to_csv, unguarded
 
-# The tables that are shown where they exist, with their captions.
+# Tables to show if they exist, with their captions.
 CAPTIONS = {
     "efficiency": "Costs of each system on each dataset",
     "latency": "Time per query, one query at a time after a warm-up, on the named hardware",
@@ -23,16 +23,16 @@ CAPTIONS = {
     "lengths": "Lengths of retrieved and of relevant documents, in words",
     "overlap": "Weighted Jaccard similarity of the vocabularies",
 }
-# Columns of names, which may look like numbers.
+# Columns of names, even if they look like numbers.
 NAMES = ("system", "dataset", "other")
-# A longer table is named and not shown.
+# Largest table that is shown; a longer one is only named.
 MOST_ROWS = 1000
-# Queries that are shown, of all datasets together.
+# Number of queries shown, over all datasets.
 MOST_QUERIES = 120
 
 
 class Figure(NamedTuple):
-    """A figure: ``svg`` is shown as an image, in which no script runs. ``pdf`` may be empty."""
+    """A figure. ``svg`` is embedded as an image, so that no script in it runs. ``pdf`` may be empty."""
 
     name: str
     caption: str
@@ -40,12 +40,12 @@ class Figure(NamedTuple):
     pdf: bytes = b""
 
     def packed(self) -> dict[str, str]:
-        """Return what the page's script shows and saves."""
+        """Return the figure's files for the page's script."""
         return {"svg": self.svg, "pdf": base64.b64encode(self.pdf).decode("ascii")}
 
 
 class Table(NamedTuple):
-    """A table of texts, or only its number of rows, if it is too long."""
+    """A table of texts, or only its number of rows if it is too long."""
 
     name: str
     caption: str
@@ -56,7 +56,7 @@ class Table(NamedTuple):
 
 
 class ShownQuery(NamedTuple):
-    """A query on which two systems differ, or that is hard or easy for all; with the documents that tell why."""
+    """A query on which two systems differ, or that is hard or easy for all, with the documents that explain it."""
 
     dataset: str
     kind: str
@@ -68,9 +68,9 @@ class ShownQuery(NamedTuple):
 
 
 class Analyses(NamedTuple):
-    """What the page shows of the analyses. ``left_out`` queries are in the file and not on the page.
+    """The analyses on the page. ``left_out`` queries are in the file but not on the page.
 
-    ``outdated`` analyses were made from other scores than those of the page.
+    ``outdated`` analyses were computed from other scores than the page's.
     """
 
     figures: list[Figure]
@@ -82,7 +82,7 @@ class Analyses(NamedTuple):
 
 
 def read(grid: str, scores: pd.DataFrame) -> Analyses:
-    """Read the analyses of a grid; what does not exist is left out.
+    """Read the analyses of a grid; missing ones are omitted.
 
     Args:
         grid: name of the grid.
@@ -145,7 +145,7 @@ def _is_numeric(column: pd.Series) -> bool:
 
 
 def _short(number: str) -> str:
-    """Return a number with four significant digits, and all digits before the point."""
+    """Format a number with four significant digits, and all digits before the point."""
     if not number:
         return ""
     value = float(number)
@@ -153,7 +153,7 @@ def _short(number: str) -> str:
 
 
 def _queries(path: Path) -> tuple[list[ShownQuery], str]:
-    """Return the queries to look at and their metric: the most telling of each dataset first, then the next of each."""
+    """Return the queries to look at and their metric, taking each dataset's most telling query in turn."""
     if not path.is_file():
         return [], ""
     with files.reading(path):
@@ -163,7 +163,7 @@ def _queries(path: Path) -> tuple[list[ShownQuery], str]:
 
 
 def _of_dataset(dataset: str, about: dict[str, Any]) -> list[ShownQuery]:
-    """Return the queries of a dataset: contrasts by their difference, then the hardest and the easiest in turn."""
+    """Return the queries of a dataset: contrasts by difference, then the hardest and easiest in turn."""
     contrasts = sorted(about["contrasts"], key=lambda entry: -abs(entry["values"][0] - entry["values"][1]))
     extremes = [
         (kind, entry)
@@ -186,7 +186,7 @@ def _of_dataset(dataset: str, about: dict[str, Any]) -> list[ShownQuery]:
 
 
 def _document(row: dict[str, Any], document: dict[str, str]) -> dict[str, str]:
-    """Return what is shown of a document: texts only."""
+    """Return a document's fields as texts."""
     first, second = ("not retrieved" if rank is None else f"{rank}" for rank in row["ranks"])
     return {
         "title": document.get("title", "") or row["document"],

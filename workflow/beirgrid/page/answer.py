@@ -1,4 +1,4 @@
-"""What a grid found, in a few sentences: the page begins with them, and a run ends with them on the terminal."""
+"""Summarise a grid's results in a few sentences, for the top of the page and the end of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .matrix import SIGNIFICANT, counts
 
 
 def answer(grid: GridSummary, answers: Answers) -> list[str]:
-    """Return the sentences. They are about the grid's first metric; corrected p values decide which systems differ."""
+    """Return the sentences, about the grid's first metric. Corrected p values decide which systems differ."""
     across = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
     finished = counts(grid, answers)
     published = ["All values are published ones: nothing was run here."] if all_published(answers) else []
@@ -32,7 +32,9 @@ def all_published(answers: Answers) -> bool:
 
 
 def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iterator[str]:
-    """Yield who leads, who cannot be told apart from it, its difference to the baseline, and its cost."""
+    """Yield sentences on the leading system, the systems that cannot be told apart from it, its difference to the
+    baseline, and its cost.
+    """
     lower = lower_is_better(grid.metrics[0])
     lead, *rows = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
     others = [row.system for row in rows]
@@ -57,7 +59,8 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
         yield _difference(lead, tests.loc[lead.system], by)
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         yield f"The baseline {grid.baseline} is not compared, because it lacks scores."
-    # Signs of differences are flipped: what was seen and its mirror image are as extreme, so p >= 2 / 2 ** queries.
+    # The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2
+    # ** queries.
     queries = int(scores["queries"].sum()) if lead.datasets == 1 else 0
     smallest = min(1, len(tests) * 2.0 ** (1 - queries)) if queries else 0
     if smallest > SIGNIFICANT:
@@ -68,12 +71,12 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
 
 
 def _of_lead(table: pd.DataFrame, lead: Any) -> pd.DataFrame:
-    """Return the rows about the metric and the datasets that the leader leads on."""
+    """Select the rows of the leader's metric and datasets."""
     return table[table["metric"].eq(lead.metric) & table["dataset"].isin(lead.names.split(", "))]
 
 
 def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
-    """Return where the leader leads and its score there, with the interval and the deviation over its seeds."""
+    """Phrase the leader's score, with its interval and its deviation over seeds."""
     seeds = answers.seeds.query("system == @lead.system and metric == @lead.metric")
     if lead.datasets == 1:
         ends, where = (scores["low"].iloc[0], scores["high"].iloc[0]), lead.names
@@ -89,7 +92,7 @@ def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
 
 
 def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:
-    """Return difference, low, high and corrected p of each system against the baseline, and what the test is."""
+    """Return difference, low, high and corrected p of each system against the baseline, and the name of the test."""
     if lead.datasets == 1:
         tests, suffix = _of_lead(answers.significance, lead).query("baseline != ''"), ""
         p, by = tests["p_holm"], "paired randomisation test, Holm's correction"
@@ -104,7 +107,7 @@ def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.Data
 
 
 def _training(lead: Any) -> Iterator[str]:
-    """Yield whether the leader was trained on a dataset that it leads on, or perhaps was."""
+    """Yield a sentence if the leader was, or may have been, trained on one of these datasets."""
     for names, text in (
         (lead.trained_on, "It was trained on {}, so this score is not zero-shot."),
         (lead.training_unknown, "It is not known whether its training data has {}."),
@@ -114,7 +117,9 @@ def _training(lead: Any) -> Iterator[str]:
 
 
 def _alike(among: Sequence[str], apart: set[str], test: str, *, each: bool = False) -> Iterator[str]:
-    """Yield which systems cannot be told apart from the leader; ``each`` says that each dataset has its own test."""
+    """Yield a sentence on the systems that cannot be told apart from the leader. ``each``: every dataset has its own
+    test.
+    """
     if alike := [name for name in among if name not in apart]:
         place = " on any dataset" if each else ""
         yield f"{texts.few(alike)} cannot be told apart from it{place} ({test}, {SIGNIFICANT:g})."
@@ -125,7 +130,7 @@ def _alike(among: Sequence[str], apart: set[str], test: str, *, each: bool = Fal
 
 
 def _difference(lead: Any, tested: pd.Series, test: str) -> str:
-    """Return the sentence on the leader and the baseline."""
+    """Phrase the leader's difference to the baseline."""
     size = f"{texts.difference(tested['difference'])} {texts.interval(tested['low'], tested['high'])}".rstrip()
     p = f"p = {texts.probability(tested['p'])}, {test}" if pd.notna(tested["p"]) else "not tested"
     if tested["p"] <= SIGNIFICANT:
@@ -134,7 +139,7 @@ def _difference(lead: Any, tested: pd.Series, test: str) -> str:
 
 
 def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> Iterator[str]:
-    """Yield what the steps of systems took; a step that several cells share counts once."""
+    """Yield sentences on the time and disk of systems' steps. A shared step counts once."""
     for system in systems:
         steps = costs[costs["system"].isin([system, *grid.seeds.get(system, ())])].drop_duplicates("record")
         if len(steps):
@@ -144,7 +149,7 @@ def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> It
 
 
 def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:
-    """Yield which scores deviate from published values, the largest deviations first."""
+    """Yield a sentence on scores that deviate from published values, largest deviations first."""
     found = verdicts[(verdicts["verdict"] == "deviates") & ~verdicts["recorded"].fillna(value=False)]
     rows = texts.rows(found.sort_values("difference", key=lambda column: -column.abs(), kind="stable"))
     named = [
@@ -156,7 +161,7 @@ def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:
 
 
 def _missing(finished: dict[str, int], across: pd.DataFrame) -> Iterator[str]:
-    """Yield how many cells have no score, and which systems are not compared."""
+    """Yield sentences on cells without a score and systems that are not compared."""
     states = ", ".join(f"{finished[name]} {name}" for name in STATUSES if name != DONE and finished.get(name))
     if missing := sum(finished.values()) - finished.get(DONE, 0):
         yield f"{texts.counted(missing, 'cell has', 'cells have')} no score: {states}."

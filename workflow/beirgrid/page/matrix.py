@@ -1,4 +1,4 @@
-"""The grid of the page: systems × datasets, one table per metric."""
+"""The page's main tables: systems × datasets, one table per metric."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..results.summary import NO, GridSummary
 from ..results.table_files import FLAW, TRAINING, shown_scores
 from . import texts
 
-# Shades of the heat: a column's worst value has none, its best value has this one.
+# Shades of the heat map: 0 for a column's worst value, this number for its best.
 SHADES = 8
-# From the least to the most telling: a cell with several references has the verdict that comes last.
+# Verdicts in ascending priority: a cell with several references shows the last one.
 VERDICTS = (
     "",
     NOT_SUPPLIED,
@@ -33,17 +33,16 @@ VERDICTS = (
     "deviates",
 )
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
-# Corrected p values of at most this are significant.
+# Significance level for corrected p values.
 SIGNIFICANT = 0.05
-# What a mean reads that lacks a dataset.
+# Text of a mean that lacks a dataset.
 INCOMPLETE = "incomplete"
 
 
 class Column(NamedTuple):
     """A column: a dataset, or a mean over datasets.
 
-    ``key`` is the dataset's name; of a mean, what it is over, as the table ``across`` has it. ``names`` are the
-    datasets of a mean.
+    ``key``: dataset name, or the value of ``over`` in across.csv for an average. ``names``: the datasets of an average.
     """
 
     key: str
@@ -53,10 +52,10 @@ class Column(NamedTuple):
 
 
 class GridCell(NamedTuple):
-    """What a cell shows: ``text`` is its value, or why it has none; ``detail`` says more of the latter.
+    """The content of a cell. ``text`` is its value or the reason that it has none, explained by ``detail``.
 
-    ``flaw`` says what is wrong with a value. ``exact`` has six decimals. ``deviation`` is over the seeds of the system.
-    ``to_baseline`` and ``to_published`` are differences, empty where there is none; a star marks a significant one.
+    ``flaw`` is a warning about the value. ``exact`` has six decimals. ``deviation`` is over the system's seeds.
+    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one.
     """
 
     text: str
@@ -93,7 +92,7 @@ class MetricTable(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a column's cells are made from, by system."""
+    """The data of a column's cells, by system."""
 
     value: float
     low: float
@@ -138,7 +137,7 @@ def _table(
 
 
 def _flaw(facts: dict[tuple[str, str], Facts], system: str, column: Column) -> str:
-    """Return what is wrong with the value of a cell. A mean has the flaws of its datasets."""
+    """Return the warnings about a cell's value. A mean has those of its datasets."""
     if not column.mean:
         return facts[system, column.key].detail
     found = ((name, facts.get((system, name), _NOTHING).detail) for name in column.names.split(", "))
@@ -146,7 +145,7 @@ def _flaw(facts: dict[tuple[str, str], Facts], system: str, column: Column) -> s
 
 
 def means(across: pd.DataFrame) -> list[Column]:
-    """Return a column for each set of at least two datasets that means are over."""
+    """Return a column for each averaged set of at least two datasets."""
     sets = across.drop_duplicates("over")
     return [
         Column(over, f"mean of {count} ({over})", True, names)
@@ -156,7 +155,7 @@ def means(across: pd.DataFrame) -> list[Column]:
 
 
 def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
-    """Return the means over datasets, by system and by what they are over."""
+    """Return the means over datasets, by system and set of datasets."""
     return {
         (row.system, row.over): Facts(
             row.mean,
@@ -172,13 +171,13 @@ def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
 
 
 def _deviations(answers: Answers, metric: str) -> dict[tuple[str, str], str]:
-    """Return standard deviations over seeds that are all done, by system and by what ``Column`` calls key or names."""
+    """Return standard deviations over complete sets of seeds, by system and by the column's key or names."""
     done = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
     return {(row.system, row.mean_of or row.dataset): texts.value(row.deviation) for row in texts.rows(done)}
 
 
 def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], Facts]:
-    """Return the scores of one metric by system and dataset, those of parts of means among them."""
+    """Return the scores of one metric by system and dataset, including the parts of averaged datasets."""
     tests = answers.significance[answers.significance["metric"] == metric]
     differences = {
         (row.system, row.dataset): texts.difference(row.difference) + ("*" if row.p_holm <= SIGNIFICANT else "")
@@ -199,7 +198,7 @@ _NOTHING = Facts(math.nan, math.nan, math.nan, PENDING, "", "", False)
 
 
 def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, float]]:
-    """Return the most telling verdict of each (system, dataset, metric), with its difference."""
+    """Return the verdict of highest priority of each (system, dataset, metric), with its difference."""
     found: dict[tuple[str, str, str], tuple[str, float]] = {}
     for row in texts.rows(verdicts):
         key = (row.system, row.dataset, row.metric)
@@ -210,7 +209,7 @@ def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, f
 
 
 def _column(facts: list[Facts], lower_is_better: bool) -> list[GridCell]:
-    """Return the cells of a column, one per system; verdicts are not filled in."""
+    """Build the cells of a column, one per system, without verdicts."""
     values = [fact.value for fact in facts if not math.isnan(fact.value)]
     worst, best = _ends(values, lower_is_better)
     return [
@@ -223,7 +222,7 @@ def _column(facts: list[Facts], lower_is_better: bool) -> list[GridCell]:
             to_published="",
             verdict="",
             shade=_shade(fact.value, worst, best),
-            # All that show as equal to the best are the best.
+            # All values that round to the best one are marked as best.
             best=len(values) > 1 and texts.value(fact.value) == texts.value(best),
             among_best=fact.among_best,
         )
@@ -232,20 +231,20 @@ def _column(facts: list[Facts], lower_is_better: bool) -> list[GridCell]:
 
 
 def _ends(values: Iterable[float], lower_is_better: bool) -> tuple[float, float]:
-    """Return the worst and the best of a column."""
+    """Return the worst and the best value of a column."""
     ordered = sorted(values, reverse=lower_is_better)
     return (ordered[0], ordered[-1]) if ordered else (math.nan, math.nan)
 
 
 def _shade(value: float, worst: float, best: float) -> int:
-    """Return how dark a value's cell is: 0 for the worst of its column, ``SHADES`` for the best."""
+    """Return a value's shade: 0 for the worst of its column, ``SHADES`` for the best."""
     if math.isnan(value) or best == worst:
         return 0
     return round(SHADES * (value - worst) / (best - worst))
 
 
 def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
-    """Return how many cells of the grid have each status. A cell is done when all of its metrics are."""
+    """Count the cells by status. A cell is done when all of its metrics are."""
     statuses = (
         shown_scores(answers.scores, grid)
         .groupby(["system", "dataset"], sort=False)["status"]
@@ -255,7 +254,7 @@ def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
 
 
 def failures(grid: GridSummary, answers: Answers) -> list[dict[str, Any]]:
-    """Return the cells that failed, each once, with the log's path and last line; of seeds, those that failed."""
+    """Return the failed cells, each once, with the log's path and last line. For seeds, lists those that failed."""
     failed = answers.scores[answers.scores["status"] == FAILED].drop_duplicates(["system", "dataset"])
     failed = failed[~failed["system"].isin(list(grid.seeds))]
     return [{"system": row.system, "dataset": row.dataset, "detail": row.detail} for row in texts.rows(failed)]

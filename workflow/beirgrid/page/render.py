@@ -1,4 +1,4 @@
-"""Render the page: tables and records into one HTML file that needs nothing else."""
+"""Render tables and records to one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from . import matrix as grids
 from .answer import all_published, answer
 
 TEMPLATES = CHECKOUT / "workflow" / "report"
-# The library of the page's tables, in the package that ships it: DataTables with its buttons, MIT licence.
+# DataTables with its buttons (MIT licence), in the Python package that ships it.
 LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
 
 
@@ -40,8 +40,7 @@ def render(
     """Return the page of a grid as HTML.
 
     Args:
-        grid: the grid's summary. It names the records, which are read where they exist; the figures of the grid's
-            folder, too, and what was analysed.
+        grid: the grid's summary, which names the records and the grid's folder with figures and analyses.
         answers: the tables of the grid.
         pictures: figures of these tables.
         queries: values of queries, as ``sections.per_query`` returns them.
@@ -129,12 +128,12 @@ def render(
 
 
 def breakable(name: str) -> Markup:
-    """Return a name, escaped, that may be wrapped after ``-``, ``_``, ``+``, ``@`` and ``.``."""
+    """Escape a name and allow line breaks after ``-``, ``_``, ``+``, ``@`` and ``.``."""
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[-_+@.])", name))
 
 
 def _packed(content: bytes) -> str:
-    """Return what the page's script unpacks: compressed by gzip, in base64, in which no text ends an element."""
+    """Pack content for the page's script: gzip in base64, so that no text in it can end an HTML element."""
     return base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
 
 
@@ -143,7 +142,7 @@ def _library() -> bytes:
 
 
 def _cells(grid: GridSummary, answers: Answers, found: steps.Steps) -> dict[str, dict[str, Any]]:
-    """Return per system and dataset what its dialog shows beside the tables: queries, precision, cost, steps, parts."""
+    """Return the content of each cell's dialog, by system and dataset: queries, precision, cost, steps, components."""
     rows = answers.scores.drop_duplicates(["system", "dataset"])
     cells: dict[str, dict[str, Any]] = {system: {} for system in grid.systems}
     for row in texts.rows(rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]):
@@ -159,7 +158,7 @@ def _cells(grid: GridSummary, answers: Answers, found: steps.Steps) -> dict[str,
 
 
 def _cost(of_cell: list[steps.ShownStep]) -> str:
-    """Return the time and the memory of a cell's steps."""
+    """Phrase the time and memory of a cell's steps."""
     if not of_cell:
         return ""
     seconds, memory = sum(step.seconds for step in of_cell), max(step.peak_memory_mb for step in of_cell)

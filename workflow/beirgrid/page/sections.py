@@ -1,4 +1,4 @@
-"""The tables of the page below the grid. All cells are texts; the template escapes them."""
+"""The page's other tables. All cells are texts; the template escapes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from . import texts
 from .matrix import VERDICTS, means
 
 Rows = list[list[str]]
-# What fetch counts of a dataset, and a reader should know.
+# Counts by fetch that a reader should know.
 CORPUS_COUNTS = {"empty_documents": "documents without text", "duplicates_dropped": "duplicate documents dropped"}
 DATASET_COUNTS = {
     "duplicates_dropped": "duplicate queries dropped",
@@ -32,25 +32,24 @@ DATASET_COUNTS = {
     "own_documents_dropped": "queries that are documents and do not retrieve themselves",
     "same_ids_kept": "queries with the id of another document",
 }
-# The most pairs that the page holds. Beyond them it has those of the first metric alone, and at most so many.
+# Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
 MOST_PAIRS = 20_000
-# Values of queries that the page holds, and between how many queries it lists of a dataset.
+# Maximum per-query values on the page, and the range of queries listed per dataset.
 MOST_VALUES, LISTED = 60_000, range(20, 500)
-# Characters of a query that a list shows.
+# Characters of a query in a list.
 MOST_CHARACTERS = 100
-# What the page says of a system that others measured.
+# Label of a system with published values only.
 NOT_RUN = "published, not run here"
-# Columns of the costs where a server runs a model.
+# Cost columns of models behind an endpoint.
 SPENT = ["tokens", "price", "price of 1,000 queries"]
-# Stages whose artifacts a reader wants to know the size of.
+# Stages whose artifact sizes are shown.
 SIZED = ("index", "index_program", "fetch", "train")
 
 
 class ByMetric(NamedTuple):
     """A table of which the page shows one metric at a time.
 
-    The first ``headers`` columns name what a row is about; ``texts`` are the names of other columns that are no
-    numbers.
+    The first ``headers`` columns identify a row. ``texts`` names other columns that are not numeric.
     """
 
     name: str
@@ -93,7 +92,7 @@ def baseline_of(answers: Answers) -> str:
 
 
 def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Return the tests of each system against the baseline."""
+    """Tabulate the tests of each system against the baseline."""
     columns = ["system", "dataset", "queries", "value", "interval", f"difference to {baseline_of(answers)}"]
     columns += ["interval of the difference"]
     columns += ["p (randomisation)", "p (Holm)", "p (t test)", "p (t test, Holm)", "effect size", "note"]
@@ -121,7 +120,7 @@ def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
 
 
 def best_groups(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Return for each dataset the best system and those that are not distinguishable from it."""
+    """Tabulate each dataset's best system and the systems that are not distinguishable from it."""
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
     shown = answers.groups[answers.groups["dataset"].isin(list(grid.rows))]
     for metric in grid.metrics:
@@ -140,7 +139,7 @@ def best_groups(grid: GridSummary, answers: Answers) -> ByMetric:
 
 
 def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Return means over datasets, ranks, and what a comparison with the baseline gives."""
+    """Tabulate means over datasets, ranks, and comparisons with the baseline."""
     baseline = baseline_of(answers)
     columns = ["system", "over", "datasets", "mean", "interval (queries)", "interval (datasets and queries)"]
     change = f"change against {baseline} (%)" if baseline else "change (%)"
@@ -176,7 +175,7 @@ def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
 
 
 def over_seeds(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Return mean and standard deviation of each system with seeds, beside the value of each seed."""
+    """Tabulate mean and standard deviation of each system with seeds, with the value of each seed."""
     columns = ["system", "dataset", "mean", "standard deviation", "seeds", "each seed", "status"]
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
     titles = {table_files.joined(table_files.averaged_rows(grid)): table_files.mean_name(grid)}
@@ -190,9 +189,9 @@ def over_seeds(grid: GridSummary, answers: Answers) -> ByMetric:
 
 
 def _in_order(table: pd.DataFrame, grid: GridSummary, means: Iterable[str] = ()) -> Iterable[Any]:
-    """Return the rows about the grid's metrics and rows, by dataset, then by system, as the grid orders them.
+    """Select the rows of the grid's metrics and datasets, sorted by dataset and system in grid order.
 
-    Rows about means over datasets, by these names, come first.
+    Rows of the averages named ``means`` come first.
     """
     table = table[table["metric"].isin(list(grid.metrics)) & table["system"].isin(list(grid.systems))]
     datasets = [*means, *grid.rows]
@@ -206,17 +205,17 @@ def _in_order(table: pd.DataFrame, grid: GridSummary, means: Iterable[str] = ())
 
 
 def two_systems(grid: GridSummary) -> ByMetric:
-    """Return the table in which the page compares two systems that a reader chooses; it fills in the rows."""
+    """Return the header of the table that compares two chosen systems. The page's script fills in the rows."""
     columns = ["dataset", "first", "second", "difference", "interval", "p", "p (Holm)", "p (Tukey HSD)", "effect size"]
     return ByMetric("pair", columns, 1, (), {metric: [] for metric in grid.metrics})
 
 
 def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list[list[Any]]]], bool]:
-    """Return the tests of pairs, and whether they are those of all metrics.
+    """Return the pairwise tests, and whether they cover all metrics.
 
-    The tests are keyed by metric and by the numbers of the two systems ("3-5": 3 minus 5). Each has
-    the number of the dataset, the difference with its interval, p (Holm), p (Tukey HSD), p without a correction, the
-    effect size and the number of queries.
+    The tests are keyed by metric and by the numbers of the two systems ("3-5": 3 minus 5). Each has the number of the
+    dataset, the difference with its interval, p (Holm), p (Tukey HSD), p without a correction, the effect size and the
+    number of queries.
     """
     table = answers.pairs[answers.pairs["dataset"].isin(list(grid.rows))]
     whole = len(table) <= MOST_PAIRS
@@ -236,10 +235,10 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
 
 
 def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, list[Any]]]:
-    """Return the means of each pair over the datasets that are zero-shot for both, keyed as ``pairs``.
+    """Return the means of each pair over the datasets that are zero-shot for both, keyed as in ``pairs``.
 
-    Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p: those of
-    the paired t test over the datasets.
+    Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p, from the
+    paired t test over the datasets.
     """
     from scipy.stats import ttest_1samp
 
@@ -264,10 +263,10 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
 
 
 def per_query(grid: GridSummary, cells: Cells) -> dict[str, dict[str, Any]]:
-    """Return by dataset the values of its queries in the grid's first metric, for the page's script.
+    """Return the per-query values of each dataset in the grid's first metric, for the page's script.
 
-    Listed are the queries on which the systems differ most, with the beginnings of their texts. ``above`` counts all
-    queries: on how many of them the system of a row has a higher value than the system of a column.
+    Includes the queries on which the systems differ most, with the beginnings of their texts. ``above`` counts, over
+    all queries, those on which the row's system scores higher than the column's.
     """
     listed = max(LISTED.start, min(LISTED.stop, MOST_VALUES // (len(grid.systems) * len(grid.rows))))
     found = {}
@@ -296,7 +295,7 @@ def _rounded(number: float, digits: int) -> float | None:
 
 
 def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Return the systems of published values beside those of the grid, by their means over the grid's datasets.
+    """Tabulate systems with published values and the grid's systems, by their means over the grid's datasets.
 
     A system that lacks one of these datasets has no mean and no rank.
     """
@@ -333,7 +332,7 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
 
 
 def verdicts(answers: Answers) -> list[Verdict]:
-    """Return the scores that have a reference value, deviations first."""
+    """Return the scores with a reference value, deviations first."""
     order = {name: number for number, name in enumerate(reversed(VERDICTS))}
     judged = answers.verdicts[answers.verdicts["published"].notna()]
     judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
@@ -356,7 +355,7 @@ def verdicts(answers: Answers) -> list[Verdict]:
 
 
 def costs(answers: Answers) -> Rows:
-    """Return one row per system and stage, summed over datasets; what systems share counts once for each."""
+    """Tabulate costs per system and stage, summed over datasets. A shared step counts once for each system."""
     rows: Rows = []
     for (system, stage), steps in answers.costs.groupby(["system", "stage"], sort=False):
         steps = steps.drop_duplicates("record")
@@ -379,7 +378,7 @@ def costs(answers: Answers) -> Rows:
 
 
 def _spent(steps: pd.DataFrame) -> list[str]:
-    """Return what servers of models took for some steps, as ``SPENT`` names it."""
+    """Return the endpoints' usage in some steps, in the columns ``SPENT``."""
     return [
         texts.count(steps["tokens"].sum(min_count=1)),
         texts.price(steps["price"].sum(min_count=1)),
@@ -388,7 +387,7 @@ def _spent(steps: pd.DataFrame) -> list[str]:
 
 
 def datasets(grid: GridSummary, answers: Answers) -> Rows:
-    """Return what is known of each dataset, and what fetch counted of it."""
+    """Tabulate the registered facts and fetch's counts of each dataset."""
     queries = answers.scores.dropna(subset="queries").groupby("dataset")["queries"].first().to_dict()
     rows = []
     for name in grid.rows:
@@ -415,7 +414,7 @@ def datasets(grid: GridSummary, answers: Answers) -> Rows:
 
 
 def _facts(record: str) -> dict[str, Any]:
-    """Return what fetch counted; nothing where it has not run, or its record is damaged."""
+    """Return fetch's counts; empty if it has not run or its record is damaged."""
     try:
         return dict(provenance.read_record(record)["facts"]) if record else {}
     except DataError:

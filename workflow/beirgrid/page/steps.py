@@ -1,4 +1,4 @@
-"""The steps behind each cell, from their records: command, versions, time and memory."""
+"""Collect the steps behind each cell from their records: command, versions, time and memory."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class ShownStep(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """All steps of a grid, each once, and the numbers of the steps of each (system, dataset), in order."""
+    """All steps of a grid, each once, and for each (system, dataset) the indices of its steps, in order."""
 
     steps: list[ShownStep]
     of_cell: dict[tuple[str, str], list[int]]
 
 
 def collect(grid: GridSummary) -> Steps:
-    """Return the steps whose records exist. A mean of datasets has the steps of its parts, a system with seeds
-    those of its members.
+    """Return the steps with a record. An averaged dataset has the steps of its parts, a system with seeds those of its
+    members.
 
-    A damaged record has no step: its cell has failed, and says so itself.
+    A damaged record is skipped: its cell is shown as failed.
     """
     records: dict[str, dict[str, Any] | None] = {}
     steps: list[ShownStep] = []
@@ -61,7 +61,7 @@ def collect(grid: GridSummary) -> Steps:
 
 
 def _shards(cell: Cell, records: dict[str, dict[str, Any] | None]) -> Iterable[tuple[str, ...]]:
-    """Return the records of a cell that can be read; those of one stage in one folder, its shards, together."""
+    """Return the readable records of a cell, grouped by stage and folder, so that shards are together."""
     together: dict[tuple[str, Path], list[str]] = {}
     for path in [*cell.records, cell.scores]:
         if path not in records:
@@ -72,7 +72,7 @@ def _shards(cell: Cell, records: dict[str, dict[str, Any] | None]) -> Iterable[t
 
 
 def _read(path: str) -> dict[str, Any] | None:
-    """Return a record, or None where it is missing or damaged."""
+    """Return a record, or None if it is missing or damaged."""
     try:
         return provenance.read_record(path)
     except DataError:

@@ -1,1 +1,1 @@
-"""Results: the state and the scores of cells, published values, and the tables of a grid."""
+"""Results: state and scores of cells, published values, and tables of a grid."""

@@ -1,6 +1,6 @@
-"""The tables that answer what a grid was run for, in memory and as the CSV files of its folder.
+"""The result tables of a grid, in memory and as CSV files.
 
-An empty cell of a file has no value: NaN in a column of numbers, an empty string in a column of text.
+An empty CSV cell means no value: NaN in a numeric column, an empty string in a text column.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pandas as pd
 
 from ..core import files
 
-# Kinds of columns, as pandas calls them: text, numbers, whole numbers, yes or no.
+# pandas types of columns: text, numbers, whole numbers, booleans.
 _TEXT, _NUMBER, _COUNT, _TRUTH = "str", "float64", "Int64", "boolean"
 
-# What spreadsheets run as a formula, and what ``guarded`` has put an apostrophe before.
+# Texts that spreadsheets would run as formulas, and such texts after ``guarded``.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n]")
 
-# What a cell of the grid is. Only a cell that is done has a value.
+# States of a cell. Only a finished cell has a value.
 DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
     "done",
     "pending",
@@ -29,7 +29,7 @@ DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
     "not judged",
 )
 
-# What a mean is over: all datasets, or those that no system of the table was trained on.
+# Sets of datasets for means: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"
 
 
@@ -58,7 +58,7 @@ _COSTS = {
     **{"seconds": _NUMBER, "rate": _NUMBER, "unit": _TEXT, "bytes": _NUMBER, "peak_memory_mb": _NUMBER},
     **{"device": _TEXT, "tokens": _COUNT, "price": _NUMBER, "price_per_1000_queries": _NUMBER, "record": _TEXT},
 }
-# Tests of the difference between two systems, and its effect size.
+# Columns for tests of the difference between two systems, and its effect size.
 _TESTS = {
     **_columns(_NUMBER, "difference", "difference_low", "difference_high", "p_randomisation"),
     **{"exact": _TRUTH, "p_holm": _NUMBER},
@@ -125,19 +125,19 @@ class Answers(NamedTuple):
     """The tables of a grid.
 
     Attributes:
-        scores: a row per system, dataset and metric: mean, 95 % BCa bootstrap interval, status. Parts of a mean of
-            datasets have rows, too, and so have the single seeds of a system with seeds.
-        seeds: mean and standard deviation over the seeds of each system with seeds, per dataset and metric, and of the
-            mean of several datasets: ``mean_of`` names these, and ``dataset`` is empty.
-        verdicts: each score beside each reference value; ``recorded`` says that the value is this project's own.
-            ``commit`` tells whether the value was measured on the checkpoint of the score.
-        costs: what each step behind each cell took.
+        scores: a row per system, dataset and metric: mean, 95 % BCa bootstrap interval, status. Includes the parts of
+            averaged datasets and the single seeds of systems with seeds.
+        seeds: mean and standard deviation over seeds, per dataset and metric, and for means over several datasets,
+            which ``mean_of`` names while ``dataset`` is empty.
+        verdicts: each score with each reference value. ``recorded`` marks this project's own values. ``commit`` tells
+            whether the value was measured on the score's checkpoint.
+        costs: cost of each step behind each cell.
         significance: each system against the baseline, per dataset and metric.
         pairs: all pairs of systems, per dataset and metric.
-        groups: which systems are not distinguishable from the best, per dataset and metric.
+        groups: systems that are not distinguishable from the best, per dataset and metric.
         across: means over datasets, ranks and wins, per metric and system.
-        zero_shot: means of each pair of systems over the datasets that neither was trained on.
-        published: values of systems that the grid does not run, if the grid shows such values.
+        zero_shot: means of each pair of systems over datasets that neither was trained on.
+        published: published values of systems that the grid does not run, if the grid shows them.
     """
 
     scores: pd.DataFrame
@@ -153,7 +153,7 @@ class Answers(NamedTuple):
 
 
 def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the columns of the named one, in their order and of their kinds; a text may not be absent."""
+    """Convert a table to the columns, order and types of the named one. Texts may not be missing."""
     kinds = _KINDS[name]
     table = table.reindex(columns=list(kinds))
     texts = [column for column, kind in kinds.items() if kind == _TEXT]
@@ -162,30 +162,30 @@ def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_csv(name: str, table: pd.DataFrame) -> str:
-    """Return the named table as CSV; each number is the shortest that is read as the same one."""
+    """Format the named table as CSV, with the shortest text that restores each number."""
     return guarded(typed(name, table)).to_csv(index=False, lineterminator="\n")
 
 
 def from_csv(name: str, source: Path | TextIO) -> pd.DataFrame:
-    """Read the named table. A dataset may be called 2019 or NA."""
+    """Parse the named table. Types are explicit, because a dataset may be called 2019 or NA."""
     kinds = _KINDS[name]
     absent = {column: [""] for column, kind in kinds.items() if kind != _TEXT}
     table = pd.read_csv(source, dtype=kinds, keep_default_na=False, na_values=absent)
     if list(table.columns) != list(kinds):
-        raise ValueError(f"its columns should be {','.join(kinds)}")
+        raise ValueError(f"its columns must be {','.join(kinds)}")
     return unguarded(table)
 
 
 def guarded(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with an apostrophe before each text that a spreadsheet would run as a formula.
+    """Put an apostrophe before each text that a spreadsheet would run as a formula.
 
-    The beginnings are those that OWASP lists under CSV injection. Numbers stay as they are.
+    The first characters are those that OWASP lists under CSV injection. Numbers are unchanged.
     """
     return _with_texts(table, _guard)
 
 
 def unguarded(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table that was read from CSV without the apostrophes of ``guarded``."""
+    """Remove the apostrophes of ``guarded`` from a table read from CSV."""
     return _with_texts(table, lambda text: text[1:] if text.startswith("'") and _FORMULA.match(text) else text)
 
 
@@ -209,16 +209,16 @@ def _guard(text: str) -> str:
 
 
 def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:
-    """Return how often each verdict was given: beside published values, or beside this project's own recorded ones."""
+    """Count each verdict, on published values or on this project's own recorded values."""
     beside = verdicts["published"].notna() & (verdicts["recorded"].fillna(value=False) == recorded)
     return {str(verdict): int(number) for verdict, number in verdicts.loc[beside, "verdict"].value_counts().items()}
 
 
 def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the table ``across`` with which systems are compared.
+    """Return the rows of ``across`` on which systems are compared.
 
-    Over the zero-shot datasets where several systems have a mean over them, as in the paper, and over all datasets
-    otherwise: the training data of too many systems may be unknown.
+    These are means over the zero-shot datasets if several systems have one, as in the paper. Otherwise they are over
+    all datasets, because the training data of too many systems is unknown.
     """
     means = across[(across["over"] == ZERO_SHOT) & across["mean"].notna()].groupby("metric").size()
     over = across["metric"].map(lambda metric: ZERO_SHOT if means.get(metric, 0) > 1 else ALL)
@@ -226,7 +226,7 @@ def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_answers(answers: Answers, folder: Path) -> bool:
-    """Write each table to ``{name}.csv`` in a folder, and tell whether one was written: the same content is not."""
+    """Write each table to ``{name}.csv`` in a folder unless unchanged; return whether any was written."""
     tables = zip(Answers._fields, answers, strict=True)
     return files.replace_texts(folder, {f"{name}.csv": to_csv(name, table) for name, table in tables})
 

@@ -1,4 +1,4 @@
-"""What a cell of the grid is at this moment: done, pending, failed or not supplied, with its numbers if it is done."""
+"""Determine the current state of each cell: done, pending, failed or not supplied, with its numbers if done."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .summary import Cell, GridSummary
 if TYPE_CHECKING:
     import pandas as pd
 
-# Stages in which models read the texts of a cell. The precision of a model's training is no precision of its scores.
+# Stages in which models read a cell's texts. The precision of training does not count.
 READING_STAGES = ("expand", "encode", "retrieve", "score")
 
 
 class RecordedStep(NamedTuple):
-    """A step behind a cell of the grid: the content of its record, which stands at ``path``."""
+    """A step behind a cell: the content of its record, and the record's path."""
 
     system: str
     dataset: str
@@ -31,14 +31,14 @@ class RecordedStep(NamedTuple):
 
 
 class CellState(NamedTuple):
-    """What was found of a cell.
+    """The state of a cell.
 
     Attributes:
         status: done, pending or failed.
-        detail: why there is no value, or a flaw of the value; otherwise an empty string.
-        scores: means and the number of queries, if the cell is done.
-        per_query: queries × metrics, float64, if the cell is done.
-        steps: the steps behind the cell that can be read.
+        detail: the reason for a missing value, or a warning about the value; otherwise empty.
+        scores: means and number of queries, if done.
+        per_query: queries × metrics, float64, if done.
+        steps: the readable steps behind the cell.
     """
 
     status: str
@@ -49,12 +49,12 @@ class CellState(NamedTuple):
 
     @property
     def precisions(self) -> set[str]:
-        """The precisions in which models read the texts of the cell; BM25 has none."""
+        """The precisions of the models that read the cell's texts; empty for BM25."""
         return precisions(step.record for step in self.steps)
 
     @property
     def checkpoints(self) -> dict[str, str]:
-        """The commits of the checkpoints behind the cell, by their names on the hub; empty where none is known."""
+        """The commits of the checkpoints behind the cell, by hub name; empty if unknown."""
         return checkpoints(step.record for step in self.steps)
 
 
@@ -62,15 +62,15 @@ Cells = dict[tuple[str, str], CellState]
 
 
 def precisions(records: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the precisions in which models read texts, from the records of the steps behind a cell."""
+    """Return the precisions in which models read texts, from the records behind a cell."""
     facts = (record["facts"] for record in records if record["stage"] in READING_STAGES)
     return {of_step["precision"] for of_step in facts if "precision" in of_step}
 
 
 def checkpoints(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the commits of fetched checkpoints by their names on the hub, from the records behind a cell.
+    """Return the commits of fetched checkpoints by hub name, from the records behind a cell.
 
-    A checkpoint from a folder has no known commit.
+    The commit of a checkpoint from a folder is unknown.
     """
     fetched = [record for record in records if record["stage"] == "fetch" and "checkpoint" in record["settings"]]
     return {
@@ -82,12 +82,13 @@ def checkpoints(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, running: bool = False) -> Cells:
-    """Return what each cell of the grid is, by system and dataset; a system with seeds is the mean of its members.
+    """Return the state of each cell, by system and dataset. A system with seeds has the mean over its seeds.
 
     Args:
         grid: summary of the grid.
-        failures: for each file that a failed job should have written, the log of that job and the log's last line.
-        running: whether the grid is being run. What has other settings than the grid asks for is then pending.
+        failures: for each missing output of a failed job, the job's log and the log's last line.
+
+    running: whether the grid is running. Cells with outdated settings are then pending.
     """
     look = _Look(grid, failures or {}, running)
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
@@ -103,7 +104,7 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
 
 
 def _over_seeds(system: str, dataset: str, members: Mapping[str, CellState]) -> CellState:
-    """Return what a system with seeds is on a dataset: if all members are done, it has the mean score of each query."""
+    """Combine the seeds of a system on a dataset: if all are done, average their scores per query."""
     status, detail = combined(members)
     steps = tuple(step for found in members.values() for step in found.steps)
     if status != DONE:
@@ -123,9 +124,9 @@ def refuse_unfinished(cells: Cells) -> None:
 
 
 def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
-    """Return status and detail of a mean from those of its parts; None is a part that is not supplied.
+    """Combine the status and detail of an averaged dataset's parts; None stands for a part that is not supplied.
 
-    The detail says which parts the mean lacks, or repeats the details of its parts if it lacks none.
+    The detail lists the missing parts or, if none is missing, the parts' details.
     """
     states = {name: found.status if found else NOT_SUPPLIED for name, found in parts.items()}
     if len(parts) == 1:
@@ -139,7 +140,7 @@ def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
 
 
 class _Look:
-    """A look at the files of a grid: a record that several cells share is read once."""
+    """Reads the files of a grid. Records that cells share are read once."""
 
     def __init__(self, grid: GridSummary, failures: Mapping[str, str], running: bool) -> None:
         self.grid = grid
@@ -149,7 +150,7 @@ class _Look:
         self.judged = cache(self._judged)
 
     def at(self, cell: Cell) -> CellState:
-        """Return what a cell is."""
+        """Return the state of a cell."""
         wanted = [*cell.records, cell.scores, cell.per_query]
         steps = tuple(self._steps(cell))
         failure = next((self.failures[path] for path in wanted if path in self.failures), "")
@@ -160,7 +161,7 @@ class _Look:
                 return CellState(PENDING, "", steps=steps)
             return CellState(FAILED, f"{missing[0]} is missing. {files.REMEDY}", steps=steps)
         if outdated := next(filter(self._outdated, wanted), ""):
-            return self._again(failure, f"{outdated} was made with other settings than the grid asks for", steps)
+            return self._again(failure, f"{outdated} was made with other settings than the grid has now", steps)
         try:
             found, table = self._numbers(cell)
         except DataError as error:
@@ -171,12 +172,12 @@ class _Look:
         return CellState(DONE, self._flaw(cell, steps), found, table, steps)
 
     def marks(self, dataset: str) -> list[str]:
-        """Return what the record of a dataset says to readers of its scores."""
+        """Return the warnings in a dataset's record."""
         record = self.record(self.grid.datasets[dataset].dataset_record)
         return [] if isinstance(record, DataError) else _marks([record])
 
     def _again(self, failure: str, reason: str, steps: tuple[RecordedStep, ...]) -> CellState:
-        """Return what a cell is whose files are to be made again: a grid that is being run will do so."""
+        """Return the state of a cell whose files must be made again: pending if the grid is running."""
         if self.running and not failure:
             return CellState(PENDING, "", steps=steps)
         return CellState(FAILED, failure or f"{reason}. {files.REMEDY}", steps=steps)
@@ -188,7 +189,7 @@ class _Look:
                 yield RecordedStep(cell.system, cell.dataset, path, record)
 
     def _record(self, path: str) -> dict[str, Any] | DataError:
-        """Return a record, or what is wrong with it or with a file that it describes. Sizes are compared."""
+        """Return a record, or the error in it or in a file that it describes. Compares sizes."""
         try:
             record = provenance.read_record(path)
             provenance.compare_sizes(path, record)
@@ -197,24 +198,24 @@ class _Look:
         return record
 
     def _outdated(self, path: str) -> bool:
-        """Tell whether a record, or a file of scores, has other settings than the grid asks for."""
+        """Tell whether a record or scores file was made with other settings than the grid has now."""
         digest, record = self.grid.settings.get(path), self.record(path) if path.endswith(".json") else None
         return bool(digest) and isinstance(record, dict) and record.get("settings_key") != digest
 
     def _of_another_run(self, cell: Cell) -> bool:
-        """Tell whether the scores of a cell are of another run than the cell's."""
+        """Tell whether a cell's scores belong to another run."""
         evaluation, run = self.record(cell.scores), self.record(cell.records[-1]) if cell.records else None
         if not (isinstance(evaluation, dict) and isinstance(run, dict)):
             return False
         return of_another_run(evaluation, run.get("outputs", {}).values())
 
     def _judged(self, dataset: str) -> frozenset[str] | None:
-        """Return the queries with qrels of a dataset, if the grid names its qrels."""
+        """Return the judged queries of a dataset, if the grid names its qrels."""
         path = self.grid.datasets[dataset].qrels if dataset in self.grid.datasets else ""
         return frozenset(judgements.read(provenance.artifact(path))) if path else None
 
     def _numbers(self, cell: Cell) -> tuple[Scores, pd.DataFrame]:
-        """Return the scores of a cell and its values per query.
+        """Read the scores of a cell and its values per query.
 
         Raises:
             DataError: a file is damaged, or belongs to another run, corpus, dataset or grid.
@@ -228,17 +229,17 @@ class _Look:
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(
-                f"{cell.per_query}: its {len(table)} queries should be the {len(judged)} of the qrels of "
+                f"{cell.per_query}: it has {len(table)} queries, but not the {len(judged)} queries in the qrels of "
                 f"{cell.dataset}. {files.REMEDY}"
             )
         return found, table
 
     def _flaw(self, cell: Cell, steps: Iterable[RecordedStep]) -> str:
-        """Return what readers of a score must know: marks of the dataset, and judged queries that a run lacks.
+        """Return the warnings about a cell's score: marks of the dataset, and judged queries that a run lacks.
 
-        Marks say of an evaluation set which version its qrels are, who judged, and whether queries are synthetic. A
-        query counts 0 where the run of the cell has no documents for it. A fusion may have documents of its other
-        runs for a query that one of them lacks.
+        The marks of an evaluation set tell the version of its qrels, who judged, and whether queries are synthetic. A
+        query without documents in the cell's run counts 0. A fusion may have documents for a query that one of its runs
+        lacks.
         """
         record = self.record(cell.scores)
         evaluation = record if isinstance(record, dict) else {"facts": {}}
@@ -257,11 +258,11 @@ class _Look:
 
 
 def _marks(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what the record of a dataset, among others, says to readers of scores on it."""
+    """Return the marks in the dataset's record among these records."""
     return [mark for record in records for mark in record["facts"].get("marks", ())]
 
 
 def steps_of(cells: Cells) -> Iterator[RecordedStep]:
-    """Yield each step behind each cell that can be read. A mean over seeds repeats the steps of its members."""
+    """Yield each readable step behind each cell. A mean over seeds repeats its seeds' steps."""
     for (system, _), found in cells.items():
         yield from (step for step in found.steps if step.system == system)

@@ -1,4 +1,4 @@
-"""The conditions under which results were computed, from their records: settings, versions, precision, device."""
+"""Compare the conditions of results, from their records: settings, versions, precision, device."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from ..core import provenance
 from ..core.errors import DataError
 
-# Facts of a record that are conditions; the others are outcomes.
+# Facts that are conditions; other facts are outcomes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
-# Settings that say where a file is. What it holds is compared by its hash.
+# Settings that are paths, which are not compared; contents are compared by hash.
 _PLACES = ("path",)
 
-# Step and condition, and the values that the condition had in this step: shards and parts of a system may differ.
+# By step and condition: the values of the condition in this step, which may differ between shards and component runs.
 Conditions = dict[tuple[str, str], frozenset[str]]
 
 
 def read(records: Iterable[Path]) -> Conditions:
-    """Return the conditions that the records of one cell tell; a record that cannot be read is a condition, too."""
+    """Read the conditions of one cell from its records. An unreadable record counts as a condition."""
     found: dict[tuple[str, str], set[str]] = {}
     for path in records:
         try:
@@ -36,7 +36,7 @@ def read(records: Iterable[Path]) -> Conditions:
 
 
 def _step(path: Path, stage: str) -> str:
-    """Return the name of a step; fetch leaves several kinds of records."""
+    """Return the name of a step; fetch has several kinds of records."""
     return f"{stage} {path.stem}" if stage == "fetch" else stage
 
 
@@ -49,7 +49,7 @@ def _conditions(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the values under a key, those of nested mappings with their keys joined by dots."""
+    """Flatten nested mappings to dotted keys with their values."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key not in _PLACES:
@@ -59,7 +59,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def differences(first: Conditions, second: Conditions) -> Iterator[tuple[str, str, str, str]]:
-    """Yield step, condition and its values on both sides, where these differ; a side may have none."""
+    """Yield step, condition and both sides' values where they differ; one side may be missing."""
     for step, name in sorted({*first, *second}):
         one, other = (", ".join(sorted(side.get((step, name), ()))) for side in (first, second))
         if one != other:

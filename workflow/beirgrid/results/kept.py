@@ -1,4 +1,4 @@
-"""Statistics that an earlier refresh of a grid computed, in Parquet files: a folder is read and written as a whole."""
+"""Cache the computed statistics of a grid in a folder of Parquet files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ABOUT = b"beirgrid"
 
 
 class Kept(NamedTuple):
-    """Tables by their kinds (as ``results.answers`` names them), and the digest of all that they depend on."""
+    """Tables by kind (as in ``results.answers``), and the digest of their inputs."""
 
     digest: str
     tables: Mapping[str, pd.DataFrame]
 
 
 def read(folder: Path) -> dict[str, Kept]:
-    """Return what a folder keeps, by name; a file that is damaged keeps nothing."""
+    """Read a cache folder, by name. Damaged files are ignored."""
     found: dict[str, Kept] = {}
     for path in sorted(folder.glob("*.parquet")):
         try:
@@ -39,7 +39,7 @@ def read(folder: Path) -> dict[str, Kept]:
 
 
 def write(folder: Path, kept: Mapping[str, Kept], known: Mapping[str, Kept]) -> None:
-    """Write what a folder shall keep, but for what it keeps already, and remove its other files."""
+    """Write the entries that the folder does not have yet, and delete its other files."""
     names = {f"{name}.{kind}.parquet" for name, entry in kept.items() for kind in entry.tables}
     for path in folder.glob("*"):
         if path.name not in names and path.suffix in (".parquet", ".json"):

@@ -1,4 +1,4 @@
-"""Published values, and the verdict on our values beside them."""
+"""Read published values, and judge our values against them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..config.metric_names import metric_key, parse_metric
 from ..core.errors import ConfigError, nearest, quoted
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
-# What a file may have after these: what the value was measured on, as far as its source says so.
+# Optional further columns: what the value was measured on, if its source says so.
 MEASURED_ON = ["checkpoint", "revision", "mteb", "dataset_revision"]
-# The verdict beside a published value that cannot be compared with ours.
+# Verdict for a published value that is not comparable with ours.
 OTHER_PROTOCOL = "other protocol"
-# The verdict instead of "deviates" where the published value was measured on another commit than ours.
+# Verdict instead of "deviates" if the published value was measured on another commit.
 OTHER_COMMIT = "another commit"
 # Stands in place of a verdict where the score itself is a published value.
 SCORE_IS_PUBLISHED = "published"
-# The fewest digits of an abbreviated commit that identify it.
+# Minimum digits of an abbreviated commit.
 _DIGITS = 7
 
 
@@ -33,15 +33,15 @@ class Published(NamedTuple):
         dataset: the dataset.
         metric: the metric, name@k.
         value: the value.
-        tolerance_class: the class of tolerance that the value is held to.
+        tolerance_class: the tolerance class of the value.
         source: where the value was published.
-        note: what a reader should know of it.
-        protocol: why the value follows another protocol than beirgrid's, so that it is shown and not judged; empty for
-            a value that is judged.
-        checkpoint: the hub's name of the model that was measured; empty where it is the registered one.
-        revision: the commit of the model, which may be abbreviated; empty where the source names none.
-        mteb: the version of mteb that measured the value; empty where none did.
-        dataset_revision: the commit of the dataset on the hub, as ``revision``.
+        note: remarks for readers.
+        protocol: how the value's protocol differs from beirgrid's. Such a value is shown but not judged; empty for
+            judged values.
+        checkpoint: the hub name of the measured model; empty for the registered one.
+        revision: the commit of the model, possibly abbreviated; empty if the source names none.
+        mteb: the version of mteb that measured the value, if any.
+        dataset_revision: the commit of the dataset on the hub, like ``revision``.
     """
 
     system: str
@@ -59,23 +59,23 @@ class Published(NamedTuple):
 
     @property
     def measured_on(self) -> str:
-        """The checkpoint and the commit that were measured, as far as the source names them."""
+        """The measured checkpoint and commit, if the source names them."""
         return "@".join(filter(None, (self.checkpoint, self.revision)))
 
     @property
     def recorded(self) -> bool:
-        """Whether the value is this project's own record, which tells whether a machine repeats it."""
+        """Whether the value is this project's own, recorded to check that other machines reproduce it."""
         return self.source.startswith("beirgrid ")
 
 
 def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:
-    """Yield the values of published/*.csv; a line that cannot be read is an error naming file and line."""
+    """Read the values of published/*.csv; an invalid line is an error naming file and line."""
     for path in files:
         try:
             with path.open(encoding="utf-8-sig", newline="") as stream:
                 yield from _values(path, csv.DictReader(stream), tolerances)
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ConfigError(f"{path} is no CSV file ({error})") from None
+            raise ConfigError(f"{path} is not a CSV file ({error})") from None
 
 
 def check(files: Collection[Path], tolerances: dict[str, float], shown: Iterable[str] = ()) -> None:
@@ -96,13 +96,13 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: dict[str, float])
     names = list(rows.fieldnames or ())
     if names[: len(COLUMNS)] != COLUMNS or names != [*COLUMNS, *(name for name in MEASURED_ON if name in names)]:
         raise ConfigError(
-            f"{path}: the columns should be {','.join(COLUMNS)}, and after these any of {','.join(MEASURED_ON)}"
+            f"{path}: the columns must be {','.join(COLUMNS)}, followed by any of {','.join(MEASURED_ON)}"
         )
     lines: dict[tuple[str, ...], int] = {}
     for row in rows:
         where = f"{path}:{rows.line_num}"
         if None in row or None in row.values():
-            raise ConfigError(f"{where}: the line should have {len(names)} values (quote those with a comma)")
+            raise ConfigError(f"{where}: the line must have {len(names)} values (quote those with a comma)")
         if row["system"].startswith(ids.MARK):
             raise ConfigError(f"{where}: a byte order mark begins the line: was a file appended? Remove it")
         parse_metric(row["metric"])
@@ -119,16 +119,16 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: dict[str, float])
             raise ConfigError(f"{where}: the value {quoted(text)} is not a number")
         first = lines.setdefault(tuple(row[key] for key in ("system", "dataset", "metric", "source")), rows.line_num)
         if first != rows.line_num:
-            raise ConfigError(f"{where}: line {first} has a value of the same source")
+            raise ConfigError(f"{where}: line {first} has a value from the same source")
         yield Published(value=value, tolerance_class=tolerance_class, **row)
 
 
 def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None:
-    """Tell whether a value was measured on the checkpoints that we measured; None where the value does not say.
+    """Tell whether a value was measured on our checkpoints' commits; None if it does not name a commit.
 
     Args:
         value: the published value.
-        checkpoints: commits of our checkpoints, by their names on the hub.
+        checkpoints: commits of our checkpoints, by hub name.
     """
     if value.checkpoint and value.checkpoint not in checkpoints:
         return False if checkpoints else None
@@ -139,14 +139,13 @@ def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None
 
 
 def grade(value: float, published: float, tolerance: float, *, same_commit: bool | None = None) -> str:
-    """Return ``reproduced``, ``close`` (within twice the tolerance) or ``deviates``, on either side.
+    """Return ``reproduced``, ``close`` (within twice the tolerance) or ``deviates``, whether above or below.
 
-    Two commits of a model are two models: what would deviate is ``another commit`` if ``same_commit`` is false.
-
-    Better than published by more than the tolerance is a deviation too: it can hide leakage.
+    A score above the published value deviates too, because leakage can cause it. If ``same_commit`` is false, the
+    verdict is ``another commit`` instead of ``deviates``.
     """
     difference = abs(value - published)
-    slack = 1e-9  # so that a difference of exactly the tolerance counts as within it
+    slack = 1e-9  # a difference of exactly the tolerance counts as within it
     if difference <= tolerance + slack:
         return "reproduced"
     if difference <= 2 * tolerance + slack:

@@ -1,7 +1,7 @@
-"""Results on disk: the cells of a results folder, or of one of its grids, and the files behind each of them.
+"""Find results on disk: the cells of a results folder, or of one of its grids, with their files.
 
-A results folder may have any name and any place, and another version of beirgrid may have written it: a reader of these
-files asks for no more keys than it needs.
+A results folder may have any name and location, and may come from another version of beirgrid. Readers should therefore
+require only the keys that they use.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ..core import files, paths, provenance
 from ..core.errors import DataError
 
-# Help of the options that ``locate`` reads.
-PLACE = "folder in which grids ran, its results folder, or the folder or name of one grid"
+# Help of the options for ``locate``.
+PLACE = "working folder of grids, its results folder, or the folder or name of one grid"
 # The summary of a grid, in its folder under the results.
 SUMMARY = Path(paths.GRID_SUMMARY).name
 _GRIDS = paths.GRID_SUMMARY.format(grid="*").removeprefix("results/")
@@ -31,8 +31,8 @@ class Result:
         scores: means of the metrics, the record of the evaluation.
         per_query: values per query.
         run: the ranked documents.
-        records: records of the steps before the evaluation. Without a grid's summary these are only those of corpus,
-            dataset and run.
+        records: records of the steps before the evaluation. Without a grid's summary, only those of corpus, dataset and
+            run.
         language: language of the corpus, an ISO 639-1 code; empty without a grid's summary.
     """
 
@@ -51,9 +51,9 @@ class Results:
 
     Attributes:
         folder: the results folder.
-        summary: the grid's summary file, if one grid was asked for.
-        cells: the cells by system and dataset: those of the grid, finished or not, or all that have scores.
-        seeds: systems with seeds, and the systems of each seed, as the summaries of grids name them.
+        summary: the grid's summary file, if the results are one grid's.
+        cells: the cells by system and dataset: all cells of the grid, or all with scores.
+        seeds: systems with seeds, with the system of each seed, from the grids' summaries.
     """
 
     folder: Path
@@ -63,12 +63,12 @@ class Results:
 
     @property
     def systems(self) -> list[str]:
-        """The systems, each once; one with seeds stands for the systems of its seeds."""
+        """The systems, each once. A system with seeds replaces the systems of its seeds."""
         owners = {member: system for system, members in self.seeds.items() for member in members}
         return list(dict.fromkeys(owners.get(system, system) for system, _ in self.cells))
 
     def runs(self, system: str) -> dict[str, tuple[Result, ...]]:
-        """Return the runs of a system by dataset: one, or those of all seeds, of which a part may be unfinished."""
+        """Return the runs of a system by dataset: one, or one per seed, some of which may be unfinished."""
         members = self.seeds.get(system, (system,))
         datasets = dict.fromkeys(dataset for name, dataset in self.cells if name in members)
         return {
@@ -78,28 +78,27 @@ class Results:
 
 
 class Place(NamedTuple):
-    """Where results are: the results folder, and the summary of a grid if the place is one grid's."""
+    """The location of results: a results folder, with the summary of a grid if it is one grid's."""
 
     folder: Path
     summary: Path | None
 
     @property
     def grid(self) -> str:
-        """The name of the grid; empty if the place is that of all grids of the folder."""
+        """The name of the grid; empty for all grids of the folder."""
         return self.summary.parent.name if self.summary else ""
 
 
 def locate(place: str | Path, grid: str = "", directory: Path = Path()) -> Place:
-    """Return what a place stands for: every command and function that reads results names places in this way.
+    """Resolve a location of results. All commands and functions that read results use this function.
 
     Args:
-        place: the folder in which grids ran, its results folder, the folder of one grid (``results/grids/{name}``),
-            that grid's ``grid.json``, or the name of a grid that ran in the directory.
+        place: the working folder of grids, its results folder, the folder of one grid (``results/grids/{name}``), that
+            grid's ``grid.json``, or the name of a grid that ran in ``directory``.
         grid: name of the grid to find in the folder; empty for all that the folder has.
-        directory: folder from which the place is looked up.
+        directory: base folder of relative places.
 
-    Raises:
-        DataError: the folder has no such grid.
+    Raises: DataError: the folder has no such grid.
     """
     path = Path(directory, place)
     if not path.exists() and path == Path(directory, path.name) and (named := _grids(Path(directory)).get(path.name)):
@@ -116,10 +115,10 @@ def locate(place: str | Path, grid: str = "", directory: Path = Path()) -> Place
 
 
 def working_folder(directory: Path, grid: str = "") -> tuple[Path, str]:
-    """Return the folder in which the grids of a place ran, and the name of the grid if the place is one grid's.
+    """Return the working folder of a place's grids, and the grid's name if the place is one grid's.
 
     Raises:
-        DataError: there is no such place, or its results were moved out of the folder in which they were made.
+        DataError: there is no such place, or its results were moved out of their working folder.
     """
     place = locate(directory, grid)
     if not place.folder.is_dir():
@@ -127,7 +126,7 @@ def working_folder(directory: Path, grid: str = "") -> tuple[Path, str]:
     if place.folder.name == "results":
         return place.folder.parent, place.grid
     if place.summary:
-        raise DataError(f"{place.folder} should be called results, as in the folder in which the grid ran")
+        raise DataError(f"{place.folder} must be called results, as in the folder in which the grid ran")
     return place.folder, ""
 
 
@@ -135,12 +134,11 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
     """Find the results at a place.
 
     Args:
-        place: what ``locate`` reads.
+        place: as for ``locate``.
         grid: name of the grid to find in the folder; empty for all that the folder has.
-        directory: folder from which the place is looked up.
+        directory: base folder of relative places.
 
-    Raises:
-        DataError: there are no results, or the summary of a grid is missing or damaged.
+    Raises: DataError: there are no results, or the summary of a grid is missing or damaged.
     """
     folder, summary = locate(place, grid, directory)
     if summary:
@@ -164,7 +162,7 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
 
 
 def _scores(folder: Path) -> list[Path]:
-    """Return the scores of all cells. A folder that cannot be read is an error; a glob would pass it over."""
+    """List the scores of all cells. An unreadable folder is an error, which a glob would ignore."""
     found: list[Path] = []
     for system in (folder / "metrics").iterdir():
         if system.is_dir():
@@ -174,13 +172,13 @@ def _scores(folder: Path) -> list[Path]:
 
 
 def _grids(place: Path) -> dict[str, Path]:
-    """Return the summaries of the grids that ran in a folder, or that a results folder has, by name."""
+    """Return the summaries of the grids of a working folder or results folder, by name."""
     summaries = [*place.glob(f"results/{_GRIDS}"), *place.glob(_GRIDS)]
     return {path.parent.name: path for path in sorted(summaries)}
 
 
 def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result], dict[str, tuple[str, ...]]]:
-    """Return the cells of a summary by system and dataset, and its systems with seeds."""
+    """Read the cells of a summary by system and dataset, and its systems with seeds."""
     found = {}
     with files.reading(summary):
         content = files.read_json(summary)
@@ -194,7 +192,7 @@ def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result]
 def _result(
     folder: Path, system: str, dataset: str, records: Sequence[str] | None = None, language: str = ""
 ) -> Result:
-    """Return the files of a cell; records are named as in the working directory of their grid."""
+    """Return the files of a cell. Paths of records are relative to their grid's working folder."""
 
     def place(pattern: str, **names: str) -> Path:
         return folder / Path(pattern.format(**names)).relative_to("results")
@@ -211,7 +209,7 @@ def _result(
 
 
 def _corpus(record: Path) -> str:
-    """Return the corpus that a dataset's record names, or an empty string where it cannot be read."""
+    """Return the corpus in a dataset's record; empty if unreadable."""
     try:
         return str(provenance.read_record(record)["settings"].get("corpus", ""))
     except DataError:

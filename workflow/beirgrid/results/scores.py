@@ -1,4 +1,4 @@
-"""The scores of runs, as evaluate writes them to metrics/{system}/{dataset}.json."""
+"""Read the scores of runs, which evaluate writes to metrics/{system}/{dataset}.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Values that one computation wrote twice differ by less than this.
+# Tolerance between two copies of one computed value.
 _ROUNDING = 1e-9
 
 
@@ -43,23 +43,23 @@ def read(path: str | Path) -> Scores:
     """Read the scores of one run.
 
     Raises:
-        DataError: the file is missing, damaged, or holds no scores.
+        DataError: the file is missing, damaged, or has no scores.
     """
     with files.reading(path):
         found = files.read_json(path)
     if not isinstance(found, dict):
         found = {}
     try:
-        return Scores.model_validate(found.get("scores") or found.get("facts"))  # facts: as 0.1.0 wrote scores
+        return Scores.model_validate(found.get("scores") or found.get("facts"))  # 0.1.0 wrote scores to facts
     except ValidationError:
-        raise DataError(f"{path} holds no scores. {files.REMEDY}") from None
+        raise DataError(f"{path} has no scores. {files.REMEDY}") from None
 
 
 def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
     """Read the values per query of one run: queries × metrics, float64.
 
     Raises:
-        DataError: the file cannot be read, lacks a metric, has a query twice or a value that is no number.
+        DataError: the file cannot be read, lacks a metric, has a query twice or a value that is not a number.
     """
     import numpy as np
     import pandas as pd
@@ -84,14 +84,14 @@ def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
 def read_cell(
     path: str | Path, per_query: str | Path, system: str, dataset: str, metrics: Sequence[str] = ()
 ) -> tuple[Scores, pd.DataFrame]:
-    """Read the scores of a cell and its values per query, and compare them.
+    """Read the scores of a cell and its values per query, and check that they match.
 
     Args:
         path: means of the metrics.
         per_query: values per query.
         system: the system of the cell.
         dataset: the dataset of the cell.
-        metrics: metrics to read; those that have a mean unless given.
+        metrics: metrics to read; by default, those with a mean.
 
     Raises:
         DataError: a file is damaged, or belongs to another run, dataset or grid.
@@ -109,27 +109,27 @@ def read_cell(
 
 
 def of_another_run(evaluation: Mapping[str, Any], contents: Collection[Mapping[str, Any]]) -> bool:
-    """Tell from the record of an evaluation whether the evaluation read another run than these files.
+    """Tell from an evaluation's record whether it read another run than these files.
 
-    Evaluations by earlier versions do not say which run they read.
+    Records of earlier versions do not name the run.
 
     Args:
         evaluation: record of the evaluation.
-        contents: what records say of the files (``provenance.content``).
+        contents: record entries of the files (``provenance.content``).
     """
     evaluated = evaluation["facts"].get("run")
     return evaluated is not None and evaluated not in contents
 
 
 def unanswered(evaluation: Mapping[str, Any]) -> str:
-    """Return how many queries count 0 as the run has no documents for them, from the record of an evaluation."""
+    """Phrase how many queries count 0 because the run has no documents for them, from the record of an evaluation."""
     number, of = (evaluation["facts"].get(name, 0) for name in ("queries_without_documents", "queries"))
     verbs = "has no documents and counts" if number == 1 else "have no documents and count"
     return f"{number:,} of {of:,} queries {verbs} 0" if number else ""
 
 
 def evaluated_run(run: Path, scores: Path) -> Path:
-    """Return the path of a run after comparing the run with its record and with that of its scores.
+    """Return the path of a run after checking it against its record and against that of its scores.
 
     Raises:
         DataError: the run is missing or damaged, or the scores are of another run.
@@ -143,8 +143,8 @@ def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
     """Return the scores of a grid, one row per system, dataset and metric.
 
     Args:
-        grid: the folder in which grids ran, its results folder, the folder of one grid, the name of a grid of the
-            working directory, or a grid's summary.
+        grid: the working folder of grids, its results folder, the folder of one grid, the name of a grid of the working
+            directory, or a grid's summary.
 
     Returns:
         columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``. Means of datasets are not included.
@@ -153,8 +153,8 @@ def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
         DataError: a file of scores is damaged, or there is none.
 
     Example:
-        >>> scores = load_scores("results")  # doctest: +SKIP
-        >>> scores.pivot(index="dataset", columns=["metric", "system"], values="value")  # doctest: +SKIP
+        >>> scores = load_scores("results")  # doctest: +SKIP >>> scores.pivot(index="dataset", columns=["metric",
+        "system"], values="value")  # doctest: +SKIP
     """
     import pandas as pd
 

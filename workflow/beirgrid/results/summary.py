@@ -1,7 +1,7 @@
-"""What the tables and the report of a grid are made from: its rows and columns, and the files of every cell.
+"""The summary of a grid: its rows and columns, and the files of every cell.
 
-The job graph writes a summary (``graph.summaries``). The stages aggregate and report read it, and open the files that
-it names and no others.
+The job graph writes the summary (``graph.summaries``). The stages aggregate and report read it, and open only the files
+that it names.
 """
 
 from __future__ import annotations
@@ -18,114 +18,115 @@ from ..core import files
 from ..core.errors import DataError
 
 Texts = Annotated[tuple[str, ...], LIST]
-# Whether a dataset is in the training data of a system.
+# Answers to whether a dataset is in a system's training data.
 YES, NO, UNKNOWN = "yes", "no", "unknown"
-# What mends a damaged summary.
-REMEDY = "Run the grid: it writes the summary at its start"
+# How to repair a damaged summary.
+REMEDY = "Run the grid, which writes the summary at its start"
 
 
 class DatasetSummary(Entry):
-    """A dataset of the grid, a mean of datasets, or a part of a mean."""
+    """A dataset of the grid, an averaged dataset, or a part of one."""
 
     task: str = Field("", description="Task, as in the BEIR paper.")
     domain: str = Field("", description="Domain, as in the BEIR paper.")
     relevance: str = Field("", description="Grades of the qrels.")
     statistics: Statistics = Field(Statistics(), description="Known figures.")
-    source: str = Field("", description="Where the dataset comes from. A mean has none.")
+    source: str = Field("", description="Source of the dataset. An averaged dataset has none.")
     licence: str = Field("", description="Licence of its corpus.")
     show_text: bool = Field(True, description="Whether reports may show texts of its documents and queries.")
     language: str = Field("en", description="Language of its corpus, an ISO 639-1 code.")
-    corpus: str = Field("", description="Name of its corpus. A mean has none.")
-    mean_of: Texts = Field((), description="The datasets that it is the mean of.")
-    not_supplied: Texts = Field((), description="Absent folders that its user supplies: then it has no scores.")
+    corpus: str = Field("", description="Name of its corpus. An averaged dataset has none.")
+    mean_of: Texts = Field((), description="The datasets that it averages.")
+    not_supplied: Texts = Field(
+        (), description="Absent folders that the user must supply. The dataset then has no scores."
+    )
     not_judged: bool = Field(False, description="It has no qrels: its runs have no scores.")
-    corpus_record: str = Field("", description="Record of its corpus. A mean, or what is not supplied, has none.")
+    corpus_record: str = Field(
+        "", description="Record of its corpus. Averaged datasets, and datasets that are not supplied, have none."
+    )
     dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
     qrels: str = Field("", description="Its qrels, as above.")
 
     @property
     def has_scores(self) -> bool:
-        """Whether it has scores of its own."""
+        """Whether the dataset has scores of its own."""
         return not (self.mean_of or self.not_supplied or self.not_judged)
 
 
 class Cell(Entry):
-    """One system on one dataset with queries of its own, and the files behind its numbers."""
+    """One system on one dataset, with the files behind its numbers."""
 
     system: str = Field(description="The system.")
     dataset: str = Field(description="The dataset.")
-    scores: str = Field(description="Means of the metrics, as evaluate writes them (.json).")
+    scores: str = Field(description="Means of the metrics, from evaluate (.json).")
     per_query: str = Field(description="Values per query (.parquet).")
-    records: Texts = Field((), description="Records of all steps before the evaluation, in their order.")
+    records: Texts = Field((), description="Records of all steps before the evaluation, in order.")
 
 
 class ModelNote(Entry):
-    """What a model's registry entry says to readers of its numbers."""
+    """Remarks on a model's numbers, from its registry entry."""
 
     model: str = Field(description="The model.")
-    systems: Texts = Field(description="Systems of the grid that are made with it.")
+    systems: Texts = Field(description="Systems of the grid that use it.")
     note: str = Field(description="The note.")
 
 
 class GridSummary(Entry):
-    """A grid: everything that its tables and its report show, and the files that hold the numbers."""
+    """A grid: the content of its tables and report, and the files with the numbers."""
 
     name: str = Field("grid", description="Name of the grid, and of its folder in results/grids/.")
     systems: Texts = Field(description="Columns, in order.")
     seeds: dict[str, Texts] = Field({}, description="Columns that are means over seeds, and the systems of each seed.")
     rows: Texts = Field(description="Rows, in order: datasets and means.")
-    datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of means.")
+    datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of averaged datasets.")
     families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
     metrics: Texts = Field(description="Metrics, name@k.")
-    baseline: str = Field("", description="System that the others are compared with, if there is one.")
-    compare: Texts = Field((), description="The two systems of a planned comparison, if there is one.")
+    baseline: str = Field("", description="Baseline of the comparisons, if any.")
+    compare: Texts = Field((), description="The two systems of a planned comparison, if any.")
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     trained_on: dict[str, Texts] = Field(
-        {}, description="System to the rows that its models, or those that they learned from, were trained on."
+        {}, description="By system: the rows that its models, or their teachers, were trained on."
     )
-    training_unknown: dict[str, Texts] = Field(
-        {}, description="System to the rows of which it is not known whether they are in its training data."
-    )
+    training_unknown: dict[str, Texts] = Field({}, description="By system: the rows that may be in its training data.")
     tolerances: dict[str, NotNegative] = Field({}, description="Tolerance by class of published values.")
-    show_published: Texts = Field((), description="Files of published values, without .csv, to show systems of.")
+    show_published: Texts = Field((), description="Files of published values, without .csv, whose systems are shown.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
     settings: dict[str, str] = Field(
-        {}, description="Digest of the settings that the grid asks for, by the path of the record or of the scores."
+        {}, description="Digest of the requested settings, by the path of the record or of the scores."
     )
-    asked: dict[str, dict[str, Any]] = Field({}, description="The settings that the grid asks for, by their digest.")
+    asked: dict[str, dict[str, Any]] = Field({}, description="The requested settings, by digest.")
 
     @property
     def members(self) -> list[str]:
-        """The systems of single seeds, which are no columns."""
+        """The systems of single seeds, which are not columns."""
         return [member for members in self.seeds.values() for member in members]
 
     def trained(self, system: str, row: str) -> str:
-        """Tell whether a row is in the training data of a system: yes, no or unknown."""
+        """Tell whether a row is in a system's training data: yes, no or unknown."""
         if row in self.trained_on.get(system, ()):
             return YES
         return UNKNOWN if row in self.training_unknown.get(system, ()) else NO
 
     @property
     def counted_once(self) -> list[str]:
-        """The rows that a mean over datasets counts: those that are supplied and judged, and no part of another row."""
+        """The rows that count in a mean over datasets: supplied, judged, and not part of another row."""
         parts = {part for row in self.rows for part in self.datasets[row].mean_of}
         entries = {row: self.datasets[row] for row in self.rows if row not in parts}
         return [row for row, entry in entries.items() if not (entry.not_supplied or entry.not_judged)]
 
 
 def read(path: str | Path) -> GridSummary:
-    """Read the summary of a grid that a run of the workflow left.
+    """Read the summary of a grid.
 
-    Raises:
-        DataError: the file is missing, is no summary, or contradicts itself.
+    Raises: DataError: the file is missing, is not a summary, or contradicts itself.
     """
     with files.reading(path):
         content = Path(path).read_bytes()
     try:
         found = GridSummary.model_validate_json(content)
     except ValidationError:
-        raise DataError(f"{path} is no summary of a grid. {REMEDY}") from None
+        raise DataError(f"{path} is not a summary of a grid. {REMEDY}") from None
     if problem := next(_contradictions(found), None):
         raise DataError(f"{path} {problem}. {REMEDY}")
     return found
@@ -138,16 +139,16 @@ def _contradictions(grid: GridSummary) -> Iterator[str]:
         if len(set(getattr(grid, kind))) < len(getattr(grid, kind)):
             yield f"names one of its {kind} twice"
     if unknown := [name for name in grid.seeds if name not in grid.systems]:
-        yield f"has seeds of {unknown[0]!r}, which is none of its systems"
+        yield f"has seeds of {unknown[0]!r}, which is not one of its systems"
     if unknown := [name for name in grid.compare if name not in grid.systems]:
-        yield f"compares {unknown[0]!r}, which is none of its systems"
+        yield f"compares {unknown[0]!r}, which is not one of its systems"
     parts = [part for entry in grid.datasets.values() for part in entry.mean_of]
     for name in (*grid.rows, *parts):
         if name not in grid.datasets:
             yield f"names the dataset {name!r} and does not describe it"
     for name in parts:
         if name in grid.datasets and grid.datasets[name].mean_of:
-            yield f"has a mean of {name!r}, which is itself a mean"
+            yield f"averages {name!r}, which is itself an average"
     cells = {(cell.system, cell.dataset) for cell in grid.cells}
     run = [member for system in grid.systems for member in grid.seeds.get(system, (system,))]
     own = [name for name, entry in grid.datasets.items() if entry.has_scores]

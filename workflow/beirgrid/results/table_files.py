@@ -1,4 +1,4 @@
-"""Tables of a grid: datasets × systems of one metric, as CSV, Markdown and LaTeX."""
+"""Write tables of a grid: datasets × systems of one metric, as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .summary import NO, UNKNOWN, YES, GridSummary
 
 # The formats of a metric's table.
 FORMATS = ("csv", "md", "tex")
-# What a table says of a mean that lacks a cell.
+# Text of a mean that lacks a cell.
 INCOMPLETE = "incomplete"
-# The sign of a value with a flaw, which a note below the table explains.
+# Sign of a value with a warning, which a note below the table explains.
 FLAW = "§"
-# Signs of a value on a dataset that the system was trained on, or perhaps was.
+# Signs of a value on a dataset that the system was, or may have been, trained on.
 TRAINING = {YES: "‡", UNKNOWN: "?", NO: ""}
-# Characters that LaTeX reads as something else, or does not have in all of its fonts.
+# Characters that LaTeX would misread, or lacks in some fonts.
 _ESCAPED = {
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
@@ -38,7 +38,9 @@ _ESCAPED = {
 _ESCAPED |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {sign: f"\\{sign}" for sign in "_&%#${}"}
 _LATEX = str.maketrans(_ESCAPED)
 BEST_COLUMN = "not distinguishable from the best"
-DEVIATION = "±: standard deviation over the seeds (denominator: seeds - 1); of a mean, that of the means of the seeds."
+DEVIATION = (
+    "±: standard deviation over the seeds (denominator: seeds - 1); for a mean over datasets, that of the seeds' means."
+)
 _GROUP = "†: not distinguishable from the best of the row (randomised Tukey HSD test over its queries, p > 0.05)."
 
 
@@ -47,11 +49,11 @@ class Wide(NamedTuple):
 
     Attributes:
         values: float64, NaN where there is no value.
-        shown: what a reader sees: values with four decimals, or why there is none.
-        deviations: float64, standard deviations over the seeds of systems with seeds that are all done; else NaN.
-        group: whether the system is in the group of the best of its row.
-        trained: whether the row is in the training data of the system: yes, no or unknown.
-        flawed: whether the value has a flaw, or is a mean of such a value: a note says which.
+        shown: displayed texts: values with four decimals, or the reason for none.
+        deviations: float64, standard deviations over the seeds if all are done; else NaN.
+        group: whether the system is indistinguishable from the best of its row.
+        trained: whether the row is in the system's training data: yes, no or unknown.
+        flawed: whether the value has a warning, or averages such a value. A note explains it.
         notes: sentences about the table.
     """
 
@@ -70,7 +72,7 @@ def in_latex(text: str) -> str:
 
 
 def file_names(grid: GridSummary) -> list[str]:
-    """Return the names of all files in the folder of a grid's tables, but for their record."""
+    """Return the names of all table files of a grid, without their record."""
     names = [f"{name}.csv" for name in Answers._fields]
     return names + [f"{metric}.{suffix}" for metric in grid.metrics for suffix in FORMATS]
 
@@ -92,9 +94,9 @@ def read(grid: GridSummary, folder: Path) -> Answers:
 
 
 def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
-    """Write all tables of a grid into a folder, and remove those of metrics that the grid does not have.
+    """Write all tables of a grid to a folder, and delete those of metrics that the grid lacks.
 
-    A file that has its content already is left alone. Return whether a file was written.
+    Unchanged files are not written. Returns whether any file was written.
     """
     written = [write_answers(answers, folder)]
     written += [write_wide(wide(answers, grid, metric), metric, folder) for metric in grid.metrics]
@@ -105,7 +107,7 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
 
 
 def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
-    """Return datasets × systems of one metric, with a row of means if the grid has several datasets."""
+    """Arrange one metric as datasets × systems, with a row of means if there are several datasets."""
     scores = answers.scores[answers.scores["metric"] == metric]
     values, status, detail = (_pivot(scores, grid, column) for column in ("value", "status", "detail"))
     flawed = (status == DONE) & detail.map(bool)
@@ -139,29 +141,29 @@ def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
 
 
 def _lacking(status: pd.DataFrame, grid: GridSummary) -> list[str]:
-    """Return which systems have no mean, and what they lack: systems that lack the same are told together."""
+    """Phrase which systems have no mean and what they lack, grouped by the missing datasets."""
     lacking: dict[str, list[str]] = {}
     for system in grid.systems:
         missing = [f"{row} ({state})" for row, state in status[system].items() if state != DONE]
         if missing:
             lacking.setdefault(", ".join(missing), []).append(system)
-    return [f"No mean of {', '.join(systems)}, for lack of {missing}." for missing, systems in lacking.items()]
+    return [f"No mean of {', '.join(systems)}; missing: {missing}." for missing, systems in lacking.items()]
 
 
 def averaged_rows(grid: GridSummary) -> list[str]:
-    """Return the rows that the mean is over: supplied, not over MS MARCO, which models are trained on, none twice."""
+    """Return the averaged rows: supplied, without MS MARCO (a training set), and each dataset once."""
     return [row for row in grid.counted_once if grid.datasets[row].corpus != "msmarco"]
 
 
 def joined(datasets: Iterable[str]) -> str:
-    """Return the names of the datasets that a mean is over as tables have them: sorted, with commas."""
+    """Join the names of averaged datasets as in tables: sorted, with commas."""
     return ", ".join(sorted(datasets))
 
 
 def mean_name(grid: GridSummary) -> str:
-    """Return the name of the row of means: the datasets that it is over, or their number and what is left out.
+    """Name the row of means by its datasets, or by their number and the datasets left out.
 
-    Parts of another row are not left out: the mean has them through that row.
+    Parts of another row do not count as left out, because that row includes them.
     """
     averaged = averaged_rows(grid)
     parts = {part for row in averaged for part in grid.datasets[row].mean_of}
@@ -171,19 +173,19 @@ def mean_name(grid: GridSummary) -> str:
 
 
 def best(metric: str, shown: Iterable[str]) -> str:
-    """Return the best of a row of values as shown: the highest, of holes the lowest; none if none has a value."""
+    """Return the best displayed value of a row: the highest, or the lowest for holes; empty if the row has no value."""
     values = [text for text in shown if text not in (*STATUSES, INCOMPLETE)]
     lower = lower_is_better(metric)
     return (min if lower else max)(values, key=float, default="")
 
 
 def shown_scores(scores: pd.DataFrame, grid: GridSummary) -> pd.DataFrame:
-    """Return the scores of the grid's rows and columns: no parts of means, no single seeds."""
+    """Select the scores of the grid's rows and columns, without parts of averaged datasets and single seeds."""
     return scores[scores["dataset"].isin(list(grid.rows)) & scores["system"].isin(list(grid.systems))]
 
 
 def seed_notes(grid: GridSummary) -> list[str]:
-    """Return a sentence for each number of seeds, which names the systems that are means over so many seeds."""
+    """Return a sentence per number of seeds that names the systems with that number."""
     by_number: dict[int, list[str]] = {}
     for system, members in grid.seeds.items():
         by_number.setdefault(len(members), []).append(system)
@@ -191,7 +193,7 @@ def seed_notes(grid: GridSummary) -> list[str]:
 
 
 def training_notes(grid: GridSummary) -> list[str]:
-    """Return what a table says of systems that were trained on its datasets, or perhaps were."""
+    """Return notes on systems that were, or may have been, trained on the table's datasets."""
     notes = []
     if grid.trained_on:
         notes.append(f"{TRAINING[YES]}: the system was trained on the dataset, so the value is not zero-shot.")
@@ -205,7 +207,7 @@ def training_notes(grid: GridSummary) -> list[str]:
 
 
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
-    """Return a sentence for each flaw of finished cells of the grid: systems with the same flaw are told together."""
+    """Return a sentence per warning about finished cells, grouping systems with the same warning."""
     shown = shown_scores(scores, grid)
     flawed = shown[(shown["status"] == DONE) & (shown["detail"] != "")].drop_duplicates(["system", "dataset"])
     alike = flawed.groupby(["dataset", "detail"], sort=False)["system"]
@@ -213,7 +215,7 @@ def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
 
 
 def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
-    """Return what a table says of scores that were not computed in float32, or an empty string."""
+    """Return a note on scores that were not computed in float32, or an empty string."""
     shown = shown_scores(scores, grid)
     shown = shown[shown["precision"] != ""]
     notes = []
@@ -230,7 +232,7 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
 def write_wide(table: Wide, metric: str, folder: Path) -> bool:
     """Write one metric's table as CSV, Markdown and LaTeX; the best of each row is bold in the last two.
 
-    Return whether a file was written, and not left alone.
+    Unchanged files are not written. Returns whether any file was written.
     """
     plain = table.values.rename_axis(metric)
     plain[BEST_COLUMN] = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
@@ -239,10 +241,10 @@ def write_wide(table: Wide, metric: str, folder: Path) -> bool:
 
 
 def _rows(table: Wide, metric: str, bold: str, signs: tuple[str, str, str], plus_minus: str) -> list[list[str]]:
-    """Return the cells of each row: the best (all that show as equal to it) in bold, the others of its group signed.
+    """Format the cells of each row, with the best (and displayed ties) in bold and the rest of its group signed.
 
-    ``signs`` are those of the group, of a dataset that the system was trained on, and of a flaw. A standard deviation
-    over seeds follows its mean.
+    ``signs`` are those of the group, of training data, and of a warning. A standard deviation over seeds follows its
+    mean.
     """
     rows = []
     columns = (
@@ -278,6 +280,6 @@ def _latex(table: Wide, metric: str) -> str:
     body = [" & ".join(row) + r" \\" for row in rows]
     head = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
     lines = [head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
-    if table.notes:  # below the table, where they are broken into lines
+    if table.notes:  # below the table, where LaTeX breaks lines
         lines.append(rf"\par\smallskip{{\footnotesize {in_latex(' '.join(table.notes))}\par}}")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""Fusion of runs: reciprocal rank fusion, and weighted sums of normalised scores.
+"""Fuse runs by reciprocal ranks or by weighted sums of normalised scores.
 
-The definitions are those of ranx (Bassani and Romelli, 2022), which the tests compare. ranx takes seconds to import.
+The definitions are those of ranx (Bassani and Romelli, 2022); the tests compare. ranx itself takes seconds to import.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Method = Literal["rrf", "wsum"]
 
 
 class Points(NamedTuple):
-    """What a run contributes to the documents of one query.
+    """Contributions of one run to the documents of one query.
 
     Attributes:
-        ranked: float64 [documents], for the documents that the run ranks, in its order.
-        others: for the documents that only other runs rank.
+        ranked: float64 [documents], for the run's documents, in rank order.
+        others: for documents that only other runs rank.
     """
 
     ranked: np.ndarray
     others: float = 0.0
 
 
-# Scores of a ranking, float64 [documents], the best first, and how many documents all runs rank for the query.
+# Takes a ranking's scores, float64 [documents], best first, and the number of documents in all runs of the query.
 Normalise = Callable[[np.ndarray, int], Points]
 
 
@@ -42,7 +42,7 @@ def fuse(
     norm: Norm = "min-max",
     weights: Sequence[float] | None = None,
 ) -> runs.Run:
-    """Return the fusion of runs. Where a run has no documents for a query, the other runs alone count.
+    """Fuse runs. If a run has no documents for a query, only the other runs count.
 
     Args:
         parts: the runs.
@@ -70,7 +70,7 @@ def fuse(
 def _fuse_query(
     query: str, rankings: list[runs.Ranking], weights: list[float], normalise: Normalise, depth: int
 ) -> runs.Ranking:
-    """Return the weighted sum of the points that rankings give to the documents of one query."""
+    """Sum the weighted points of one query's documents."""
     rows = {document: row for row, document in enumerate(dict.fromkeys(id_ for part in rankings for id_ in part.ids))}
     sums = np.zeros(len(rows))
     for ranking, weight in zip(rankings, weights, strict=True):
@@ -88,33 +88,33 @@ def _reciprocal_ranks(k: int) -> Normalise:
 
 
 def _min_max(scores: np.ndarray, documents: int) -> Points:
-    """From 0 for the worst document of the ranking to 1 for the best."""
+    """Scale to 0 for the worst document and 1 for the best."""
     return Points((scores - scores.min()) / (np.ptp(scores) or 1.0))
 
 
 def _max(scores: np.ndarray, documents: int) -> Points:
-    """Shares of the best score."""
+    """Divide by the best score."""
     return Points(scores / scores.max())
 
 
 def _sum(scores: np.ndarray, documents: int) -> Points:
-    """Distances to the worst document, which sum to 1."""
+    """Subtract the worst score, and scale to sum 1."""
     distances = scores - scores.min()
     return Points(distances / (distances.sum() or 1.0))
 
 
 def _zmuv(scores: np.ndarray, documents: int) -> Points:
-    """Mean 0 and variance 1."""
+    """Standardise to mean 0 and variance 1."""
     return Points((scores - scores.mean()) / (scores.std() or 1.0))
 
 
 def _rank(scores: np.ndarray, documents: int) -> Points:
-    """From 1 for the first document in equal steps; the step below the last one is 0."""
+    """Fall in equal steps from 1 for the first document; the step below the last document is 0."""
     return Points(1 - np.arange(len(scores)) / len(scores))
 
 
 def _borda(scores: np.ndarray, documents: int) -> Points:
-    """As ``rank``, in steps for all documents; those not ranked share the mean of the places that are left."""
+    """Like ``rank``, over the documents of all runs. Unranked documents share the mean of the remaining ranks."""
     return Points(1 - np.arange(len(scores)) / documents, 0.5 - (len(scores) - 1) / (2 * documents))
 
 
@@ -129,7 +129,7 @@ _NORMS: dict[Norm, Normalise] = {
 
 
 def _refuse_negative(parts: list[runs.Run]) -> None:
-    """Refuse scores that division by the maximum would turn upside down (logits, say)."""
+    """Refuse scores whose order division by the maximum would reverse, such as logits."""
     for number, part in enumerate(parts, start=1):
         for query, ranking in part.items():
             if ranking.ids and ranking.scores[0] <= 0:

@@ -1,4 +1,4 @@
-"""Runs that other software made, checked against the collection and brought into the form of the grid's own runs."""
+"""Import runs of other software: check them against the collection, and convert them to the grid's form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import runs
 
 
 class ImportedRun(NamedTuple):
-    """A run, with counts for its record and what a reader of the log should know."""
+    """A run, with counts for its record and notices for the log."""
 
     run: runs.Run
     facts: dict[str, Any]
@@ -27,16 +27,16 @@ def read(
     depth: int,
     allow: Collection[str] = (),
 ) -> ImportedRun:
-    """Read a run, and treat it as the searches of the workflow treat theirs.
+    """Read a run under the rules for the workflow's own runs.
 
-    Queries without qrels are left out. Documents that are not ranked for a query are dropped before the cut. A run that
-    lacks a query with qrels may have been cut short, so it is refused unless that is allowed. The query then has no
-    documents, and counts 0 in each mean.
+    Queries without qrels are dropped. So are documents that the dataset excludes for a query, before the cut at
+    ``depth``. A run that lacks a query with qrels may be truncated, so it is refused unless ``allow`` permits it; the
+    query then counts 0 in each mean.
 
     Args:
         path: TREC run, plain or gzipped.
-        queries: query id to text, of the queries that have qrels.
-        excluded: query id to the documents that are not ranked for the query.
+        queries: query id to text, for the queries with qrels.
+        excluded: query id to the documents that the dataset excludes for the query.
         corpus: corpus.parquet.
         depth: documents per query to keep.
         allow: flaws to accept: ``missing-queries``.

@@ -1,6 +1,6 @@
-"""Values of metrics for one run: trec_eval's on the canonical order, and those that trec_eval does not have.
+"""Compute metrics of a run, by trec_eval's code where it has the metric.
 
-trec_eval's code computes a run in milliseconds. ranx agrees (the tests compare), but takes two seconds to import.
+trec_eval takes milliseconds for a run. ranx agrees (the tests compare), but takes two seconds to import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..collections import qrels as judgements
 from ..config.metric_names import Metric, parse_metric
 from . import runs
 
-# Our name, which is the field's, to trec_eval's, which stands before the cut-off.
+# Our metric name to trec_eval's, without the cut-off.
 _TREC_EVAL = {"ndcg": "ndcg_cut", "recall": "recall", "map": "map_cut", "p": "P", "success": "success"}
 
 
@@ -53,7 +53,7 @@ def evaluate_run(
 
 
 def per_query(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], metrics: Sequence[str]) -> dict[str, np.ndarray]:
-    """Compute metrics of a run for each query that has qrels; a query that the run lacks has no documents.
+    """Compute metrics of a run per query with qrels. A query that the run lacks has no documents.
 
     Args:
         run: rankings by query, in canonical order (``runs.read``).
@@ -61,7 +61,7 @@ def per_query(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], metrics: Se
         metrics: names, name@k.
 
     Returns:
-        float64 [queries] by the name of the metric, in the order of the qrels.
+        float64 [queries] by metric name, in the order of the qrels.
 
     Raises:
         BeirgridError: a metric is unknown.
@@ -77,11 +77,10 @@ def evaluate(
 ) -> dict[Metric, np.ndarray]:
     """Compute metrics for each query.
 
-    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``ndcg_judged`` is nDCG of the documents
-    that are judged for the query, whatever their grade; the others are taken out before the cut at k (trec_eval -J).
-    ``hole`` is the share of the top k that is not judged for the query; ``hole_corpus`` is the share that is judged for
-    none of the queries, as beir's ``custom_metrics.hole`` computes it (BEIR paper, Table 4). Both divide by k however
-    many documents were retrieved.
+    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``ndcg_judged`` is nDCG after documents
+    without a judgement for the query are removed, before the cut at k (trec_eval -J). ``hole`` is the share of the top
+    k without a judgement for the query; ``hole_corpus``, without a judgement for any query, as in beir's
+    ``custom_metrics.hole`` (BEIR paper, Table 4). Both divide by k even if fewer documents were retrieved.
 
     Args:
         metrics: what to compute.
@@ -89,8 +88,8 @@ def evaluate(
         ranked: per query, document ids in canonical order (best first), empty if none was retrieved.
 
     Returns:
-        float64 [queries] for each metric. Queries without a retrieved document have 0 of every metric, queries
-        without a relevant document 0 of all but the holes.
+        float64 [queries] for each metric. Queries without a retrieved document score 0 in every metric; queries without
+        a relevant document score 0 in all but the holes.
     """
     judged_at_all = set().union(*qrels)
     values = _with_trec_eval(qrels, ranked, [metric for metric in metrics if metric.name in _TREC_EVAL])
@@ -114,13 +113,13 @@ def evaluate(
 def _with_trec_eval(
     qrels: Sequence[Mapping[str, int]], ranked: list[list[str]], metrics: list[Metric]
 ) -> dict[Metric, np.ndarray]:
-    """Return the metrics that trec_eval has, float64 [queries]."""
+    """Compute the metrics that trec_eval implements, float64 [queries]."""
     if not metrics:
         return {}
     import pytrec_eval
 
-    # Ranks stand in for scores, so no tie is left for trec_eval to break, and for ids, which trec_eval ends at a zero
-    # byte.
+    # We pass ranks instead of scores, so trec_eval has no ties to break, and instead of ids, which it truncates at a
+    # zero byte.
     names = [{document: str(rank) for rank, document in enumerate(ids)} for ids in ranked]
     judged = {
         str(i): {names[i].get(document, f"-{n}"): max(grade, 0) for n, (document, grade) in enumerate(grades.items())}
@@ -136,12 +135,12 @@ def _with_trec_eval(
 
 
 def _mrr(grades: Mapping[str, int], ids: list[str], k: int) -> float:
-    """Return 1 / the rank of the first relevant document, if it is among the first k. (trec_eval has no cut-off.)"""
+    """Return 1 / the rank of the first relevant document within the top k. (trec_eval has no cut-off.)"""
     return next((1 / rank for rank, document in enumerate(ids[:k], 1) if grades.get(document, 0) > 0), 0.0)
 
 
 def _recall_cap(grades: Mapping[str, int], ids: list[str], k: int) -> float:
-    """Return the relevant documents among the first k, divided by as many as there could be."""
+    """Return the relevant documents in the top k, divided by the largest possible number."""
     relevant = sum(grade > 0 for grade in grades.values())
     return sum(grades.get(document, 0) > 0 for document in ids[:k]) / max(1, min(relevant, k))
 
@@ -158,7 +157,7 @@ def _dcg(grades: list[int]) -> float:
 
 
 def _hole(judged: Container[str], ids: list[str], k: int) -> float:
-    """Return the share of the top k that is not among the judged documents."""
+    """Return the share of the top k that is not judged."""
     return sum(document not in judged for document in ids[:k]) / k
 
 

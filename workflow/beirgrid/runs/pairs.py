@@ -1,7 +1,7 @@
-"""Scores of (query, document) pairs on disk: parts in a store, and a manifest of the parts that a job uses.
+"""Store scores of (query, document) pairs: part files in a store, and a manifest of the parts that a job uses.
 
-A store is a folder pairs/{reranker}/{dataset}/{fingerprint} with one parquet file per few minutes of work. Jobs of
-several first stages fill the same store.
+A store is a folder pairs/{reranker}/{dataset}/{fingerprint} with one parquet file per few minutes of work. Scoring jobs
+of several first stages fill the same store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..core import files
 from ..core.errors import DataError, warn
 
-# Under this name, the metadata of a part has what a server took for its pairs.
+# Key of a part's metadata for the server's usage (tokens, price) on its pairs.
 _SPENT = b"spent"
 _SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
 Pair = tuple[str, str]
@@ -28,11 +28,11 @@ PairScores = dict[Pair, float]
 
 
 class Manifest(BaseModel):
-    """What a scoring job has in the store.
+    """The parts of a store that one scoring job uses.
 
     Attributes:
         store: folder of the store, relative to the manifest.
-        parts: names of the parts; None where the job did not list them (beirgrid 0.1.0).
+        parts: names of the parts; None in manifests of beirgrid 0.1.0.
         settings: the reranker's entry, with its precision.
     """
 
@@ -44,14 +44,14 @@ class Manifest(BaseModel):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest that a scoring job left.
+    """Read the manifest of a scoring job.
 
     Raises:
-        DataError: the file is missing, damaged, or no manifest.
+        DataError: the file is missing, damaged, or not a manifest.
     """
     with files.reading(path):
         found = files.read_json(path)
-    if isinstance(found, dict) and "pairs" not in found:  # as 0.1.0 wrote manifests
+    if isinstance(found, dict) and "pairs" not in found:  # a manifest of 0.1.0
         found = {"pairs": {"store": found.get("facts", {}).get("store"), "settings": found.get("settings")}}
     try:
         return Manifest.model_validate(found["pairs"])
@@ -60,13 +60,13 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def parts_of(path: Path, manifest: Manifest) -> list[Path]:
-    """Return the parts of a manifest that stands at ``path``."""
+    """Return the part files of the manifest at ``path``."""
     store = path.parent / manifest.store
     return sorted(store.glob("*.parquet") if manifest.parts is None else (store / name for name in manifest.parts))
 
 
 def write_part(store: Path, part: list[Pair], scores: np.ndarray, spent: Mapping[str, float] | None = None) -> None:
-    """Write the scores of some pairs, float32 [pairs], as a part of a store, with what a server took for them."""
+    """Write scores, float32 [pairs], as a part of a store, with the server's usage."""
     columns = [[query for query, _ in part], [document for _, document in part], scores]
     digest = hashlib.sha256(repr(part).encode()).hexdigest()[:16]
     with files.atomic(store / f"{digest}.parquet") as temporary:
@@ -76,7 +76,7 @@ def write_part(store: Path, part: list[Pair], scores: np.ndarray, spent: Mapping
 
 
 def spent_on(parts: Collection[Path], pairs: Collection[Pair]) -> dict[str, float]:
-    """Return what a server took for some pairs: of each part, the share of its pairs that are among them."""
+    """Estimate the server's usage for some pairs: each part's usage, in proportion to its pairs among them."""
     total: dict[str, float] = {}
     for part in parts:
         with files.reading(part):
@@ -89,11 +89,11 @@ def spent_on(parts: Collection[Path], pairs: Collection[Pair]) -> dict[str, floa
 
 
 def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
-    """Return the scores that parts hold for some pairs. Damaged parts are deleted, with a warning.
+    """Read the scores of some pairs from parts. Damaged parts are deleted, with a warning.
 
     Args:
         parts: the files.
-        pairs: memory is taken for these pairs only.
+        pairs: the pairs to keep in memory.
     """
     scores: PairScores = {}
     for part in sorted(parts):
@@ -101,7 +101,7 @@ def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
             with files.reading(part):
                 table = pq.read_table(part, page_checksum_verification=True)
                 if table.schema != _SCHEMA or not np.isfinite(table["score"]).all():
-                    raise ValueError("its columns are not those of pair scores, or not all scores are finite")
+                    raise ValueError("it lacks a column of pair scores, or a score is not finite")
         except DataError as error:
             warn(f"{error}: its pairs are scored again")
             part.unlink(missing_ok=True)

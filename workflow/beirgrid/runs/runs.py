@@ -1,7 +1,7 @@
 """Runs: ranked documents per query, in TREC format and canonical order.
 
-Canonical order is trec_eval's: scores compared as float32, highest first; of equal scores the
-larger document id (as a string) first. Files hold scores with nine digits, which float32 survives.
+Canonical order is trec_eval's: scores compared as float32, highest first; ties by document id (as a string), larger
+first. Files hold scores with nine digits, enough to restore a float32.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Ranking(NamedTuple):
 Run = dict[str, Ranking]
 EMPTY = Ranking([], np.zeros(0, np.float32))
 
-# The first and the last line of a header of ir_metadata (Breuer et al., 2022), as words.
+# First and last line of an ir_metadata header (Breuer et al., 2022), split into words.
 METADATA_START, METADATA_END = [b"#", b"ir_metadata.start"], [b"#", b"ir_metadata.end"]
-_INFINITE = 2.0**128 - 2.0**103  # the least number that float32 rounds to infinity
+_INFINITE = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
 
 
 def canonical(
@@ -42,13 +42,13 @@ def canonical(
     depth: int | None = None,
     excluded: Collection[str] = (),
 ) -> Ranking:
-    """Return a ranking in canonical order without the ``excluded`` documents, cut at ``depth``.
+    """Sort a ranking canonically, drop the ``excluded`` documents, and cut at ``depth``.
 
     Raises:
         DataError: a score is not a finite float32.
     """
     ids = list(ids)
-    with np.errstate(over="ignore"):  # which is refused below
+    with np.errstate(over="ignore"):  # refused below
         values = np.asarray(scores, np.float32)
     if not np.isfinite(values).all():
         worst = int((~np.isfinite(values)).argmax())
@@ -66,14 +66,14 @@ def canonical(
 
 
 def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], float], depth: int) -> Ranking:
-    """Return a ranking with its top ``depth`` in the order of other scores, and the rest as it was.
+    """Reorder the top ``depth`` of a ranking by new scores.
 
-    The rest gets scores below the reordered documents, in the ranking's order.
+    The other documents keep their order, with scores below the reordered ones.
 
     Args:
         query: the query's id.
         ranking: a first stage's ranking.
-        scores: score by (query, document).
+        scores: scores by (query, document).
         depth: documents to reorder.
 
     Raises:
@@ -83,23 +83,23 @@ def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], flo
     unscored = [document for document in top if (query, document) not in scores]
     if unscored:
         pair = f"query {quoted(query)} with document {quoted(unscored[0])}"
-        raise DataError(f"no score for {pair}: run the grid again, to score it")
+        raise DataError(f"no score for {pair}: run the grid again to score it")
     head = canonical(query, top, [scores[query, document] for document in top])
     rest = ranking.ids[depth:]
     floor = float(head.scores[-1]) if top else 0.0
-    # Steps that float32 can tell apart at any logit's size, so that ties do not reorder the rest.
+    # Steps large enough for float32 at any logit's size, so that no ties reorder the rest.
     below = np.float32(floor) - np.maximum(1.0, abs(floor)) * np.arange(1, len(rest) + 1, dtype=np.float32) / 1024
     return Ranking([*head.ids, *rest], np.concatenate([head.scores, below.astype(np.float32)]))
 
 
 def write(path: str | Path, run: Run, tag: str) -> None:
-    """Write a run as gzipped TREC lines, atomically. The same run gives the same bytes.
+    """Write a run as gzipped TREC lines, atomically and reproducibly to the byte.
 
     Raises:
-        DataError: the tag is not one word, which the last column of a run is.
+        DataError: the tag is not one word.
     """
     if tag.encode().split() != [tag.encode()]:
-        raise DataError(f"{quoted(tag)} is no tag of a run: white space separates the columns")
+        raise DataError(f"{quoted(tag)} cannot be the tag of a run: white space separates the columns")
     with (
         files.atomic(path) as temporary,
         temporary.open("wb") as raw,
@@ -112,7 +112,7 @@ def write(path: str | Path, run: Run, tag: str) -> None:
 
 
 class Line(NamedTuple):
-    """One line of a run file, and its number."""
+    """One line of a run file, with its number."""
 
     query: str
     document: str
@@ -123,18 +123,18 @@ class Line(NamedTuple):
 def lines(path: str | Path) -> Iterator[Line]:
     """Yield the lines of a TREC run (gzipped or plain).
 
-    As in trec_eval, ASCII white space separates the columns, and the second and the fourth one mean nothing. A header
-    of ir_metadata is skipped.
+    As in trec_eval, ASCII white space separates the columns, and columns 2 and 4 are ignored. A header of ir_metadata
+    is skipped.
 
     Raises:
-        DataError: naming file and line, for lines that are not TREC format or not UTF-8, scores that float32 does not
-            hold, or an empty or truncated file.
+        DataError: names file and line: a line is not in TREC format or not UTF-8, a score does not fit float32, or the
+            file is empty or truncated.
     """
     opener = gzip.open if str(path).endswith(".gz") else open
     number, header = 0, False
     try:
         if not Path(path).stat().st_size:
-            raise EOFError("it has no bytes")
+            raise EOFError("it is empty")
         with files.named(path), opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
                 fields = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
@@ -147,7 +147,7 @@ def lines(path: str | Path) -> Iterator[Line]:
                 if first.startswith(BOM_UTF8) or second.startswith(BOM_UTF8):
                     raise DataError(f"{path}:{number}: a byte order mark before an id: was a file appended? Remove it")
                 query, document, score = first.decode(), second.decode(), float(text)
-                if not abs(score) < _INFINITE or b"_" in text:  # Python reads 1_000 as a number
+                if not abs(score) < _INFINITE or b"_" in text:  # Python would accept 1_000
                     number_text = quoted(text.decode())
                     raise DataError(f"{path}:{number}: the score {number_text} is not a number that float32 holds")
                 yield Line(query, document, score, number)
@@ -162,12 +162,12 @@ def lines(path: str | Path) -> Iterator[Line]:
 
 
 def read(path: str | Path) -> Run:
-    """Read a TREC run (gzipped or plain) into canonical order; queries keep the file's order.
+    """Read a TREC run (gzipped or plain) into canonical order. Queries keep the file's order.
 
-    A warning tells where the scores seem to be distances.
+    Warns if the scores look like distances.
 
     Raises:
-        DataError: naming file and line, for what ``lines`` refuses, and documents that are ranked twice for a query.
+        DataError: names file and line: as for ``lines``, or a document is ranked twice for a query.
     """
     collected: dict[str, dict[str, float]] = {}
     for query, document, score, number in lines(path):
@@ -203,6 +203,6 @@ def read_top(path: str | Path, queries: Iterable[str], depth: int) -> dict[str, 
 
 
 def _ascend(of_queries: Iterable[np.ndarray]) -> bool:
-    """Tell whether the scores of every query with several documents ascend, in the order of the file."""
+    """Tell whether the scores of every query with several documents ascend in file order."""
     several = [scores for scores in of_queries if len(scores) > 1]
     return bool(several) and all(scores[0] < scores[-1] and (np.diff(scores) >= 0).all() for scores in several)

@@ -1,4 +1,4 @@
-"""Search engines: BM25, inner product, impacts, MaxSim."""
+"""Search engines: BM25, inner product, impact scores, MaxSim."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 from ..core.compute import Compute
 from ..core.families import FAMILIES
 
-# Per query, float32 scores and int64 corpus rows, best first; -1 stands for no row.
+# Per query: float32 scores and int64 corpus rows, best first; the row -1 means no document.
 Found = tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarray]
 
 
 class Store(Protocol):
-    """What a module offers that stores and indexes the vectors of a family of models."""
+    """Storage and indexing of a model family's vectors; implemented by modules."""
 
     def write_vectors(self, path: Path, blocks: Iterable[Any], documents: int, dimension: int) -> dict[str, int]:
         """Write the vectors of a shard, block by block, and return facts for their record.
 
         Args:
             path: file, or empty folder, to write.
-            blocks: the vectors of some documents after another, as the family's encoder gives them.
+            blocks: vectors of consecutive documents, from the family's encoder.
             documents: number of documents.
             dimension: dimensions of a vector.
         """
@@ -45,16 +45,16 @@ class Store(Protocol):
 
 
 class SearchEngine(Store, Protocol):
-    """A store whose indexes can be searched without options (late interaction has no such search)."""
+    """A store whose search takes no options (late interaction is not one)."""
 
     def find(self, shards: Sequence[Path], queries: Any, depth: int, compute: Compute) -> Found:
         """Search indexes and merge the results.
 
         Args:
             shards: the indexes of a corpus, in row order.
-            queries: vectors of the queries, as the family's encoder gives them.
+            queries: query vectors, from the family's encoder.
             depth: documents per query.
-            compute: where the search runs, if it can run on a GPU.
+            compute: the device, for a search that can run on a GPU.
 
         Raises:
             DataError: an index is damaged, or does not fit the queries.
@@ -63,12 +63,12 @@ class SearchEngine(Store, Protocol):
 
 
 def store(family: str) -> Store:
-    """Return the module that a family's row names."""
+    """Return the search module of a family."""
     return cast(Store, _module(family))
 
 
 def engine(family: str) -> SearchEngine:
-    """Return the module that the row of a family names whose search has no options."""
+    """Return the search module of a family whose search takes no options."""
     return cast(SearchEngine, _module(family))
 
 

@@ -1,4 +1,4 @@
-"""Approximate search with dense vectors: indexes that are smaller or faster than the flat one, and their recall."""
+"""Approximate search with dense vectors: smaller or faster indexes than the flat one, and their recall."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..core.compute import Kernels
 from ..core.errors import DataError
 from . import flat
 
-# Vectors that faiss wants to train each list, and the least that it trains a product quantiser with.
+# Training vectors per list that faiss asks for, and the minimum for a product quantiser.
 _PER_LIST, _LEAST_TRAINED = 39, 256
-# faiss's class of each kind of index.
+# faiss's class for each kind of index.
 _CLASSES = {"hnsw": "IndexHNSWFlat", "ivfpq": "IndexIVFPQ", "int8": "IndexScalarQuantizer", "binary": "IndexBinaryFlat"}
 
 
 def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
-    """Return the first dimensions of vectors (Matryoshka), of length 1 again for cosine; None keeps them all.
+    """Truncate vectors to their first dimensions (Matryoshka) and renormalise for cosine; None keeps all dimensions.
 
     Args:
         vectors: float32 [vectors, dimension].
-        dimensions: how many to keep.
+        dimensions: number to keep.
         similarity: ``cosine`` or ``dot``.
 
     Raises:
@@ -43,10 +43,10 @@ def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np
 
 
 def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
-    """Write an index of float32 [documents, dimension] to a file. The same vectors give the same index.
+    """Write an index of float32 [documents, dimension] to a file, reproducibly.
 
     Raises:
-        DataError: the vectors are too few, or do not fit the kind's parameters.
+        DataError: there are too few vectors, or they do not fit the kind's parameters.
     """
     import faiss
 
@@ -58,7 +58,7 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     index = _empty_index(kind, *vectors.shape)
     threads = faiss.omp_get_max_threads()
     if isinstance(kind, Hnsw):
-        faiss.omp_set_num_threads(1)  # a graph depends on the order in which vectors are added
+        faiss.omp_set_num_threads(1)  # an HNSW graph depends on the order of insertion
     try:
         index.train(vectors)
         index.add(vectors)
@@ -80,7 +80,7 @@ def _empty_index(kind: AnyIndex, documents: int, dimension: int) -> Any:
         if documents < _LEAST_TRAINED:
             raise DataError(f"a shard has {documents} documents: an ivfpq index needs at least {_LEAST_TRAINED}")
         lists = min(kind.lists, max(1, documents // _PER_LIST))
-        # np: no polysemous codes, which take long to train and which this search does not use.
+        # np: without polysemous codes, which train slowly and are not used by this search.
         return faiss.index_factory(dimension, f"IVF{lists},PQ{kind.codes}x8np", faiss.METRIC_INNER_PRODUCT)
     name = "Flat" if isinstance(kind, Flat) else "SQ8"
     return faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
@@ -94,22 +94,21 @@ def search_shards(
     device: str = "cpu",
     kernels: Kernels = "auto",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search the indexes of shards one after another and merge the results.
+    """Search the shards' indexes one after another and merge the results.
 
-    Args:
-        shards: files that ``write_index`` wrote, in row order.
+    Args: shards: files of ``write_index``, in row order.
         queries: float32 [queries, dimension].
         depth: documents per query.
         kind: the kind of the indexes.
-        device: PyTorch's name of the device that searches a flat index; others are searched on the CPU.
-        kernels: how a flat index is searched (``flat.search_shards``).
+        device: PyTorch's device name for a flat index; other kinds are searched on the CPU.
+        kernels: as for ``flat.search_shards``.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, at most depth], best first. Where an index finds fewer
         documents, the row is -1.
 
     Raises:
-        DataError: an index is damaged, was built in another way, or has another dimension than the queries.
+        DataError: an index is damaged, was built with other parameters, or has another dimension than the queries.
     """
     import faiss
 
@@ -131,10 +130,9 @@ def search_shards(
 
 
 def _read(path: Path, kind: AnyIndex) -> Any:
-    """Read an index that ``write_index`` wrote.
+    """Read an index of ``write_index``.
 
-    Raises:
-        DataError: the index is damaged, or of another kind, or was built with other keys.
+    Raises: DataError: the index is damaged, of another kind, or built with other parameters.
     """
     import faiss
 
@@ -152,14 +150,14 @@ def _read(path: Path, kind: AnyIndex) -> Any:
 
 
 def _built_with(index: Any, kind: AnyIndex) -> dict[str, int]:
-    """Return the keys that an index was built with, as far as the index tells them."""
+    """Return the build parameters that an index stores."""
     if isinstance(kind, Hnsw):
         return {"links": index.hnsw.nb_neighbors(1), "construction": index.hnsw.efConstruction}
     return {"codes": index.pq.M} if isinstance(kind, IvfPq) else {}
 
 
 def _search(index: Any, queries: np.ndarray, depth: int, kind: AnyIndex) -> tuple[np.ndarray, np.ndarray]:
-    """Return float32 scores and int64 rows of one index, both [queries, depth]."""
+    """Search one index: float32 scores and int64 rows, both [queries, depth]."""
     if isinstance(kind, Binary):
         return _search_signs(index, queries, depth, kind.oversampling)
     if isinstance(kind, Hnsw):
@@ -171,12 +169,12 @@ def _search(index: Any, queries: np.ndarray, depth: int, kind: AnyIndex) -> tupl
 
 
 def _signs(vectors: np.ndarray) -> np.ndarray:
-    """Return the signs of vectors as bits, uint8 [vectors, dimension / 8]; of missing dimensions they are 0."""
+    """Pack the signs of vectors into bits, uint8 [vectors, dimension / 8], padded with 0."""
     return np.packbits(vectors > 0, axis=1)
 
 
 def _search_signs(index: Any, queries: np.ndarray, depth: int, oversampling: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find candidates by the signs of the queries, and score them with the queries themselves.
+    """Find candidates by the signs of the queries, and rescore them with the float32 queries.
 
     The score is the inner product with the document's signs, over the square root of the dimension.
     """
@@ -195,12 +193,12 @@ def _search_signs(index: Any, queries: np.ndarray, depth: int, oversampling: int
 
 
 def recalls(found: np.ndarray, exact: np.ndarray, depths: Sequence[int]) -> dict[str, float]:
-    """Return how much of the exact best documents was found, as a mean over queries, at each depth.
+    """Return the recall of an exact search's best documents at each depth, averaged over queries.
 
     Args:
-        found: int64 rows [queries, documents], best first; -1 is none.
+        found: int64 rows [queries, documents], best first; -1 means no document.
         exact: int64 rows [queries, documents] of an exact search.
-        depths: numbers of documents to look at.
+        depths: cut-offs.
     """
     shares = {}
     for depth in sorted({min(depth, exact.shape[1]) for depth in depths}):

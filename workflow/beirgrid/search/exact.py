@@ -1,18 +1,18 @@
-"""Exact inner products at the speed of low-precision matrix products.
+"""Exact maximum inner product search at the speed of low-precision matrix products.
 
-A first pass multiplies queries and documents in bfloat16, where a GPU does that natively, or in float32
-(``search.exact_int8`` has another first pass, for CPUs). A bound of its error proves that most documents are not among
-the best. The scores of the rest are computed in float64.
+A first pass multiplies queries and documents in bfloat16 on a GPU that supports it, otherwise in float32
+(``search.exact_int8`` has a faster first pass for some CPUs). A bound of the rounding error proves for most documents
+that they are not among the best. The remaining documents are scored in float64.
 
 The bound. Let q be a query and c any vector in float32, x a document less c, q' and x' the same rounded to the format
 of the first pass, and D the dimension. The first pass ranks by q·x, since q·c is the same for all documents. Taking the
-mean for c makes x short where all vectors point the same way, as those of many models do. Then
-q·x - q'·x' = q·(x - x') + (q - q')·x'. By the inequality of Cauchy and Schwarz,
+mean for c makes x short where all vectors point the same way, as those of many models do. Then q·x - q'·x' = q·(x - x')
++ (q - q')·x'. By the inequality of Cauchy and Schwarz,
 
     |q·x - q'·x'| <= |q| |x - x'| + |q - q'| |x'|.
 
-Nothing is assumed about how x' is rounded: x - x' is exact in float32, and its length is measured. The hardware adds
-up products in float32, in an order of its own. Each of the D additions is off by at most 2^-22 |q'| |x'|: the unit
+Nothing is assumed about how x' is rounded: x - x' is exact in float32, and its length is measured. The hardware adds up
+products in float32, in an order of its own. Each of the D additions is off by at most 2^-22 |q'| |x'|: the unit
 roundoff is 2^-24, and tensor cores, which cut numbers off after aligning them, lose less than four times as much.
 Subtracting c costs 2^-24 |q| |x|. A product, a sum or a component below 2^-126 may be taken for 0. If the sum is then
 rounded to bfloat16, which has 8 significant bits, it changes by at most 2^-8 of what it becomes. The lengths of vectors
@@ -43,33 +43,32 @@ from .kernels import compiled
 BLOCK, QUERIES = 4096, 1024
 # Pairs of a query and a document whose float64 scores are computed at a time.
 _PAIRS = 2048
-# A sum in the first pass is off by at most so much of |q| |x|, for each dimension and for a few operations beside.
+# Error bound of a first-pass sum relative to |q| |x|: per dimension, and for a few further operations.
 _ADDITION, _BESIDE = 2.0**-22, 16
-# A score in float64 is off by at most so much, likewise, and more than enough.
+# The same for a float64 score, with ample margin.
 _DOUBLE = 2.0**-48
 # The smallest normal number of float32 and of bfloat16; numbers below it may be taken for 0.
 _TINY = 2.0**-126
-# Vectors whose product may pass this are not multiplied in float32.
+# Vectors whose product may exceed this are not multiplied in float32.
 _HUGE = 2.0**125
-# How much of a product is lost when it is rounded to the format of the first pass. The rest, here and in ``_MARGIN``,
-# is for the rounding of the bounds themselves, which are computed in float32.
+# Relative error of rounding a product to the first pass's format. The remainder, here and in ``_MARGIN``, covers the
+# float32 rounding of the bounds themselves.
 _ROUNDING = {torch.bfloat16: 2.0**-8 + 2.0**-20, torch.float32: 2.0**-20}
 _MARGIN = 1 + 2.0**-20
-# From this share of a block's products on, multiplying in float32 is cheaper than many scores in float64.
+# If more than this share of a block's products become candidates, float32 products are cheaper than many float64
+# scores.
 _FEW = 1 / 64
 
 
 class Block(NamedTuple):
-    """Some documents of a shard.
+    """A block of a shard's documents.
 
-    Attributes:
-        shard: float32 [documents, dimension], all documents of the shard.
-        offset: the row of the shard's first document in the corpus.
-        start: the block's first row of the shard.
-        shifted: float32 [documents of the block, dimension], less the shift.
-        low: the same, rounded to the format of the first pass.
-        length: float64 scalar, no row of ``shifted`` is longer.
-        lost: float64 scalar, no row lost a longer vector when it was rounded.
+    Attributes: shard: float32 [documents, dimension], all documents of the shard. offset: corpus row of the shard's
+    first document. start: the block's first row in the shard.
+        shifted: float32 [block, dimension], the documents minus the shift.
+        low: ``shifted``, rounded to the format of the first pass.
+        length: float64 scalar, upper bound of the norms of ``shifted``.
+        lost: float64 scalar, upper bound of the norms of the rounding errors.
     """
 
     shard: torch.Tensor
@@ -87,15 +86,15 @@ def search(
     """Find the documents with the highest inner products.
 
     Args:
-        shards: float32 [documents, dimension] each, on the device of the queries, one after another.
+        shards: float32 [documents, dimension] each, on the queries' device.
         queries: float32 [queries, dimension].
         depth: documents per query.
         low: format of the first pass, bfloat16 or float32.
-        kernels: ``plain`` computes the scores by PyTorch on a CPU, too.
+        kernels: ``plain`` computes scores with PyTorch on a CPU as well.
 
     Returns:
-        float64 scores and int64 rows, both [queries, min(depth, documents)], best first; equal scores in the order of
-        the rows. And how many products were computed in each format.
+        float64 scores and int64 rows, both [queries, min(depth, documents)], best first; ties in row order. And the
+        number of products computed in each format.
 
     Raises:
         DataError: a vector has a component that is not finite.
@@ -112,14 +111,14 @@ def search(
                 pool.map(partial(_search_shard, shard, documents, shift, low), [tops[n::number] for n in range(number)])
             )
             documents += len(shard)
-            del shard  # it may be unmapped before the next one is mapped
+            del shard  # so that it is unmapped before the next one is mapped
     scores, rows = (torch.cat([getattr(top, name) for top in tops])[:, :documents] for name in ("scores", "rows"))
     return scores, rows, sum((top.counts for top in tops), Counter())
 
 
 @contextmanager
 def _full_sums() -> Iterator[None]:
-    """Keep PyTorch from multiplying float32 in another format, and from adding up products in bfloat16."""
+    """Disable TF32 products and reduced-precision reductions in PyTorch."""
     matmul = torch.backends.cuda.matmul
     before = torch.get_float32_matmul_precision(), matmul.allow_bf16_reduced_precision_reduction
     torch.set_float32_matmul_precision("highest")
@@ -133,10 +132,10 @@ def _full_sums() -> Iterator[None]:
 
 @contextmanager
 def workers(device: torch.device) -> Iterator[tuple[ThreadPoolExecutor, int]]:
-    """Give threads among which queries are divided, and their number: one for a GPU, else as many as PyTorch has.
+    """Yield a thread pool for the queries and its size: 1 for a GPU, otherwise PyTorch's number of threads.
 
-    Each thread computes alone. PyTorch's own threads would wait for each other after every operation, which takes long
-    where other processes use the cores.
+    Each thread computes independently. PyTorch's own threads would synchronise after every operation, which is slow if
+    other processes use the cores.
     """
     threads = torch.get_num_threads()
     number = threads if device.type == "cpu" else 1
@@ -148,7 +147,7 @@ def workers(device: torch.device) -> Iterator[tuple[ThreadPoolExecutor, int]]:
 
 
 def shift_of(shard: torch.Tensor) -> torch.Tensor:
-    """Return a vector, float32 [dimension], that is near many documents; 0 where it would overflow."""
+    """Return the shift c, float32 [dimension]: the mean document, or 0 where it would overflow."""
     return shard[:BLOCK].mean(0).nan_to_num(0, 0, 0)
 
 
@@ -164,29 +163,29 @@ def _search_shard(shard: torch.Tensor, offset: int, shift: torch.Tensor, low: to
 def block_of(
     shard: torch.Tensor, offset: int, start: int, documents: int, shift: torch.Tensor, low: torch.dtype
 ) -> Block:
-    """Return the documents of a shard from a row on, as the first pass in ``low`` reads them."""
+    """Prepare the documents from row ``start`` on for the first pass in ``low``."""
     shifted = shard[start : start + documents] - shift
     rounded, length, lost = _rounded(shifted, low)
     return Block(shard, offset, start, shifted, rounded, length.amax(), lost.amax())
 
 
 def _rounded(vectors: torch.Tensor, low: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return vectors in another format; and float64 [vectors] their lengths, and the lengths of what they lost."""
+    """Round vectors; also return upper bounds of their norms and rounding errors, float64 [vectors]."""
     rounded = vectors.to(low)
     return rounded, _lengths(vectors), _lengths(vectors - rounded)
 
 
 def _lengths(vectors: torch.Tensor) -> torch.Tensor:
-    """Return upper bounds of the lengths of float32 vectors, float64 [vectors]."""
+    """Return upper bounds of the norms of float32 vectors, float64 [vectors]."""
     dimension = vectors.shape[1]
     computed: torch.Tensor = torch.linalg.vector_norm(vectors, dim=1).double()
     return computed * (1 + (dimension + 4) * 2.0**-23) + math.sqrt(dimension) * 2 * math.sqrt(_TINY)
 
 
 class Top:
-    """The best documents of some queries: the scores of some of them in float64, those of others within bounds.
+    """The best documents of some queries: exact float64 scores, and a queue of candidates with bounded scores.
 
-    Candidates wait, with their scores in the first pass, until a shard has been searched or there is no room for more.
+    Candidates are queued with their first-pass scores until the shard ends or the queue is full.
     """
 
     def __init__(
@@ -197,25 +196,25 @@ class Top:
         self.compute = scores_compiled if by_numba else scores_in_torch
         self.queries = queries
         self.low, self.length, self.lost = _rounded(queries, low)
-        # What all scores of a query have in common. Floors and what waits are without it.
+        # q·c, common to all scores of a query. Floors and queued scores exclude it.
         self.common = queries.double() @ shift.double()
         self.shift_length = _lengths(shift[None])
         self.scores = torch.full((number, depth), -math.inf, dtype=torch.float64, device=device)
         self.rows = torch.full((number, depth), -1, device=device)
-        # What the best score number ``depth`` is at least, less what scores have in common.
+        # Floor: a lower bound of the score at rank ``depth``, without the common term.
         self.floor = torch.full((number,), -math.inf, device=device)
         self.capacity = max(BLOCK, 4 * depth)
         self.waiting = torch.zeros((number, self.capacity), device=device)
         self.columns = torch.zeros((number, self.capacity), dtype=torch.int32, device=device)
         self.count = torch.zeros(number, dtype=torch.int64, device=device)
-        # What the scores in the first pass are off by at most, beside their own rounding.
+        # Error bound of first-pass scores, in addition to their own rounding.
         self.error = torch.zeros(number, dtype=torch.float64, device=device)
         self.counts: Counter[str] = Counter()
 
     def add(self, block: Block) -> None:
-        """Let the documents of a block wait that may be among the best.
+        """Queue the block's candidates for exact rescoring.
 
-        Where bfloat16 excludes too little, this and all further blocks are multiplied in float32.
+        If bfloat16 excludes too few documents, this block and all later ones are multiplied in float32.
         """
         products, error = self._products(block)
         depth = self.scores.shape[1]
@@ -237,12 +236,12 @@ class Top:
         self._append(query, column + block.start, products[query, column].float())
 
     def settle(self, shard: torch.Tensor, offset: int) -> None:
-        """Compute the scores of all that wait, at the end of a shard."""
+        """Score all queued candidates, at the end of a shard."""
         self._raise_floor()
         self._settle(torch.arange(len(self.queries), device=self.queries.device), shard, offset)
 
     def _products(self, block: Block) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return products [queries, documents], and float64 [queries] what they are off by beside their rounding."""
+        """Return products [queries, documents] and their error bounds, float64 [queries], without rounding."""
         precise = self.low.dtype == torch.float32
         documents, lost = (block.shifted, torch.zeros_like(block.lost)) if precise else (block.low, block.lost)
         products = self.low @ documents.T
@@ -259,7 +258,7 @@ class Top:
         return products, error
 
     def _candidates(self, products: torch.Tensor, error: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the queries and columns, both [pairs], of the products that the floor does not exclude."""
+        """Return the queries and columns, both [pairs], of products above the floor."""
         rounding = _ROUNDING[products.dtype]
         least = self.floor - error
         least = torch.where(least < 0, least / (1 - rounding), least / (1 + rounding))
@@ -267,17 +266,17 @@ class Top:
         cut = torch.where(cut.double() < least, torch.nextafter(cut, torch.full_like(cut, math.inf)), cut)
         passed = products >= cut[:, None]
         passed = torch.nn.functional.pad(passed, (0, -passed.shape[1] % 8))
-        # Few pass: eight at a time are looked at as one integer.
+        # Few products pass, so eight flags are tested at once as one integer.
         query, word = passed.view(torch.int64).nonzero(as_tuple=True)
         place, byte = passed.view(len(passed), passed.shape[1] // 8, 8)[query, word].nonzero(as_tuple=True)
         return query[place], word[place] * 8 + byte
 
     def _overflows(self, query: torch.Tensor) -> torch.Tensor:
-        """Return which queries, bool [queries], have no room for more candidates."""
+        """Tell which queries have a full queue: bool [queries]."""
         return self.count + torch.bincount(query, minlength=len(self.count)) > self.capacity
 
     def _append(self, query: torch.Tensor, column: torch.Tensor, score: torch.Tensor) -> None:
-        """Let pairs wait; they are sorted by query, and those of a query by column."""
+        """Queue pairs, which are sorted by query, then by column."""
         added = torch.bincount(query, minlength=len(self.count))
         place = torch.arange(len(query), device=query.device) + (self.count - added.cumsum(0) + added)[query]
         self.waiting[query, place] = score
@@ -285,7 +284,7 @@ class Top:
         self.count += added
 
     def _raise_floor(self) -> None:
-        """Raise the floors to what is known now, and drop what they exclude."""
+        """Raise the floors, and drop queued candidates below them."""
         spread = _ROUNDING[torch.bfloat16] * self.waiting.abs() + self.error.float()[:, None]
         waits = torch.arange(self.capacity, device=self.count.device) < self.count[:, None]
         lower = torch.where(waits, self.waiting - spread, -math.inf)
@@ -298,7 +297,7 @@ class Top:
         self._append(kept[0], column, score)
 
     def _settle(self, chosen: torch.Tensor, shard: torch.Tensor, offset: int) -> None:
-        """Compute the scores of all documents that wait for the chosen queries, int64 [chosen], and keep the best."""
+        """Score all queued documents of the chosen queries, int64 [chosen], and keep the best."""
         count = self.count[chosen]
         shape = (len(chosen), max(count.tolist(), default=0))
         query, place = (torch.arange(shape[1], device=count.device) < count[:, None]).nonzero(as_tuple=True)
@@ -308,7 +307,7 @@ class Top:
         rows = torch.full(shape, -1, device=count.device)
         rows[query, place] = columns + offset
         scores = torch.cat([self.scores[chosen], scores], dim=1)
-        # The sort is stable, and rows ascend: those with scores come from before, those that wait are in order.
+        # The sort is stable and rows ascend: scored documents come from earlier rows, queued ones are in order.
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, : self.scores.shape[1]]
         self.scores[chosen] = scores.gather(1, order)
         self.rows[chosen] = torch.cat([self.rows[chosen], rows], dim=1).gather(1, order)
@@ -317,13 +316,13 @@ class Top:
         self.error[chosen] = 0
 
     def _scores(self, query: torch.Tensor, shard: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Return the float64 inner products [pairs] of queries and rows of a shard, both [pairs]."""
+        """Return the float64 inner products of queries and shard rows, all [pairs]."""
         self.counts["float64"] += len(rows)
         return checked(self.compute(self.queries, shard, query, rows))
 
 
 def checked(scores: torch.Tensor) -> torch.Tensor:
-    """Return scores, or raise DataError unless all are finite."""
+    """Return scores; raise DataError unless all are finite."""
     if not scores.isfinite().all():
         raise DataError("a vector has a component that is not a finite number")
     return scores
@@ -332,10 +331,10 @@ def checked(scores: torch.Tensor) -> torch.Tensor:
 def scores_in_torch(
     queries: torch.Tensor, documents: torch.Tensor, query: torch.Tensor, rows: torch.Tensor
 ) -> torch.Tensor:
-    """Return the float64 inner products of pairs, on any device.
+    """Compute the float64 inner products of pairs, on any device.
 
-    Equal vectors get equal scores, since the products of each pair are added in the same order. Matrix products do
-    not promise this. A GPU chooses the order by the shape of what it sums, so all sums have one shape.
+    Equal vectors get equal scores, because the products of each pair are summed in the same order. Matrix products do
+    not guarantee this. A GPU chooses the order by the shape, so all sums have the same shape.
 
     Args:
         queries: float32 [queries, dimension].
@@ -353,12 +352,12 @@ def scores_in_torch(
 def scores_compiled(
     queries: torch.Tensor, documents: torch.Tensor, query: torch.Tensor, rows: torch.Tensor
 ) -> torch.Tensor:
-    """Do what ``scores_in_torch`` does, on the CPU and several times as fast: nothing is copied."""
+    """Like ``scores_in_torch``, on the CPU and without copies, hence several times faster."""
     scores = compiled().scores(queries.numpy(), documents.numpy(), query.numpy(), rows.numpy())
     return torch.from_numpy(scores)
 
 
 def _at_least(scores: torch.Tensor) -> torch.Tensor:
-    """Return float32 numbers that are at most float64 scores, and hardly less."""
+    """Round float64 scores down to float32."""
     single = scores.float().clamp(max=torch.finfo(torch.float32).max)
     return single - single.abs() * 2.0**-22 - _TINY

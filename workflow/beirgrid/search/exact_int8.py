@@ -1,8 +1,8 @@
-"""Exact inner products on a CPU that multiplies integers of 8 bits (AVX-512 VNNI), twice as fast as bfloat16.
+"""Exact maximum inner product search on a CPU with 8-bit integer products (AVX-512 VNNI).
 
-The method is that of ``search.exact``: a first pass bounds all scores, and only the scores of documents that may be
-among the best are computed in float64. Here the first pass multiplies integers, and the sums are exact. The scores of a
-block's documents are computed at once, while the processor's cache has the block.
+The method is that of ``search.exact``: a first pass bounds all scores, and only documents that may be among the best
+are scored in float64. Here the first pass multiplies integers, whose sums are exact. A block's candidates are scored at
+once, while the block is in the processor's cache.
 
 The bound. Let q be a query, c any vector, x a document less c, and let s q' and t x' be q and x as integers times a
 step. By the inequality of Cauchy and Schwarz,
@@ -18,9 +18,9 @@ document may be among the best if
 where the floor is a lower bound of the score at rank ``depth``, less q·c. The right side adds up three products of a
 number of the query and a number of the document. It is computed in float32, with margins for the rounding.
 
-A floor rises slowly while documents come one after another. So the first shard begins with floors that a sample of it
-suggests. If the score at rank ``depth`` turns out to be lower than the floor of a query, the first shard is searched
-again for this query, without a guess.
+A floor rises slowly at first. So the floors of the first shard are guessed from a sample of it. If a query's score at
+rank ``depth`` turns out to be below its guessed floor, the first shard is searched again for this query without a
+guess.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from . import exact, kernels
 
 # Documents and queries of a matrix product.
 BLOCK, QUERIES = 2048, 512
-# Documents from which floors are guessed, and by how many standard deviations a guess is lowered.
+# Sample size for guessing floors, and the standard deviations by which a guess is lowered.
 SAMPLE, _DEVIATIONS = 16384, 5
-# Blocks that all threads prepare, before all threads search them.
+# Blocks that all threads prepare before they search them.
 _BLOCKS = 8
-# What a vector loses in float32 before it is rounded to integers, as a part of its length, is less than this; and what
-# a score loses in float64, for each dimension.
+# Upper bounds of relative errors: of a vector in float32 before it is rounded to integers, and of a float64 score per
+# dimension.
 _LENGTH, _DOUBLE = 2.0**-22, 2.0**-48
-# The computation of a threshold in float32, and of a bound that is stored in float32, is off by less than this.
+# Upper bound of the relative error of a threshold, or of a stored bound, in float32.
 _THRESHOLD, _STORED = 2.0**-18, 2.0**-22
-# Between these lengths of vectors, nothing overflows in float32.
+# Vector norms between which nothing overflows or underflows in float32.
 _SHORT, _LONG = 2.0**-30, 2.0**30
-# With so many dimensions, sums still fit into 32 bits.
+# Largest dimension whose sums fit into 32 bits.
 _DIMENSIONS = 2**31 // 127**2
-# A query has room for at least so many documents. With less room, it would often be full, and sorted out.
+# Minimum queue length per query. A shorter queue would often be full and have to be sorted.
 _ROOM = 64
-# If more than this share of the products leads to scores that are of no use, products in float32 take less time.
+# If more than this share of the products leads to useless scores, float32 products are faster.
 _WASTE = 1 / 8
 
 
@@ -63,9 +63,9 @@ class Quantised(NamedTuple):
 
     Attributes:
         low: int8 [vectors, dimension].
-        step: float64 [vectors], by which ``low`` is multiplied.
-        length: float64 [vectors], no vector is longer; infinite where a vector cannot be multiplied in this form.
-        lost: float64 [vectors], no vector lost a longer one when it was rounded.
+        step: float64 [vectors], the scale of ``low``.
+        length: float64 [vectors], upper bounds of the norms; infinite for a vector that cannot be quantised.
+        lost: float64 [vectors], upper bounds of the norms of the rounding errors.
     """
 
     low: np.ndarray
@@ -75,12 +75,10 @@ class Quantised(NamedTuple):
 
 
 class Int8Block(NamedTuple):
-    """Some documents of a shard, less the shift, as the first pass reads them.
+    """A block of a shard's documents minus the shift, prepared for the first pass.
 
-    Attributes:
-        start: the block's first row of the shard.
-        vectors: the documents as integers.
-        terms: float32 [3, documents], the numbers of the documents in the thresholds.
+    Attributes: start: the block's first row in the shard. vectors: the quantised documents. terms: float32 [3,
+    documents], the documents' factors in the thresholds.
     """
 
     start: int
@@ -92,8 +90,9 @@ class Sample(NamedTuple):
     """A sample of a shard.
 
     Attributes:
-        blocks: its documents.
-        rank: almost certainly, at least ``depth`` documents of the shard score higher than number ``rank`` of these.
+        blocks: the sampled documents.
+
+    rank: with high probability, at least ``depth`` documents of the shard score higher than the sample's rank ``rank``.
     """
 
     blocks: list[Int8Block]
@@ -101,7 +100,7 @@ class Sample(NamedTuple):
 
 
 def usable(queries: np.ndarray) -> bool:
-    """Tell whether this CPU multiplies integers of 8 bits, and whether queries [queries, dimension] can be such."""
+    """Tell whether this CPU has 8-bit products, and whether queries [queries, dimension] can be quantised."""
     if not torch.cpu._is_vnni_supported() or queries.shape[1] > _DIMENSIONS or not _sums_are_right(queries.shape[1]):
         return False
     lengths = np.linalg.norm(queries.astype(np.float64), axis=1)
@@ -110,7 +109,7 @@ def usable(queries: np.ndarray) -> bool:
 
 @cache
 def _sums_are_right(dimension: int) -> bool:
-    """Compare PyTorch's products with numpy's: in one dimension, those of PyTorch 2.13 are wrong."""
+    """Compare PyTorch's products with numpy's: PyTorch 2.13 is wrong for dimension 1."""
     rng = np.random.default_rng(0)
     left, right = (rng.integers(-127, 128, (rows, dimension), np.int8) for rows in (4, 64))
     left[:2], right[:2] = 127, [[127], [-127]]
@@ -121,7 +120,7 @@ def _sums_are_right(dimension: int) -> bool:
 def search(
     shards: Iterable[np.ndarray], queries: np.ndarray, depth: int
 ) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
-    """Do what ``exact.search`` does, with arrays in memory and queries for which ``usable`` holds."""
+    """Like ``exact.search``, for arrays in memory and queries that are ``usable``."""
     tops: list[Int8Top] = []
     documents = 0
     with exact.workers(torch.device("cpu")) as (pool, number):
@@ -139,14 +138,14 @@ def search(
                 for (top, which), found in zip(missed, again, strict=True):
                     top.take(which, found)
             documents += len(shard)
-            del shard  # it may be unmapped before the next one is mapped
+            del shard  # so that it is unmapped before the next one is mapped
     depth = min(depth, documents)
     scores, rows = (np.concatenate([getattr(top, name)[:, :depth] for top in tops]) for name in ("scores", "rows"))
     return scores, rows, sum((top.counts for top in tops), Counter())
 
 
 def _sample(shard: np.ndarray, shift: np.ndarray, depth: int, pool: ThreadPoolExecutor) -> Sample | None:
-    """Return a sample of a shard, at most an eighth of it; None where it would tell too little."""
+    """Sample at most an eighth of a shard; None if the shard is too small."""
     step = max(8, len(shard) // SAMPLE)
     chosen = shard[::step][:SAMPLE]
     share = depth * len(chosen) / max(1, len(shard))
@@ -156,7 +155,7 @@ def _sample(shard: np.ndarray, shift: np.ndarray, depth: int, pool: ThreadPoolEx
 
 
 def _search_shard(shard: np.ndarray, offset: int, tops: list[Int8Top], pool: ThreadPoolExecutor, number: int) -> None:
-    """Search a shard for all queries, by a number of threads."""
+    """Search a shard for all queries with ``number`` threads."""
     groups = [tops[at::number] for at in range(number)]
     for at in range(0, len(shard), _BLOCKS * BLOCK):
         starts = range(at, min(at + _BLOCKS * BLOCK, len(shard)), BLOCK)
@@ -178,21 +177,21 @@ def _settle(shard: np.ndarray, offset: int, tops: list[Int8Top]) -> None:
 
 def _block(shard: np.ndarray, shift: np.ndarray, start: int) -> Int8Block:
     vectors = quantise(np.ascontiguousarray(shard[start : start + BLOCK]), shift)
-    # What rounding takes from a score in float64, and from an estimate of it.
+    # Rounding errors of a float64 score and of its estimate.
     vectors.lost[:] += _DOUBLE * len(shift) * (vectors.length + np.linalg.norm(shift.astype(np.float64)))
-    vectors.length[:] += vectors.lost  # no rounded vector is longer, either
+    vectors.length[:] += vectors.lost  # the bound must hold for rounded vectors too
     terms = np.stack([np.ones(len(vectors.step)), vectors.lost, vectors.length]) / vectors.step
     return Int8Block(start, vectors, terms.astype(np.float32))
 
 
 def quantise(vectors: np.ndarray, shift: np.ndarray) -> Quantised:
-    """Round float32 [vectors, dimension], less float32 [dimension], to integers."""
+    """Quantise float32 [vectors, dimension] minus the shift, float32 [dimension]."""
     low = np.empty(vectors.shape, np.int8)
     components = np.empty(len(vectors), np.float32)
     step, square, loss = np.empty((3, len(vectors)))
     kernels.compiled().largest_components(vectors, shift, components)
     kernels.compiled().quantise(vectors, shift, components, low, step, square, loss)
-    # Sums of squares in float32, and squares that it takes for 0.
+    # Rounding of float32 sums of squares, and squares that underflow to 0.
     summed, none = 1 + (vectors.shape[1] + 4) * 2.0**-23, math.sqrt(vectors.shape[1]) * 2.0**-60
     length = np.sqrt(square) * summed + none
     lost = np.sqrt(loss) * summed + none + _LENGTH * length
@@ -207,46 +206,48 @@ class Int8Top:
     """The best documents of some queries, with their scores in float64.
 
     Attributes:
-        scores: float64 [queries, room], of the best documents so far, best first after ``settle``.
-        rows: int64 [queries, room], their rows of the corpus.
-        count: int64 [queries], how many there are; never fewer than ``depth`` if so many were added.
-        counts: how many products were computed in each format.
+        scores: float64 [queries, room], scores of the best documents so far, best first after ``settle``.
+        rows: int64 [queries, room], their corpus rows.
+
+    count: int64 [queries], number of kept documents; at least ``depth`` once as many were added.
+
+    counts: number of products computed in each format.
     """
 
     def __init__(self, queries: np.ndarray, shift: np.ndarray, depth: int) -> None:
         number, room = len(queries), max(2 * depth, _ROOM)
         self.queries, self.shift, self.depth = queries, shift, depth
         self.vectors = quantise(queries, np.zeros_like(shift))
-        # What all scores of a query have in common. Floors are without it.
+        # q·c, common to all scores of a query. Floors exclude it.
         self.common = queries.astype(np.float64) @ shift.astype(np.float64)
         self.scores = np.full((number, room), -math.inf)
         self.rows = np.full((number, room), -1)
         self.count = np.zeros(number, np.int64)
-        # The last known score at rank ``depth``.
+        # The latest exact score at rank ``depth``.
         self.least = np.full(number, -math.inf)
-        # Lower bounds of the scores at rank ``depth``, less what scores have in common. In the first shard, they may
-        # be guesses, which are compared with the scores at its end.
+        # Floors: lower bounds of the scores at rank ``depth``, without the common term. In the first shard they may be
+        # guesses, which are verified at its end.
         self.floor = np.full(number, -math.inf, np.float32)
         self.guessed = self.floor.copy()
         self.counts: Counter[str] = Counter()
-        # Documents that floors did not exclude, though they were not among the best.
+        # Scored documents that were not among the best.
         self.wasted = 0
-        # Goes on where integers exclude too little.
+        # Takes over if integers exclude too few documents.
         self.other: exact.Top | None = None
 
     def guess(self, sample: Sample) -> None:
-        """Guess the floors from the estimated scores of a sample."""
+        """Guess the floors from a sample's estimated scores."""
         scores = [self._products(block) * torch.from_numpy(block.vectors.step).float() for block in sample.blocks]
         least = torch.cat(scores, dim=1).topk(sample.rank, sorted=False).values.amin(1).numpy()
         self.floor = (least * self.vectors.step).astype(np.float32)
         self.guessed = self.floor.copy()
 
     def missed(self) -> np.ndarray:
-        """Return the queries whose floors were guessed too high, bool [queries], after ``settle``."""
+        """Tell, after ``settle``, which queries' floors were guessed too high: bool [queries]."""
         return self._known() < self.guessed
 
     def take(self, missed: np.ndarray, found: Int8Top) -> None:
-        """Take what was found, without a guess, for the queries that were missed, bool [queries]."""
+        """Replace the results of the missed queries, bool [queries], by those of a search without a guess."""
         for name in ("scores", "rows", "count", "least", "floor"):
             getattr(self, name)[missed] = getattr(found, name)
         self.guessed[missed] = -math.inf
@@ -255,7 +256,7 @@ class Int8Top:
             self.other.floor = torch.from_numpy(self.floor)
 
     def add(self, shard: np.ndarray, offset: int, block: Int8Block) -> None:
-        """Keep the documents of a block that are among the best so far."""
+        """Keep the block's documents that are among the best so far."""
         if self.other is not None:
             shift = torch.from_numpy(self.shift)
             self.other.add(exact.block_of(torch.from_numpy(shard), offset, block.start, BLOCK, shift, torch.float32))
@@ -275,16 +276,16 @@ class Int8Top:
             self._go_on_in_float32()
 
     def settle(self, shard: np.ndarray, offset: int) -> None:
-        """Sort what was kept, at the end of a shard."""
+        """Sort the kept documents, at the end of a shard."""
         if self.other is None:
             self._sort()
-        else:  # writes into the arrays of this object
+        else:  # it writes into this object's arrays
             self.other.settle(torch.from_numpy(shard), offset)
             self.least, self.floor = self.scores[:, self.depth - 1].copy(), self.other.floor.numpy().copy()
             self.count = (self.rows[:, : self.depth] >= 0).sum(1)
 
     def _candidates(self, block: Int8Block) -> tuple[np.ndarray, np.ndarray]:
-        """Return the queries and rows of the block, int64 [pairs] each, that the floors do not exclude."""
+        """Return the queries and block rows, int64 [pairs] each, above the floors."""
         products = self._products(block).numpy()
         self.counts["int8"] += products.size
         query, rows = np.empty((2, products.size + kernels.WORD), np.int64)
@@ -292,20 +293,20 @@ class Int8Top:
         return query[:pairs], rows[:pairs]
 
     def _products(self, block: Int8Block) -> torch.Tensor:
-        """Return the products of the integers, int32 [queries, documents]."""
+        """Return the integer products, int32 [queries, documents]."""
         return torch._int_mm(torch.from_numpy(self.vectors.low), torch.from_numpy(block.vectors.low).T)
 
     def _terms(self) -> np.ndarray:
-        """Return float32 [3, queries], the numbers of the queries in the thresholds."""
+        """Return the queries' factors in the thresholds, float32 [3, queries]."""
         own, terms = self.vectors, np.empty((3, len(self.queries)))
         terms[0], terms[1], terms[2] = self.floor, -own.length, -own.lost
         terms /= own.step
-        with np.errstate(invalid="ignore", over="ignore"):  # of floors that are -inf, which exclude nothing
+        with np.errstate(invalid="ignore", over="ignore"):  # a floor of -inf excludes nothing
             terms -= _THRESHOLD * np.abs(terms)
         return _single(terms)
 
     def _known(self) -> np.ndarray:
-        """Return float32 lower bounds of the scores at rank ``depth`` [queries], less what scores have in common."""
+        """Return float32 lower bounds of the scores at rank ``depth`` [queries], without the common term."""
         known = self.least - self.common
         known -= _STORED * np.abs(known)
         return _single(known)
@@ -315,7 +316,7 @@ class Int8Top:
         self.floor = np.maximum(self.floor, self._known())
 
     def _go_on_in_float32(self) -> None:
-        """Let products in float32 exclude documents from here on."""
+        """Switch to float32 products from here on."""
         self._sort()
         self.other = exact.Top(torch.from_numpy(self.queries), torch.from_numpy(self.shift), self.depth, torch.float32)
         self.other.scores, self.other.rows = (
@@ -326,7 +327,7 @@ class Int8Top:
 
 
 def _single(bounds: np.ndarray) -> np.ndarray:
-    """Return lower bounds as float32, which do not become infinite."""
+    """Round lower bounds to float32 without overflow to infinity."""
     limits = np.finfo(np.float32)
     with np.errstate(invalid="ignore"):
         return np.where(bounds < limits.min, -np.inf, np.minimum(bounds, limits.max)).astype(np.float32)

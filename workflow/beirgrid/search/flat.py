@@ -1,6 +1,6 @@
-"""Exact search with dense vectors: indexes of shards (faiss's flat files), and the documents with the best scores.
+"""Exact search with dense vectors in faiss's flat index files.
 
-``search.exact`` and ``search.exact_int8`` have the method and its proof.
+``search.exact`` and ``search.exact_int8`` contain the method and its proof.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..core.errors import DataError
 if TYPE_CHECKING:
     import torch
 
-# Vectors that are copied at a time, into an index or to a GPU.
+# Vectors copied at a time, into an index or to a GPU.
 _BLOCK = 8192
 
 
@@ -36,7 +36,7 @@ def write_vectors(path: Path, blocks: Iterable[np.ndarray], documents: int, dime
 
 
 def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Index the vectors of a shard exactly; cosine vectors are already of length 1 (``search.Store``)."""
+    """Build a shard's flat index; vectors for cosine already have length 1 (``search.Store``)."""
     with files.reading(vectors):
         rows = np.load(vectors, mmap_mode="r")
         if rows.ndim != 2 or not rows.size:
@@ -46,7 +46,7 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
 
 
 def write_index(vectors: np.ndarray, path: Path) -> None:
-    """Write an exact index of float32 [documents, dimension] to a file. Cosine needs vectors of length 1."""
+    """Write a flat index of float32 [documents, dimension] to a file. Cosine requires vectors of length 1."""
     import faiss
 
     index = faiss.IndexFlatIP(vectors.shape[1])
@@ -60,19 +60,19 @@ def search_shards(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards one after another, exactly.
 
-    On a CPU, only one shard is mapped at a time. On a GPU, the next shard is loaded while one is searched. So memory
-    does not grow with the corpus.
+    A CPU maps one shard at a time. A GPU loads the next shard while it searches one. So memory does not grow with the
+    corpus.
 
     Args:
-        shards: files that ``write_index`` wrote. Their rows, one shard after another, are the rows of the corpus.
+        shards: files of ``write_index``, in corpus order.
         queries: float32 [queries, dimension].
         depth: documents per query.
-        device: PyTorch's name of the device that searches: ``cpu``, ``cuda:1``, …
-        kernels: ``plain`` multiplies by PyTorch alone.
+        device: PyTorch's device name: ``cpu``, ``cuda:1``, …
+        kernels: ``plain`` uses only PyTorch's products.
 
     Returns:
-        float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first. The order is that of
-        scores in float64; documents with equal scores are in the order of their rows.
+        float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first by float64 scores; ties
+        in row order.
 
     Raises:
         DataError: an index is damaged, or has another dimension than the queries.
@@ -91,7 +91,7 @@ def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compu
 
 
 def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the documents with the highest inner products, exactly, in memory.
+    """Find the documents with the highest inner products, exactly and in memory.
 
     Args:
         documents: float32 [documents, dimension].
@@ -103,11 +103,8 @@ def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tupl
         that of scores in float64; documents with equal scores are in the order of their rows.
 
     Example:
-        >>> import numpy as np
-        >>> documents = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
-        >>> scores, rows = search_exact(documents, np.array([[1, 0]], np.float32), depth=2)
-        >>> rows.tolist()
-        [[0, 2]]
+        >>> import numpy as np >>> documents = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32) >>> scores, rows =
+        search_exact(documents, np.array([[1, 0]], np.float32), depth=2) >>> rows.tolist() [[0, 2]]
     """
     import torch
 
@@ -130,7 +127,7 @@ def _search(
 
 
 def _tensor(vectors: np.ndarray) -> torch.Tensor:
-    """Return vectors as a float32 tensor; it is read only, whatever PyTorch warns of."""
+    """View vectors as a float32 tensor. PyTorch's warning about read-only arrays is moot: nothing writes to it."""
     import torch
 
     with warnings.catch_warnings():
@@ -143,11 +140,12 @@ def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
 
     Args:
         path: the index.
-        kinds: names of the faiss classes that it may have.
-        flags: how faiss reads it.
+        kinds: names of the allowed faiss classes.
+
+    flags: faiss's IO flags.
 
     Raises:
-        DataError: the index is damaged, or of another kind, or not of inner products.
+        DataError: the index is damaged, of another kind, or not for inner products.
     """
     import faiss
 
@@ -160,7 +158,7 @@ def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
 
 
 def check_kind(path: Path, index: Any, *kinds: str) -> None:
-    """Raise DataError unless a faiss index has a class of one of these names."""
+    """Raise DataError unless a faiss index has one of these classes."""
     if (found := type(index).__name__) not in kinds:
         raise DataError(f"{path} is an index of another kind ({found}, not {' or '.join(kinds)}). {files.REMEDY}")
 
@@ -184,7 +182,7 @@ def _open(path: Path, dimension: int | None = None) -> Any:
 
 @contextmanager
 def opened(path: Path) -> Iterator[np.ndarray]:
-    """Map an index, and give its vectors, float32 [documents, dimension], while the block runs.
+    """Map an index for the block, and yield its vectors, float32 [documents, dimension].
 
     Raises:
         DataError: the index is damaged.
@@ -195,7 +193,7 @@ def opened(path: Path) -> Iterator[np.ndarray]:
 
 
 def _rows(index: Any) -> np.ndarray:
-    """Return the vectors of an index, float32 [documents, dimension]; they are valid while the index is open."""
+    """View the vectors of an open index, float32 [documents, dimension]."""
     import faiss
 
     rows: np.ndarray = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d)
@@ -203,15 +201,15 @@ def _rows(index: Any) -> np.ndarray:
 
 
 def _mapped(shards: Iterable[Path], dimension: int, _: torch.device) -> Iterator[torch.Tensor]:
-    """Yield the vectors of shards, each mapped until the next one is asked for."""
+    """Yield the vectors of shards; each is unmapped when the next one is requested."""
     for path in shards:
         index = _open(path, dimension)
         yield _tensor(_rows(index))
-        del index  # unmapped before the next shard is mapped
+        del index  # so that it is unmapped before the next one is mapped
 
 
 def _loaded(shards: Iterable[Path], dimension: int, device: torch.device) -> Iterator[torch.Tensor]:
-    """Yield the vectors of shards on a device, each loaded while the one before it is searched."""
+    """Yield the vectors of shards on a device, loading each while the previous one is searched."""
     with ThreadPoolExecutor(1) as loader:
         coming = None
         for path in shards:
@@ -224,7 +222,7 @@ def _loaded(shards: Iterable[Path], dimension: int, device: torch.device) -> Ite
 
 
 def _load(path: Path, dimension: int, device: torch.device) -> torch.Tensor:
-    """Return the vectors of a shard on a device."""
+    """Load the vectors of a shard to a device."""
     import torch
 
     index = _open(path, dimension)
@@ -232,7 +230,7 @@ def _load(path: Path, dimension: int, device: torch.device) -> torch.Tensor:
     target = torch.empty(vectors.shape, device=device)
     cuda = device.type == "cuda"
     staged = torch.empty((2, _BLOCK, dimension), pin_memory=cuda)
-    # Copies have a stream of their own, so that they run beside the search; a buffer is filled while the other is sent.
+    # Copies run in their own stream, parallel to the search. One buffer is filled while the other is sent.
     stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
     if stream is not None:
         stream.wait_stream(torch.cuda.default_stream(device))

@@ -1,10 +1,8 @@
-"""Exact search with learned sparse vectors: postings with impacts, on disk, a shard at a time.
+"""Exact search with learned sparse vectors: inverted indexes with impact scores, on disk, shard by shard.
 
-The index of a shard is a folder of arrays, the columns of its matrix [documents, vocabulary]:
-``starts.npy`` int64 [vocabulary + 1], ``documents.npy`` int32 and ``impacts.npy`` float32 [postings], and
-its shape in ``shape.npy``.
-Scores are exact float32 dot products. Lucene's impact index rounds weights to integers, and is slower
-(``make bench``, part sparse).
+A shard's index is a folder with the matrix [documents, vocabulary] by columns: ``starts.npy`` int64 [vocabulary + 1],
+``documents.npy`` int32 and ``impacts.npy`` float32 [postings], and ``shape.npy``. Scores are exact float32 dot
+products. Lucene's impact index would round weights to integers, and is slower (``make bench``, part sparse).
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def write_vectors(
 
 
 def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Turn the weights of a shard into postings with exact float32 impacts (``search.Store``)."""
+    """Invert the weights of a shard into postings with exact float32 impacts (``search.Store``)."""
     import scipy.sparse
 
     with files.reading(vectors):
@@ -50,7 +48,7 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
 
 
 def write_index(weights: scipy.sparse.csr_matrix, folder: Path) -> None:
-    """Write float32 [documents, vocabulary] as postings per term into an existing empty folder."""
+    """Write float32 [documents, vocabulary] as postings per term into an empty folder."""
     postings = weights.tocsc()
     postings.sort_indices()
     np.save(folder / "shape.npy", np.array(weights.shape, np.int64))
@@ -64,17 +62,17 @@ def search_shards(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search shards one after another and merge.
 
-    Only the postings of the queries' terms are read, and only one shard is mapped at a time.
+    Reads only the postings of the queries' terms, and maps one shard at a time.
 
     Args:
-        shards: folders that ``write_index`` filled; their rows, one after another, are the corpus's rows.
+        shards: folders of ``write_index``, in corpus order.
         queries: float32 [queries, vocabulary].
         depth: documents per query.
-        threads: threads that divide the queries. numba's own threads would take all cores, whatever a job was given.
+        threads: threads for the queries. numba's own threads would use all cores, not only the job's.
 
     Returns:
-        float32 scores and int64 corpus rows, both [queries, depth], best first; documents that share no
-        term with a query are not found, and the row is -1 where there are none left.
+        float32 scores and int64 corpus rows, both [queries, depth], best first; documents without a term of the query
+        are not found, so remaining rows are -1.
     """
     import faiss
 
@@ -96,7 +94,7 @@ def search_shards(
         scores, rows = _search(queries, starts, documents, impacts, size, depth, threads)
         best.add_result(scores, np.where(rows < 0, -1, rows + first))
         first += size
-        del starts, documents, impacts  # unmapped before the next shard is mapped
+        del starts, documents, impacts  # so that they are unmapped before the next ones are mapped
     best.finalize()
     return best.D, best.I
 
@@ -105,7 +103,7 @@ def find(
     shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int, compute: Compute
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search shards on the CPU, whatever device ``compute`` names (``search.Engine``), with PyTorch's threads."""
-    import torch  # which has encoded the queries
+    import torch  # loaded already, to encode the queries
 
     return search_shards(shards, queries, depth, torch.get_num_threads())
 
@@ -119,11 +117,13 @@ def _search(
     depth: int,
     threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best scores and rows of one shard [queries, depth]."""
+    """Search one shard: scores and rows, both [queries, depth]."""
     scores = np.full((queries.shape[0], depth), -np.inf, np.float32)
     rows = np.full((queries.shape[0], depth), -1, np.int64)
     asked = queries.indptr.astype(np.int64), queries.indices, queries.data
-    blocks = np.linspace(0, queries.shape[0], 8 * threads + 1, dtype=np.int64)  # several each: queries differ in length
+    blocks = np.linspace(
+        0, queries.shape[0], 8 * threads + 1, dtype=np.int64
+    )  # several per thread, because queries differ in length
 
     def search(first: int, end: int) -> None:
         _kernel()(first, end, *asked, starts, documents, impacts, size, scores, rows)
@@ -135,7 +135,7 @@ def _search(
 
 @once
 def _kernel() -> Any:
-    """Return the compiled search of one shard for a block of queries."""
+    """Compile the search of one shard for a block of queries."""
     prepare_libraries()
     import numba
 

@@ -1,6 +1,6 @@
-"""Compiled loops of exact dense search: float64 scores of pairs, and the first pass by integers.
+"""Compiled loops of exact dense search: float64 scores of pairs, and the integer first pass.
 
-No function here calls another one: numba would compile the caller anew in each process.
+No function calls another: numba would recompile the caller in each process.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 from ..core.compiled import once
 from ..core.environment import prepare_libraries
 
-# Documents that ``scan`` looks at together. It needs room for all of them.
+# Documents that ``scan`` tests together. Its output needs room for all of them.
 WORD = 8
 
 
 class Kernels(NamedTuple):
-    """Compiled functions; each releases Python's lock."""
+    """Compiled functions, which release the GIL."""
 
     scores: Any
     largest_components: Any
@@ -38,7 +38,7 @@ def compiled() -> Kernels:
 
     @exactly(fastmath={"reassoc", "contract"})
     def scores(queries, documents, query, rows):  # type: ignore[no-untyped-def]
-        """Add up products in float64, in an order that depends on the dimension alone."""
+        """Sum products in float64, in an order that depends only on the dimension."""
         ends = np.zeros(len(documents) + 1, np.int64)
         for row in rows:
             ends[row + 1] += 1
@@ -50,7 +50,7 @@ def compiled() -> Kernels:
             ends[rows[pair]] = place + 1
         found = np.empty(len(rows), np.float64)
         place = 0
-        for row in range(len(documents)):  # each is read once, and the pairs are read in order
+        for row in range(len(documents)):  # each document is read once; pairs are read in order
             right = documents[row]
             while place < ends[row]:
                 left, total = queries[ordered[place]], 0.0
@@ -62,7 +62,7 @@ def compiled() -> Kernels:
 
     @exactly(fastmath={"nnan", "nsz"})
     def largest_components(vectors, shift, found):  # type: ignore[no-untyped-def]
-        """Find the largest absolute component of each vector; where one is not finite, the result means nothing."""
+        """Find the largest absolute component of each vector; undefined for vectors that are not finite."""
         for number in range(len(vectors)):
             row, most = vectors[number], np.float32(0)
             for at in range(len(row)):
@@ -72,9 +72,9 @@ def compiled() -> Kernels:
 
     @exactly(fastmath={"reassoc", "contract"})
     def quantise(vectors, shift, components, low, steps, squares, losses):  # type: ignore[no-untyped-def]
-        """Round vectors, given their largest components; no integer is beyond 127.
+        """Quantise vectors, given their largest components, to integers of at most 127.
 
-        Also find the squares of their lengths and of the lengths of what they lost.
+        Also compute the squared norms of the vectors and of their rounding errors.
         """
         for number in range(len(vectors)):
             row, integers = vectors[number], low[number]
@@ -94,7 +94,7 @@ def compiled() -> Kernels:
 
     @exactly()
     def scan(products, terms, others, query, rows):  # type: ignore[no-untyped-def]
-        """Write the pairs whose products pass their thresholds, in the order of the queries; return how many."""
+        """Write the pairs whose products reach their thresholds, in query order; return their number."""
         ones, twos, threes = others[0], others[1], others[2]
         documents, taken = products.shape[1], 0
         passed = np.zeros((documents + WORD - 1) // WORD * WORD, np.uint8)
@@ -107,17 +107,17 @@ def compiled() -> Kernels:
             for word in range(len(words)):
                 if words[word] == 0:
                     continue
-                for at in range(WORD * word, WORD * word + WORD):  # each is written, and kept if it passed
+                for at in range(WORD * word, WORD * word + WORD):  # written unconditionally, kept if it passed
                     query[taken], rows[taken] = number, at
                     taken += passed[at]
         return taken
 
     @exactly()
     def keep(query, rows, found, offset, scores, places, count, least, depth):  # type: ignore[no-untyped-def]
-        """Append pairs that are among the best so far; return how many.
+        """Append pairs that are among the best so far; return their number.
 
-        Where a query has no room, only its best ``depth`` stay, and the last one's score is its least. Their order
-        stays, which is that of the documents.
+        A full query keeps only its best ``depth`` documents, in document order, and ``least`` becomes the lowest of
+        their scores.
         """
         room, kept = scores.shape[1], 0
         for pair in range(len(query)):
@@ -141,7 +141,7 @@ def compiled() -> Kernels:
 
     @exactly()
     def settle(scores, places, count, least, depth):  # type: ignore[no-untyped-def]
-        """Sort what was kept, the best first, and keep ``depth`` of it."""
+        """Sort the kept documents, best first, and cut at ``depth``."""
         for number in range(len(count)):
             taken = min(count[number], depth)
             order = np.argsort(-scores[number, : count[number]], kind="mergesort")[:taken]

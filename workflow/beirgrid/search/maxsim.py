@@ -1,10 +1,9 @@
-"""Late interaction: token vectors on disk, an index that finds candidate documents, exact MaxSim.
+"""Late interaction: token vectors on disk, an index for candidate generation, and exact MaxSim.
 
-A document's score is the sum over query tokens of the largest dot product with a token of the document
-(Khattab and Zaharia, 2020). The token vectors of a shard are a folder with ``vectors.npy`` (float16
-[tokens, dimension], documents one after another) and ``offsets.npy`` (int64 [documents + 1]: document i has
-the rows offsets[i] to offsets[i + 1]). Vectors are read from disk when they are needed, and indexes are mapped one
-after another: memory follows the index of a shard.
+A document's score is the sum over query tokens of the largest dot product with a token of the document (Khattab and
+Zaharia, 2020). The token vectors of a shard are a folder with ``vectors.npy`` (float16 [tokens, dimension], documents
+one after another) and ``offsets.npy`` (int64 [documents + 1]: document i has the rows offsets[i] to offsets[i + 1]).
+Vectors are read from disk on demand, and indexes are mapped one at a time, so memory is bounded by one shard's index.
 """
 
 from __future__ import annotations
@@ -23,37 +22,36 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from . import flat
 
-# Below so many token vectors, a shard's nearest tokens are found exactly: k-means would have too few points to
-# learn from, and comparing them all is fast.
+# Shards with fewer token vectors are searched exactly: k-means would have too few points, and exact search is fast.
 FLAT_TOKENS = 2**17
-# Lists of an inverted file that are read for a query token, and training points per list (faiss wants 39 to 256).
+# Lists probed per query token, and training points per list (faiss asks for 39 to 256).
 PROBES = 32
 POINTS = 64
 # Token vectors in memory at a time (64 MB in float32 at 128 dimensions).
 BLOCK = 2**17
-# Tokens of the queries that are searched together: with 100 candidates each, 79 MB of nearest tokens.
+# Query tokens searched together: with 100 candidates each, 79 MB of nearest tokens.
 QUERY_TOKENS = 2**15
-# Tokens of the queries that are scored together against everything: with a block their scores are 512 MB.
+# Query tokens scored together in an exhaustive search: their scores for one block are 512 MB.
 EXHAUSTIVE_TOKENS = 2**10
 
 
 class TokenVectors(NamedTuple):
-    """Vectors of texts' tokens: ``vectors`` float32 [tokens, dimension], ``counts`` int64 [texts]."""
+    """Token vectors of texts: ``vectors`` float32 [tokens, dimension]; tokens per text, ``counts`` int64 [texts]."""
 
     vectors: np.ndarray
     counts: np.ndarray
 
     def sums(self) -> np.ndarray:
-        """Return the sum of each text's vectors, which is finite if they are: float32 [texts]."""
+        """Sum each text's vectors to one number, which is finite if they are: float32 [texts]."""
         parts = np.split(self.vectors, np.cumsum(self.counts)[:-1])
         return np.fromiter((part.sum() for part in parts), np.float32, len(self.counts))
 
 
 def write(folder: Path, blocks: Iterable[TokenVectors], dimension: int) -> int:
-    """Write the token vectors of a shard, a block at a time, in half the bytes; return the number of tokens.
+    """Write the token vectors of a shard as float16, block by block; return the number of tokens.
 
-    Rounding to float16 moves the dot product of two vectors of length 1 by at most 2^-11, so the score of a query
-    of 32 tokens by at most 0.016. On abstracts of SciFact 0.0015 was the most that was seen.
+    Rounding to float16 changes the dot product of two unit vectors by at most 2^-11, so the score of a query of 32
+    tokens by at most 0.016.
     """
     header = {"descr": "<f2", "fortran_order": False}
     counts, tokens = [np.zeros(1, np.int64)], 0
@@ -64,7 +62,7 @@ def write(folder: Path, blocks: Iterable[TokenVectors], dimension: int) -> int:
             stream.write(np.ascontiguousarray(block.vectors, "<f2").data)
             counts.append(block.counts)
             tokens += len(block.vectors)
-        stream.seek(0)  # numpy leaves room in a header for the number of rows to grow
+        stream.seek(0)  # numpy's header has spare room for a larger row count
         np.lib.format.write_array_header_1_0(stream, {**header, "shape": (tokens, dimension)})
         assert stream.tell() == begin
     np.save(folder / "offsets.npy", np.cumsum(np.concatenate(counts)))
@@ -77,7 +75,7 @@ def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, di
 
 
 def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Index the token vectors of a shard, to find documents by their nearest tokens (``search.Store``)."""
+    """Index the token vectors of a shard for candidate generation (``search.Store``)."""
     import faiss
 
     shard = TokenShard(vectors)
@@ -87,11 +85,11 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
 
 
 def index_name(tokens: int, dimension: int) -> str:
-    """Return what indexes so many token vectors, as faiss names it.
+    """Return faiss's factory string for an index of ``tokens`` token vectors.
 
-    Flat for few. Else an inverted file with product quantisation, as in the paper: a byte per 4 dimensions (32 bytes
-    of 256 for 128 dimensions). ``np`` leaves out polysemous training, which renumbers the centroids of the product
-    quantiser for a filter that this search does not use. Scores and tokens found are the same without it.
+    Flat for small shards; otherwise an inverted file with product quantisation, as in the paper: one byte per 4
+    dimensions (32 bytes for 128 dimensions). ``np`` turns off polysemous training, which renumbers the quantiser's
+    centroids for a filter that this search does not use; results are the same without it.
     """
     if tokens < FLAT_TOKENS:
         return "Flat"
@@ -100,10 +98,10 @@ def index_name(tokens: int, dimension: int) -> str:
 
 
 class TokenShard:
-    """The token vectors of one shard: its documents and tokens are numbered from 0.
+    """The token vectors of one shard, whose documents and tokens are numbered from 0.
 
-    They are read from the file, not mapped: what is touched of a mapped file counts as a job's memory, and a search
-    touches nearly all of it.
+    The file is read, not mapped: the touched pages of a mapped file count as a job's memory, and a search touches
+    nearly all of them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -115,14 +113,14 @@ class TokenShard:
             self.begin = stream.tell()
             rows = (stream.seek(0, os.SEEK_END) - self.begin) / (self.dimension * self.dtype.itemsize)
             if rows != self.tokens or self.offsets[0] or self.offsets[-1] != rows or (np.diff(self.offsets) < 0).any():
-                raise ValueError(f"its documents have {self.offsets[-1]:,} tokens, and vectors.npy has {rows:,}")
+                raise ValueError(f"offsets.npy counts {self.offsets[-1]:,} tokens, and vectors.npy has {rows:,}")
 
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self.offsets) - 1
 
     def check_dimension(self, dimension: int) -> None:
-        """Raise DataError if the model gives vectors of another dimension than those on disk."""
+        """Raise DataError if the model's vectors have another dimension than those on disk."""
         if self.dimension != dimension:
             raise DataError(
                 f"{self.folder} holds vectors of dimension {self.dimension}, but the model gives {dimension}: "
@@ -130,15 +128,15 @@ class TokenShard:
             )
 
     def documents_of(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the documents that have the given tokens, ascending, each once; other shards' tokens are left out."""
+        """Return the documents of the given tokens, ascending and unique; tokens of other shards are ignored."""
         within = tokens[(tokens >= 0) & (tokens < self.tokens)]
         return np.unique(np.searchsorted(self.offsets, within, side="right") - 1)
 
     def blocks(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield ``documents`` (ascending), those without tokens left out, with their vectors, BLOCK tokens at a time.
+        """Yield the non-empty ``documents`` (ascending) with their vectors, BLOCK tokens at a time.
 
-        Yields:
-            the documents, their token vectors (float32 [tokens, dimension]), and where each begins in these.
+        Yields: the documents, their token vectors (float32 [tokens, dimension]), and each document's first row in
+        these.
         """
         counts = self.offsets[documents + 1] - self.offsets[documents]
         documents, counts = documents[counts > 0], counts[counts > 0]
@@ -150,20 +148,20 @@ class TokenShard:
                 yield part, self.read(tokens), first
 
     def read(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the vectors of tokens (ascending, each once): float32 [tokens, dimension]."""
-        cuts = (np.flatnonzero(np.diff(tokens) != 1) + 1).tolist()  # what stands together is read at once
+        """Read the vectors of tokens (ascending and unique): float32 [tokens, dimension]."""
+        cuts = (np.flatnonzero(np.diff(tokens) != 1) + 1).tolist()  # consecutive tokens are read at once
         found = np.empty((len(tokens), self.dimension), self.dtype)
         width = self.dimension * self.dtype.itemsize
         with (self.folder / "vectors.npy").open("rb") as stream:
             for low, high in pairwise([0, *cuts, len(tokens)]):
                 stream.seek(self.begin + int(tokens[low]) * width)
                 if stream.readinto(found[low:high].data) != (high - low) * width:
-                    raise DataError(f"{stream.name} is cut off: delete its folder and run again")
+                    raise DataError(f"{stream.name} is truncated: delete its folder and run again")
         return found.astype(np.float32)
 
 
 def build_index(shard: TokenShard, seed: int = 0) -> Any:
-    """Return a faiss index of a shard's token vectors, trained on a seeded sample and filled in blocks."""
+    """Build a faiss index of a shard's token vectors, trained on a seeded sample and filled in blocks."""
     import faiss
 
     tokens, name = shard.tokens, index_name(shard.tokens, shard.dimension)
@@ -179,7 +177,7 @@ def build_index(shard: TokenShard, seed: int = 0) -> Any:
 
 
 def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShard, int, int]]:
-    """Yield each shard with the numbers that its first document and its first token have in the corpus."""
+    """Yield each shard with the corpus numbers of its first document and first token."""
     document = token = 0
     for folder in folders:
         shard = TokenShard(folder)
@@ -189,19 +187,19 @@ def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShar
 
 
 def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return MaxSim, computed and summed in float32: [queries, documents].
+    """Compute MaxSim in float32: [queries, documents].
 
     Args:
         queries: token vectors, at least one per query.
         vectors: float32 [tokens, dimension], the documents' tokens.
-        first: the row at which each document begins; each has at least one.
+        first: first row of each document; each has at least one token.
     """
     best = np.maximum.reduceat(queries.vectors @ vectors.T, first, axis=1)
     return np.add.reduceat(best, np.cumsum(queries.counts) - queries.counts, axis=0)
 
 
 def _batches(queries: TokenVectors, tokens: int) -> Iterator[TokenVectors]:
-    """Yield so many queries that they have at most ``tokens`` tokens together, but one at least."""
+    """Divide queries into batches of at most ``tokens`` tokens, with at least one query each."""
     size = max(1, tokens // max(queries.counts, default=1))
     ends = np.concatenate([[0], np.cumsum(queries.counts)])
     for start in range(0, len(queries.counts), size):
@@ -216,7 +214,7 @@ def search(
     candidates: int,
     progress: Progress | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Score the documents of the nearest tokens of each query token.
+    """Score the documents that own the nearest tokens of each query token.
 
     Args:
         folders: token vectors of each shard of the corpus.
@@ -259,7 +257,7 @@ def _open_index(path: Path, shard: TokenShard) -> Any:
 def _nearest_tokens(
     folders: Sequence[Path], indexes: Sequence[Path], vectors: np.ndarray, candidates: int
 ) -> np.ndarray:
-    """Return the tokens nearest to each query token: int64 [query tokens, candidates], -1 where there are fewer."""
+    """Find the nearest tokens of each query token: int64 [query tokens, candidates], -1 if there are fewer."""
     import faiss
 
     heap = faiss.ResultHeap(len(vectors), candidates, keep_max=True)
@@ -268,7 +266,7 @@ def _nearest_tokens(
         if index.ntotal:
             scores, tokens = index.search(vectors, min(candidates, index.ntotal))
             heap.add_result(scores, np.where(tokens < 0, -1, tokens + first))
-        del index  # unmapped before the next one is mapped
+        del index  # so that it is unmapped before the next one is mapped
     heap.finalize()
     return np.asarray(heap.I)
 

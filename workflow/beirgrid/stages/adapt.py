@@ -1,4 +1,4 @@
-"""Stage adapt: a dense model tuned to a corpus with the sentence-transformers trainer.
+"""Stage adapt: fine-tune a dense model on a corpus with the sentence-transformers trainer.
 
 GenQ (Thakur et al. 2021) learns which document of a batch a query was written for. GPL (Wang et al. 2022) learns the
 margins of a cross-encoder. Both can start from a model that was pre-trained on documents alone. TSDAE (Wang et al.
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-# What similarities are multiplied by: cosines span too little for a softmax, or for margins of logits.
+# Scale of similarities: the range of cosines is too small for a softmax or for margins of logits.
 SCALE = {"cosine": 20.0, "dot": 1.0}
-# Share of the words that TSDAE deletes, and of the tokens that a masked language model restores.
+# Share of words that TSDAE deletes, and of tokens that masked language modelling predicts.
 DELETED, MASKED = 0.6, 0.15
-# Steps after which the state of a training is written (weights, and twice as much of the optimizer's), for one that is
-# killed to go on from.
+# Steps between checkpoints of the training state (weights and twice as much optimizer state), from which a killed
+# training resumes.
 SAVED_STEPS = 1000
 
 
 class AdaptRecipe(Entry):
-    """The keys of a recipe and of the model's own entry that decide the training, and the base's entry."""
+    """The keys of a recipe and of the model's entry that affect training, and the base's entry."""
 
     recipe: Literal["genq", "gpl", "tsdae", "mlm"]
     base: DenseModel
@@ -63,7 +63,7 @@ class AdaptRecipe(Entry):
 
     @property
     def reads_documents_alone(self) -> bool:
-        """Whether training needs no queries."""
+        """Whether training needs only documents."""
         return self.recipe in PRETRAINING
 
 
@@ -79,7 +79,7 @@ def adapt(
     """Adapt a dense model to a corpus.
 
     Raises:
-        DataError: an input is damaged, or the base has no decoder (TSDAE) or is no masked language model (MLM).
+        DataError: an input is damaged, or the base has no decoder (TSDAE) or is not a masked language model (MLM).
     """
     from transformers import set_seed
 
@@ -100,7 +100,7 @@ def adapt(
 
 
 def _state_folder(recipe: AdaptRecipe, base: Path, examples: Path, output: Path, precision: str) -> Path:
-    """Return the folder beside the output with the state of just this training, and delete those of other trainings."""
+    """Return the folder beside the output for this training's state, and delete those of other trainings."""
     inputs = {
         "recipe": recipe.given(),
         "precision": precision,
@@ -111,7 +111,7 @@ def _state_folder(recipe: AdaptRecipe, base: Path, examples: Path, output: Path,
 
 
 def _last_state(folder: Path) -> Path | None:
-    """Return the last state that was written whole, if there is one: its trainer_state.json is written last."""
+    """Return the last complete state, if any. A state's trainer_state.json is written last."""
 
     def whole(path: Path) -> bool:
         try:
@@ -124,7 +124,7 @@ def _last_state(folder: Path) -> Path | None:
 
 
 def _trainer(**options: Any) -> Any:
-    """Return a trainer that saves and restores the loss with all of its weights: a decoder's, or a head's."""
+    """Return a trainer class that saves and restores the loss's own weights (a decoder or a head)."""
     from safetensors.torch import load_model, save_model
     from sentence_transformers import SentenceTransformerTrainer
 
@@ -149,9 +149,9 @@ def _train(
     precision: str,
     state: Path,
 ) -> dict[str, Any]:
-    """Train with the settings of the recipe and return steps, seconds and losses.
+    """Train by the recipe; return steps, seconds and losses.
 
-    A training that was killed goes on from the last of its states in ``state``, to the same weights.
+    A killed training resumes from its last state in ``state`` and reaches the same weights.
     """
     from sentence_transformers import SentenceTransformerTrainingArguments
 
@@ -173,14 +173,14 @@ def _train(
         save_strategy="steps",
         save_steps=SAVED_STEPS,
         save_total_limit=1,
-        logging_steps=0.01,  # of all steps
+        logging_steps=0.01,  # a share of all steps
     )
     shown = examples.select_columns([name for name in examples.column_names if name != "document"])
     loss = _loss(model, recipe, base)
     trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=loss, callbacks=[progress()])
     last = _last_state(state)
     if last:
-        say(f"going on from {last}")
+        say(f"resuming from {last}")
     trained = trainer.train(resume_from_checkpoint=str(last) if last else None)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return {
@@ -193,18 +193,18 @@ def _train(
 
 
 def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransformer:
-    """Open the base as its entry says, with weights in float32, in which they are updated."""
+    """Open the base under its entry, with float32 weights for the updates."""
     own = {"similarity": recipe.similarity, **({"max_length": recipe.max_length} if recipe.max_length else {})}
     entry = recipe.base.model_copy(update=own)
     encoder = DenseEncoder(base, entry, replace(runtime, precision="float32"), trainable=True)
     model: SentenceTransformer = encoder.model.float()
-    if runtime.kind == "cpu":  # the backward pass of plain attention is 1.5 times as fast there as that of sdpa
+    if runtime.kind == "cpu":  # eager attention has the faster backward pass there
         model.transformers_model.set_attn_implementation("eager")
     return model
 
 
 def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
-    """Return the training examples, on disk: only the batch at hand is in memory."""
+    """Build the training examples on disk; only the current batch is in memory."""
     from datasets import Dataset
 
     if not recipe.reads_documents_alone:
@@ -216,13 +216,13 @@ def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
 
 
 def _texts(corpus: Path, most: int, seed: int) -> Iterator[str]:
-    """Yield the texts of at most so many documents, drawn with the seed; blank ones teach nothing."""
+    """Sample the texts of at most ``most`` documents; blank ones are skipped."""
     for documents in training_data.read_rows(corpus, training_data.sample_rows(count(corpus), most, seed)):
         yield from (document.joined for document in documents if document.joined.strip())
 
 
 def _damaged(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
-    """Yield documents and what is left of each when words are deleted at random, at least one."""
+    """Yield documents with a copy of which random words are deleted, but not all."""
     choose = random.Random(seed)
     for text in _texts(corpus, most, seed):
         words = text.split()
@@ -231,19 +231,21 @@ def _damaged(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
 
 
 def _whole(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
-    """Yield documents as they are; the loss masks their tokens."""
+    """Yield documents unchanged; the loss masks their tokens."""
     return ({"whole": text} for text in _texts(corpus, most, seed))
 
 
 def _prompts(recipe: AdaptRecipe, columns: list[str]) -> dict[str, str] | None:
-    """Return the prompt of each column that has one."""
+    """Return the prompts by column."""
     roles = {"query": "query", **dict.fromkeys(("positive", "negative", "damaged", "whole"), "document")}
     prompts = recipe.prompts.given("query", "document")
     return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None
 
 
 def _shuffled(dataset: Dataset, generator: torch.Generator, **options: Any) -> Any:
-    """Return a batch sampler whose order follows from seed and epoch, so that it is the same after a resume."""
+    """Return a batch sampler whose order depends only on seed and epoch, so that a resumed training continues
+    identically.
+    """
     from sentence_transformers.base.sampler import DefaultBatchSampler
     from torch.utils.data import RandomSampler
 
@@ -256,7 +258,7 @@ def _shuffled(dataset: Dataset, generator: torch.Generator, **options: Any) -> A
 
 
 def _distinct(examples: Dataset) -> Callable[..., Any]:
-    """Return a batch sampler that keeps queries and documents apart from themselves, their false negatives."""
+    """Return a batch sampler without duplicate queries or documents in a batch, which would be false negatives."""
     from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 
     keys = examples.select_columns(["query", "document"])
@@ -264,7 +266,7 @@ def _distinct(examples: Dataset) -> Callable[..., Any]:
 
 
 def _loss(model: SentenceTransformer, recipe: AdaptRecipe, base: Path) -> Any:
-    """Return the recipe's loss over similarities as the model's, in float32."""
+    """Return the recipe's loss, with the model's similarity in float32."""
     from sentence_transformers import util
     from sentence_transformers.sentence_transformer import losses
 
@@ -274,8 +276,8 @@ def _loss(model: SentenceTransformer, recipe: AdaptRecipe, base: Path) -> Any:
         except (ValueError, AttributeError, KeyError) as error:
             kind = model.transformers_model.config.model_type
             raise DataError(
-                f"{base} is a {kind} model: transformers has no decoder of that kind, which tsdae needs (BERT and "
-                f"RoBERTa have one)"
+                f"{base} is a {kind} model: tsdae needs a decoder, and transformers has none of that kind (BERT and "
+                "RoBERTa have one)"
             ) from error
     if recipe.recipe == "mlm":
         return _masked_language_model(model, base, recipe.seed)
@@ -289,11 +291,10 @@ def _loss(model: SentenceTransformer, recipe: AdaptRecipe, base: Path) -> Any:
 
 
 def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) -> torch.nn.Module:
-    """Return the loss of a masked language model over the dense model's transformer.
+    """Return a masked language modelling loss on the dense model's transformer.
 
-    Of a document's tokens 15% are restored; the input has a mask in place of 80% of these, a random token in place
-    of 10%, and leaves 10% as they are. The language model's head is the checkpoint's, or a new one where it has none;
-    the dense model does without it.
+    It predicts 15% of a document's tokens; of these, the input masks 80%, replaces 10% by random tokens, and keeps 10%.
+    The head is the checkpoint's or, without one, a new one. The dense model does not use it afterwards.
     """
     import torch
     from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling
@@ -307,7 +308,7 @@ def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) ->
         raise DataError(f"{base} is a {kind} model, but mlm needs a masked language model") from error
     language_model.float()
     setattr(language_model, language_model.base_model_prefix, transformer)
-    language_model.tie_weights()  # the head's to the dense model's word embeddings
+    language_model.tie_weights()  # ties the head to the dense model's word embeddings
 
     class MaskedLanguageModelLoss(torch.nn.Module):
         def __init__(self) -> None:
@@ -317,8 +318,8 @@ def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) ->
         def forward(self, sentence_features: Any, labels: Any = None) -> torch.Tensor:
             [features] = sentence_features
             tokens = features["input_ids"].cpu()
-            # The masks follow from seed and batch, so they are the same after a resume. Another epoch has other
-            # batches, so a document has other masks.
+            # The masks depend only on seed and batch, so a resumed training repeats them. Batches differ between
+            # epochs, so a document's masks do too.
             digest = hashlib.sha256(f"{seed}".encode() + tokens.numpy().tobytes()).digest()
             masking.generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
             masked, answers = (part.to(features["input_ids"].device) for part in masking.torch_mask_tokens(tokens))
@@ -326,14 +327,14 @@ def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) ->
             logits = self.language_model(input_ids=masked, **inputs).logits
             chosen = answers >= 0
             restored = torch.nn.functional.cross_entropy(logits[chosen].float(), answers[chosen], reduction="sum")
-            loss: torch.Tensor = restored / chosen.sum().clamp(min=1)  # a short batch may have no token chosen
+            loss: torch.Tensor = restored / chosen.sum().clamp(min=1)  # a small batch may have no chosen token
             return loss
 
     return MaskedLanguageModelLoss()
 
 
 def _in_float32(similarity: Callable[..., torch.Tensor], scale: float = 1.0) -> Callable[..., torch.Tensor]:
-    """Return the similarity, times ``scale``, outside autocast: dot products near 100 have steps of 0.5 in bfloat16."""
+    """Scale a similarity and exclude it from autocast: near 100, bfloat16 has steps of 0.5."""
     import torch
 
     def scaled(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

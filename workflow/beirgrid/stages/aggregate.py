@@ -1,4 +1,4 @@
-"""Stage aggregate: the tables of a grid: scores, verdicts, costs, and what the scores show."""
+"""Stage aggregate: compute the tables of a grid: scores, verdicts, costs and comparisons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..results.kept import Kept
 from ..results.published import Published
 from ..results.summary import GridSummary
 
-# Files of a grid's folder that keep computed statistics, and that keep two programs from writing its tables at once.
+# In a grid's folder: the cache of computed statistics, and the lock for writing tables.
 STATISTICS, LOCK = "statistics", ".lock"
 
 
@@ -38,11 +38,11 @@ def aggregate(
     output: Annotated[Path, "folder to write the tables to"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Make the tables of a grid in which every cell is done.
+    """Write the tables of a finished grid.
 
     Raises:
         ConfigError: a file of published values cannot be read.
-        DataError: scores or records are missing, damaged, or have other settings than the grid asks for.
+        DataError: scores or records are missing, damaged, or were made with other settings.
     """
     outputs = [output / name for name in table_files.file_names(grid)]
     settings = {"published": [path.name for path in published]}
@@ -60,13 +60,10 @@ def aggregate(
 
 
 class Loaded(NamedTuple):
-    """Everything that the tables of a grid are computed from.
+    """The inputs of a grid's tables.
 
-    Attributes:
-        cells: what each cell is, with its values per query.
-        published: published values.
-        shown: those of the files that the grid shows.
-        kept: statistics of an earlier time, by name.
+    Attributes: cells: state of each cell, with its values per query. published: published values. shown: published
+    values of the files that the grid shows. kept: cached statistics, by name.
     """
 
     cells: Cells
@@ -83,12 +80,12 @@ def load(
     *,
     running: bool = False,
 ) -> Loaded:
-    """Read what the tables of a grid are computed from.
+    """Load the inputs of a grid's tables.
 
     Args:
         grid: summary of the grid.
         published: files of published values.
-        folder: folder of the grid, which keeps statistics.
+        folder: folder of the grid, with cached statistics.
         failures: as in ``cells.find``.
         running: as in ``cells.find``.
 
@@ -102,7 +99,7 @@ def load(
 
 
 def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Kept]]:
-    """Return the tables of a grid, and the statistics to keep. Nothing is read or written."""
+    """Compute all result tables from the state of each cell, and the statistics to cache. Reads and writes nothing."""
     found = compare_grid(grid, loaded.cells, loaded.kept)
     scores = collect_scores(grid, loaded.cells, found.intervals)
     answers = Answers(
@@ -121,16 +118,16 @@ def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Ke
 
 
 def _tolerances(grid: GridSummary) -> dict[str, float]:
-    """Return the tolerance of each class; a grid may be older than a class of published values."""
+    """Return the tolerance of each class, with defaults for classes that an older grid lacks."""
     return {**TOLERANCES, **grid.tolerances}
 
 
 def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of every metric of every cell, one row each; means of datasets and over seeds included.
+    """Tabulate the mean of each metric of each cell, including averaged datasets and means over seeds.
 
-    Only a cell that is done has a value; a mean of datasets has one where all its parts are done. The column
-    ``precision`` lists the precisions of the models behind a cell, ``checkpoints`` their checkpoints on the hub with
-    their commits; both are empty where no model is.
+    Only a finished cell has a value; an averaged dataset has one if all its parts are finished. The column
+    ``precision`` lists the precisions of the models behind a cell, ``checkpoints`` their hub checkpoints with commits;
+    both are empty without a model.
     """
     rows: list[dict[str, Any]] = []
     for system in (*grid.systems, *grid.members):
@@ -153,13 +150,13 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
 
 
 def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and standard deviation over the seeds that are done, of each system with seeds.
+    """Tabulate mean and standard deviation over the finished seeds of each system with seeds.
 
-    A row is about a dataset, or about the means of the seeds over several datasets, which ``mean_of`` names: those of
-    the main table, and those of ``across``. A seed that lacks one of the datasets has no mean.
+    A row covers a dataset, or the seeds' means over the datasets in ``mean_of``: those of the main table, and those of
+    ``across``. A seed that lacks one of these datasets has no mean.
 
-    The column ``seeds`` has the number of seeds that are done, ``of`` how many the system has, and ``values`` the value
-    of each seed, or why there is none. The status is that of the system: it is done when all of its seeds are.
+    The column ``seeds`` counts the finished seeds, ``of`` all seeds, and ``values`` lists each seed's value or the
+    reason that it has none. The status is the system's: done when all of its seeds are.
     """
     columns = ["system", "dataset", "metric", "value", "status", "detail"]
     found = {row[:3]: row[3:] for row in scores[columns].itertuples(index=False, name=None)}
@@ -185,15 +182,15 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
 
 
 def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str, float]) -> pd.DataFrame:
-    """Return each score beside each published value of its cell, with the verdict.
+    """Compare each score with each published value of its cell.
 
-    A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
-    value is its status; beside a value of another protocol stands ``other protocol``. A score that deviates from a
-    value of another commit has the verdict ``another commit``.
+    The verdict is ``no reference`` for a score without a published value, the status for a cell without a score,
+    ``other protocol`` for a value under another protocol, and ``another commit`` if a score deviates from a value of
+    another commit.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     for reference in values:
-        # A model that a grid takes by its name on the hub reads as its authors say, not as a registered entry does.
+        # A model named by its hub id runs with its authors' settings, not with those of a registered entry.
         names = (reference.system, *([reference.checkpoint] if reference.checkpoint and not reference.protocol else []))
         for name in map(local_name, names):
             known.setdefault((name, reference.dataset, reference.metric), []).append(reference)
@@ -210,7 +207,7 @@ def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str
 
 
 def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
-    """Return the published values of systems that the grid does not run; of several for a cell, the first."""
+    """Tabulate the published values of systems that the grid does not run; if a cell has several, the first."""
     found: dict[tuple[str, str, str], Published] = {}
     for value in values:
         here = {local_name(value.system), local_name(value.checkpoint)} & {*grid.systems}
@@ -221,7 +218,7 @@ def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.Data
 
 
 def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[str, float]) -> dict[str, Any]:
-    """Return the columns of the verdict on a score beside a published value."""
+    """Return the verdict's columns for a score and a published value."""
     commits = dict(text.split("@") for text in cell["checkpoints"].split(", ") if text)
     same = references.same_commit(reference, commits)
     tolerance = None if reference.protocol else tolerances[reference.tolerance_class]
@@ -248,14 +245,14 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
 
 
 def _commit(reference: Published, same: bool | None) -> str:
-    """Return what a reader should know of the commit on which a published value was measured."""
+    """Phrase on which commit a published value was measured."""
     if same is None:
         return ""
     return "measured on the same commit" if same else f"measured on another commit: {reference.measured_on}"
 
 
 def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
-    """Return what each step behind each cell took; steps that cells share stand in the rows of each."""
+    """Tabulate the cost of each step behind each cell. Shared steps are repeated for each cell."""
     rows = [(step.system, step.dataset, *_cost(step.record), step.path) for step in steps]
     return typed("costs", pd.DataFrame(rows, columns=COST_COLUMNS))
 

@@ -1,4 +1,4 @@
-"""Stage analyse: the analyses of the BEIR paper, from the runs of a grid."""
+"""Stage analyse: compute the BEIR paper's analyses from the runs of a grid."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..results.cells import Cells, find, steps_of
 from ..results.summary import Cell, GridSummary
 from ..runs import runs
 
-# Ranks whose documents are measured, and the cut-off of holes.
+# Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
 CAPS = contrasts.Caps()
-# The tables that are written, {name}.csv.
+# Tables to write, {name}.csv.
 TABLES = (
     "standings",
     "against_baseline",
@@ -41,19 +41,17 @@ TABLES = (
     "queries",
 )
 CONTRASTS = "contrasts.json"
-# A table that the command ``latency`` writes, if a person runs it.
+# Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
 
 
 def analyse(
     *,
     grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
-    output: Annotated[Path, "folder of the grid, which has its tables"],
+    output: Annotated[Path, "folder of the grid, with its tables"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Make the analyses of the BEIR paper from the runs of a grid.
-
-    A cell that is not done is left out, with a warning.
+    """Compute the BEIR paper's analyses from the runs of a grid. Unfinished cells are skipped with a warning.
 
     Raises:
         DataError: an input is missing or damaged.
@@ -98,7 +96,7 @@ def analyse(
 
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, drawing.DrawnFigure]:
-    """Return the figures of a grid by their names: those for which it has data."""
+    """Draw the figures for which a grid has data, by name."""
     holes, depth, measured, histogram = (
         tables[name][tables[name]["dataset"].isin(list(grid.rows))]
         for name in ("holes", "depth", "lengths", "length_histogram")
@@ -120,7 +118,7 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
 
 
 class Analysed(NamedTuple):
-    """What the runs and judgements of a dataset show: tables by name, lengths, and the contrasts as JSON."""
+    """The analyses of one dataset: tables by name, lengths, and contrasts as JSON."""
 
     tables: dict[str, pd.DataFrame]
     lengths: dict[lengths.Group, lengths.GroupLengths]
@@ -128,7 +126,7 @@ class Analysed(NamedTuple):
 
 
 def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """Yield the cells that are done, with their values per query."""
+    """Yield the finished cells with their values per query."""
     for cell in grid.cells:
         status, detail, _, per_query, _ = found[cell.system, cell.dataset]
         if per_query is None:
@@ -139,12 +137,12 @@ def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]
 
 
 def _run(system: str, dataset: str) -> Path:
-    """Return the path of a run after comparing the run with its record."""
+    """Return the path of a run after checking it against its record."""
     return provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
 
 
 def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Analysed]:
-    """Analyse the datasets one after the other."""
+    """Analyse each dataset in turn."""
     by_dataset: dict[str, dict[Cell, pd.DataFrame]] = {}
     for cell, per_query in done.items():
         by_dataset.setdefault(cell.dataset, {})[cell] = per_query
@@ -153,7 +151,7 @@ def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[s
 
 
 def _dense(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
-    """Return the similarity of each dense system, and its model: the first one that has the same files."""
+    """Return the similarity and model of each dense system. Models with the same files share the first one's name."""
     found, models = {}, dict[str, str]()
     for cell in done:
         of_cell = cells[cell.system, cell.dataset].steps
@@ -168,7 +166,7 @@ def _dense(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
 def _joined(
     grid: GridSummary, found: Mapping[str, Analysed], dense: Mapping[str, Mapping[str, str]]
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of all datasets together, with means of datasets."""
+    """Concatenate the tables of all datasets, and add averaged datasets."""
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
     means = {row: parts for row, parts in means.items() if all(part in found for part in parts)}
     tables = {}
@@ -191,7 +189,7 @@ def _joined(
 
 
 def _mean_of(table: pd.DataFrame, row: str, parts: Sequence[str], keys: list[str]) -> pd.DataFrame:
-    """Return the unweighted mean of the rows of datasets that agree in the keys, where all of the datasets have one."""
+    """Average the rows of datasets with equal keys, unweighted, if every dataset has one."""
     groups = table[table["dataset"].isin(list(parts))].groupby(keys, sort=False)
     numbers = table.columns.difference(["dataset", *keys])
     means = groups[list(numbers)].mean().assign(dataset=row, queries=groups["queries"].sum())
@@ -199,7 +197,7 @@ def _mean_of(table: pd.DataFrame, row: str, parts: Sequence[str], keys: list[str
 
 
 def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Analysed:
-    """Read the runs of a dataset, one at a time, and its judgements and documents."""
+    """Analyse one dataset. Runs are read one at a time."""
     metric = grid.metrics[0]
     qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
     texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
@@ -232,7 +230,7 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
 
 
 def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return each system with the baseline; without a baseline, with the system that has the best mean."""
+    """Pair each system with the baseline or, without one, with the system of the best mean."""
     lower = lower_is_better(grid.metrics[0])
     means = scores.mean()
     best = str(means.idxmin() if lower else means.idxmax())
@@ -246,7 +244,7 @@ def _read_documents(
     qrels: Mapping[str, Mapping[str, int]],
     shown: Mapping[contrasts.Contrast, Sequence[str]],
 ) -> tuple[dict[str, int], dict[str, collection.Document]]:
-    """Return the words of each document that was retrieved or judged, and the documents that are shown."""
+    """Count the words of each retrieved or judged document, and return the documents to show."""
     asked = {document for of_query in top.values() for ids in of_query.values() for document in ids}
     asked |= {document for grades in qrels.values() for document in grades}
     kept = {document for ids in shown.values() for document in ids}
@@ -260,7 +258,7 @@ def _read_documents(
 
 
 def _vocabularies(grid: GridSummary) -> dict[str, term_overlap.Vocabulary]:
-    """Return the vocabulary of each row of the grid whose corpus is there; a corpus that rows share is counted once."""
+    """Return the vocabulary of each row with an available corpus. A shared corpus is counted once."""
     counted: dict[tuple[str, ...], term_overlap.Vocabulary] = {}
     found = {}
     for row in grid.rows:
@@ -271,5 +269,5 @@ def _vocabularies(grid: GridSummary) -> dict[str, term_overlap.Vocabulary]:
                 counted[corpora] = term_overlap.count_words([provenance.artifact(corpus) for corpus in corpora])
             found[row] = counted[corpora]
         else:
-            warn(f"the vocabulary of {row} is left out: there is no {corpora[0]}")
+            warn(f"no vocabulary for {row}: {corpora[0]} is missing")
     return found

@@ -1,4 +1,4 @@
-"""Stage encode: the documents of one shard of a corpus to vectors."""
+"""Stage encode: encode the documents of one shard of a corpus."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def encode(
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
     shard_size: Annotated[SizeOption, "documents per shard"],
-    last: Annotated[bool, "the shard is the last one, so it must end with the corpus"] = False,
+    last: Annotated[bool, "the shard is the last one, which must end with the corpus"] = False,
     compute: Compute,
     output: Annotated[
         Path,
@@ -43,8 +43,8 @@ def encode(
     """Encode one shard of a corpus to vectors.
 
     Raises:
-        DataError: the shard does not fit the corpus, the checkpoint is not what the entry says, or the model gives
-            values that are not finite, or the same vector for all texts.
+        DataError: the shard does not fit the corpus, the checkpoint does not match the entry, or the model returns
+            values that are not finite, or one vector for all texts.
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.given(), "shard": shard, "shard_size": shard_size}
@@ -84,7 +84,7 @@ def encode(
 def _encoded(
     encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
 ) -> Iterator[Any]:
-    """Yield the vectors of each block of documents, checked."""
+    """Encode and check each block of documents."""
     variety = Variety(encoder)
     read: deque[tuple[list[collection.Document], list[str]]] = deque()
 

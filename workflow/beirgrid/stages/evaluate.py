@@ -1,4 +1,4 @@
-"""Stage evaluate: the metrics of one run on one dataset, per query and mean."""
+"""Stage evaluate: compute the metrics of one run on one dataset, per query and mean."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def evaluate(
 ) -> None:
     """Compute the metrics of a run.
 
-    The mean is over all queries that have qrels, whether the run has them or not (trec_eval -c).
+    The mean is over all queries with qrels, including those that the run lacks (trec_eval -c).
 
     Raises:
         BeirgridError: a metric is unknown.
-        DataError: run or qrels cannot be read, or the run has queries without qrels. Where scores are printed, these
-            queries are left out with a warning, unless the run has no others.
+        DataError: run or qrels cannot be read, or the run has queries without qrels. If scores are printed, these
+            queries are skipped with a warning, unless the run has no others.
     """
     metrics = tuple(map(metric_key, metrics))
     for name in metrics:
@@ -53,7 +53,7 @@ def evaluate(
             message = f"{run} has {len(unknown)} queries without qrels, {quoted(unknown[0])} first"
             if output or len(unknown) == len(found):
                 raise DataError(message)
-            warn(f"{message}; they are left out")
+            warn(f"{message}; they are skipped")
         lacking = [query for query in grades if query not in found or not found[query].ids]
         if lacking and not output:
             warn(
@@ -62,8 +62,8 @@ def evaluate(
             )
         if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:
             warn(
-                f"{len(look_alikes)} documents of {run} are not judged, but the id of each differs from a "
-                f"judged one in its Unicode form (NFC or NFD) only, {look_alikes[0]!a} first",
+                f"{len(look_alikes)} documents of {run} are not judged, but their ids differ from judged ones only in "
+                f"Unicode form (NFC or NFD), {look_alikes[0]!a} first",
             )
         values = metrics_per_query(found, grades, metrics)
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
@@ -72,14 +72,14 @@ def evaluate(
             with files.atomic(per_query) as temporary:
                 pq.write_table(pa.table({"query": list(grades)} | values), temporary)
         results["scores"] = scores.model_dump()
-        # The facts repeat the scores for programs that read the files of beirgrid 0.1.0.
+        # The facts repeat the scores for programs that expect files of beirgrid 0.1.0.
         facts.update(results["scores"], queries_without_documents=len(lacking), run=provenance.content(run))
     if not output:
         print(*(f"{written(name)}\t{mean:.4f}" for name, mean in means.items()), f"queries\t{len(grades)}", sep="\n")
 
 
 def _look_alikes(ranking: runs.Ranking | None, grades: dict[str, int]) -> list[str]:
-    """Return the documents of a ranking that look as judged ones do and have other ids."""
+    """Return unjudged documents whose ids equal judged ones after Unicode normalisation."""
     judged = {unicodedata.normalize("NFC", document) for document in grades if not document.isascii()}
     if ranking is None or not judged:
         return []

@@ -1,4 +1,4 @@
-"""Stage expand: the documents of one shard of a corpus to queries or weighted terms, for BM25."""
+"""Stage expand: predict queries or term weights for the documents of one shard of a corpus, for BM25."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..models.arguments import ExpandingModel, SizeOption
 
-# Documents that are tokenized and sorted by length together, and written as a part and as one row group.
+# Documents per part, which are tokenized and sorted together and written as one row group.
 BLOCK = 1024
-# Texts to the columns of their expansions.
+# Computes the columns of the expansions of texts.
 Expander = Callable[[list[str], Progress], dict[str, Any]]
-# The facts of a model, so far as it has computed.
+# Returns the facts of a model up to now.
 Facts = Callable[[], dict[str, str]]
 
 
@@ -34,18 +34,17 @@ def expand(
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
     shard_size: Annotated[SizeOption, "documents per shard"],
-    last: Annotated[bool, "this is the last shard: it must end with the corpus"] = False,
+    last: Annotated[bool, "the shard is the last one, which must end with the corpus"] = False,
     compute: Compute,
     output: Annotated[Path, ".parquet to write, a row per document: its queries, or its terms with their frequencies"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Expand the documents of one shard of a corpus for BM25.
 
-    What an attempt has finished when it is killed or runs into its time limit is kept beside the output, and the next
-    attempt goes on from there.
+    Finished parts of a killed attempt are kept beside the output, and the next attempt resumes from there.
 
     Raises:
-        DataError: the shard does not fit the corpus, or the checkpoint is not what the entry says.
+        DataError: the shard does not fit the corpus, or the checkpoint does not match the entry.
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.given(), "shard": shard, "shard_size": shard_size}
@@ -68,7 +67,7 @@ def expand(
         }
         new = sum(end - first for first, end in missing.values())
         if missing != parts:
-            say(f"expand shard {shard}: another attempt left {stop - start - new:,} documents")
+            say(f"expand shard {shard}: an earlier attempt finished {stop - start - new:,} documents")
         progress = Progress(f"expand shard {shard}", new, "documents")
         for part, (first, end) in missing.items():
             [documents] = collection.read_blocks(corpus, first, end, BLOCK)
@@ -86,7 +85,7 @@ def expand(
 
 
 def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, corpus: Path, output: Path) -> Path:
-    """Return the folder beside the output with the parts of just this shard."""
+    """Return the folder beside the output for this shard's parts."""
     inputs = {
         "settings": settings,
         "precision": precision,
@@ -97,7 +96,7 @@ def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, co
 
 
 def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, Facts]:
-    """Return the function that samples queries for documents, and the model's facts."""
+    """Open a query generator; return the function that expands texts, and the model's facts."""
     model = encoders.GeneratorModel(checkpoint, entry, runtime)
 
     def expand(texts: list[str], progress: Progress) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple
 
 
 def _terms(checkpoint: Path, entry: TermWeightsModel, runtime: Runtime) -> tuple[Expander, Facts]:
-    """Return the function that weights the terms of documents, and the model's facts."""
+    """Open a term weighter; return the function that expands texts, and the model's facts."""
     model = encoders.TermWeighter(checkpoint, entry, runtime)
 
     def expand(texts: list[str], progress: Progress) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stage fetch: corpora, datasets, checkpoints and runs of other software, checked and in one form."""
+"""Stage fetch: bring corpora, datasets, checkpoints and external runs into one form, and check them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def fetch_corpus(
     """Fetch the documents of a corpus.
 
     Raises:
-        DataError: the corpus cannot be read, is empty, has duplicate ids, or has another number of documents than its
-            entry says.
+        DataError: the corpus cannot be read, is empty, has duplicate ids, or differs from its entry in the number of
+            documents.
     """
     origin = lineage.check({}, made={"source": _source(entry)})
     with provenance.record("fetch", record, entry.given(), [output], origin=origin) as facts:
@@ -50,7 +50,7 @@ def fetch_corpus(
 
 
 def _source(entry: Corpus) -> dict[str, Any]:
-    """Return the keys of a corpus's entry that say where its documents come from, whichever folder that is here."""
+    """Return the keys of a corpus's entry that define its source, without local folders."""
     return entry.given("source", "id", "revision")
 
 
@@ -61,22 +61,20 @@ def fetch_dataset(
     corpus_entry: Annotated[CorpusEntry, "registry entry of its corpus, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
     mirror: Mirror = "",
-    queries: Annotated[
-        Path, "queries.parquet to write: _id, text and, for queries with documents that are not ranked, excluded"
-    ],
+    queries: Annotated[Path, "queries.parquet to write: _id, text and, for queries with excluded documents, excluded"],
     qrels: Annotated[Path, "qrels.tsv to write"],
     record: Record,
 ) -> None:
     """Fetch the judged queries and the qrels of a dataset, checked against each other and the corpus.
 
     Raises:
-        DataError: queries, qrels and corpus do not fit each other, or the dataset's entry.
+        DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
     settings = {**entry.given(), "source": corpus_entry.given()}
     origin = lineage.check({"corpus": corpus}, asked={"source": _source(corpus_entry)})
     with provenance.record("fetch_dataset", record, settings, [queries, qrels], origin=origin) as facts:
         found = judged.read(name, entry, corpus_entry, open_source(corpus_entry, mirror), corpus)
-        # Both files are whole before either gets its name, so that queries never stand beside older qrels.
+        # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
             _write_queries(found, new_queries)
             _write_qrels(found, new_qrels)
@@ -111,7 +109,7 @@ def fetch_expansion(
     output: Annotated[Path, ".parquet to write, a row per document"],
     record: Record,
 ) -> None:
-    """Fetch the queries that others published for the documents of a corpus.
+    """Fetch published queries (doc2query expansions) for the documents of a corpus.
 
     Raises:
         DataError: the files cannot be fetched or read, or do not fit the corpus.
@@ -138,15 +136,16 @@ def fetch_model(
     prompts: Annotated[
         tuple[Literal["query", "document"], ...], "sides for which the registry entry has a prompt"
     ] = (),
-    source: Annotated[str, "where the keys of the registry entry come from, for the record"] = "",
-    connection: Annotated[str, "how the server of an endpoint is reached, JSON"] = "",
+    source: Annotated[str, "source of the registry entry's keys, for the record"] = "",
+    connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = "",
     output: Annotated[Path, "folder to write"],
     record: Record,
 ) -> None:
-    """Fetch the checkpoint of a model, verified by the hashes of its entry; of an endpoint, its answers to fixed texts.
+    """Fetch a model's checkpoint and verify its hashes; for an endpoint, fetch its responses to fixed texts.
 
     Raises:
-        DataError: the checkpoint cannot be fetched, differs from its entry, or has prompts that the entry leaves out.
+        DataError: the checkpoint cannot be fetched, differs from its entry, or has prompts that the entry does not
+            mention.
     """
     with provenance.record("fetch", record, entry.given(), [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
@@ -163,16 +162,19 @@ def fetch_model(
 
 def fetch_run(
     *,
-    system: Annotated[str, "name of the system, the tag of the run"],
-    run: Annotated[Path, "run that other software made, TREC format, plain or .gz"],
+    system: Annotated[str, "name of the system, used as the tag of the run"],
+    run: Annotated[Path, "run of other software, TREC format, plain or .gz"],
     queries: Annotated[Artifact, "queries.parquet"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
-    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept: judged queries that the run lacks"] = (),
+    allow: Annotated[
+        tuple[Literal["missing-queries"], ...],
+        "flaws to accept: missing-queries allows judged queries that the run lacks",
+    ] = (),
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:
-    """Fetch a run that other software made, checked against the dataset and its corpus.
+    """Fetch a run of other software, and check it against the dataset and its corpus.
 
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.

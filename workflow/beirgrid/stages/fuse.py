@@ -1,4 +1,4 @@
-"""Stage fuse: one run from several."""
+"""Stage fuse: combine several runs into one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..runs.runs import read, write
 
 def fuse(
     *,
-    system: Annotated[str, "name of the system, the tag of the run"],
+    system: Annotated[str, "name of the system, used as the tag of the run"],
     runs: Annotated[list[Artifact], "runs to fuse"],
-    method: Annotated[Method, "rrf: reciprocal rank fusion; wsum: a weighted sum of normalised scores"],
+    method: Annotated[Method, "rrf: reciprocal rank fusion; wsum: weighted sum of normalised scores"],
     k: Annotated[SizeOption, "constant of reciprocal rank fusion"] = 60,
     norm: Annotated[Norm, "normalisation of scores before a weighted sum"] = "min-max",
-    weights: Annotated[Sequence[float] | None, "weights of a weighted sum, JSON list; equal unless given"] = None,
+    weights: Annotated[Sequence[float] | None, "weights of a weighted sum, JSON list; equal by default"] = None,
     depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Annotated[Path, "record to write, .json"],
@@ -32,12 +32,12 @@ def fuse(
     """Fuse several runs into one.
 
     Raises:
-        DataError: a run cannot be read, has scores that ``norm`` cannot divide by, or has no weight.
+        DataError: a run cannot be read, has no weight, or has scores that ``norm`` cannot divide by.
     """
     if len(runs) < 2:
         raise DataError(f"--runs names {len(runs)} runs: a fusion needs at least two")
     if weights is not None and not all(isinstance(weight, int | float) for weight in weights):
-        raise DataError(f"--weights should be numbers: {weights}")
+        raise DataError(f"--weights must be a list of numbers: {weights}")
     if weights is not None and (problem := next(weight_problems(weights, len(runs)), "")):
         raise DataError(f"--weights{problem}")
     settings: dict[str, Any] = {"method": method, "k": k}

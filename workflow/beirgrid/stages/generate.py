@@ -1,7 +1,7 @@
-"""Stage generate: training queries for documents of a corpus, written by a model or derived from the text.
+"""Stage generate: make training queries for documents of a corpus, by a model or from the text itself.
 
-A derived query is the title of a document or one of its sentences, so training needs no query generator. The stage
-reads no test query.
+A derived query is a document's title or one of its sentences, so training needs no query generator. The stage does not
+read test queries.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..core.provenance import Artifact
 from ..encoders import GeneratorModel
 from ..models.arguments import from_json
 
-# A batch of documents to the (query, positive) pairs of each.
+# Computes the (query, positive) pairs of each document in a batch.
 Writer = Callable[[list[Document]], list[list[tuple[str, str]]]]
 
 
 class GenerateRecipe(Entry):
-    """The keys of a recipe that decide the training queries."""
+    """The keys of a recipe that affect the training queries."""
 
     documents: Count
     seed: Seed = 0
@@ -42,7 +42,7 @@ class GenerateRecipe(Entry):
     generator: models.QueryGenerator | None = None
 
     def queries_for_each(self, documents: int) -> int:
-        """Return how many queries are written for each of so many documents."""
+        """Return the number of queries per document for ``documents`` documents."""
         if self.queries_per_document is not None:
             return self.queries_per_document
         if self.queries is None:
@@ -54,15 +54,15 @@ def generate(
     *,
     recipe: Annotated[GenerateRecipe, from_json(GenerateRecipe), "documents, queries_per_document, …, JSON"],
     corpus: Annotated[Artifact, "corpus.parquet"],
-    generator: Annotated[Artifact | None, "checkpoint of the query generator, if there is one"] = None,
+    generator: Annotated[Artifact | None, "checkpoint of the query generator, if any"] = None,
     compute: Compute,
     output: Annotated[Path, "queries.parquet to write (collections.training_data.QUERIES)"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Write training queries for a sample of the documents of a corpus.
+    """Generate training queries for a sample of a corpus.
 
     Raises:
-        DataError: an input is damaged, or no document gives a query.
+        DataError: an input is damaged, or no document yields a query.
     """
     origin = lineage.check({"corpus": corpus, "generator": generator})
     recorded = provenance.record("generate", record, recipe.given(), [output], origin=origin)
@@ -88,9 +88,7 @@ def generate(
                 queries += len(pairs)
                 progress.add(len(documents))
             if not queries:
-                raise DataError(
-                    f"no training queries come from {corpus}: its documents have no text, titles or sentences"
-                )
+                raise DataError(f"{corpus} yields no training queries: its documents have no text, titles or sentences")
         facts.update(documents=len(rows), queries_per_document=per_document, queries=queries)
         facts["documents_per_second"] = round(progress.rate, 2)
 

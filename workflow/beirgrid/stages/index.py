@@ -1,4 +1,4 @@
-"""Stage index: a Lucene index of a corpus, or an index of one shard of vectors."""
+"""Stage index: build a Lucene index of a corpus, or an index of one shard of vectors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def index_lexical(
     *,
     corpus: Annotated[Artifact, "corpus.parquet"],
     expansions: Annotated[
-        tuple[Artifact, ...], "expansions of each shard, in order, which are indexed in place of the documents"
+        tuple[Artifact, ...], "expansions of each shard, in order, to index instead of the documents"
     ] = (),
     fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
@@ -36,7 +36,7 @@ def index_lexical(
     """Index a corpus for BM25.
 
     Raises:
-        DataError: corpus or expansions are damaged or do not fit, or Lucene leaves no index.
+        DataError: corpus or expansions are damaged or do not match, or Lucene writes no index.
         BeirgridError: Java or Lucene fails.
     """
     settings = {"fields": fields, "language": language}
@@ -53,7 +53,7 @@ def index_lexical(
 
 
 def _checked(blocks: Iterable[list[collection.Document]]) -> Iterator[list[collection.Document]]:
-    """Yield blocks of documents whose texts Anserini reads."""
+    """Yield blocks of documents after checking that Anserini can read their texts."""
     for documents in blocks:
         for document in documents:
             lucene.check_length(document.id, document.title, document.text)
@@ -63,7 +63,7 @@ def _checked(blocks: Iterable[list[collection.Document]]) -> Iterator[list[colle
 def index_vectors(
     *,
     family: Annotated[str, WORD],
-    vectors: Annotated[Artifact, "vectors of one shard, as encode wrote them"],
+    vectors: Annotated[Artifact, "vectors of one shard, from encode"],
     output: Annotated[Path, "index to write: .faiss (dense, late interaction), a folder of postings (sparse)"],
     record: Record,
 ) -> None:
@@ -78,16 +78,16 @@ def index_vectors(
         with files.atomic(output, directory=row.index_folder) as temporary:
             described, counts = search.store(family).index_vectors(vectors, temporary)
         settings.update(described)
-        # The search of a family whose shards are folders reads the vectors too.
+        # For a family whose shards are folders, the search also reads the vectors.
         facts.update(counts, bytes=files.size(output) + (files.size(vectors) if row.folder else 0))
 
 
 def index_approximate(
     *,
     exact: Annotated[Artifact, "exact index, .faiss"],
-    index: Annotated[AnyIndex, from_json(AnyIndex), "kind of index and what it is built with, JSON"],
-    dimensions: Annotated[SizeOption | None, "first dimensions that are kept"] = None,
-    similarity: Annotated[Literal["cosine", "dot"], "how vectors are compared; cosine normalises them"],
+    index: Annotated[AnyIndex, from_json(AnyIndex), "kind of index with its parameters, JSON"],
+    dimensions: Annotated[SizeOption | None, "number of first dimensions to keep"] = None,
+    similarity: Annotated[Literal["cosine", "dot"], "similarity of vectors; cosine normalises them"],
     output: Annotated[Path, ".faiss file to write"],
     record: Record,
 ) -> None:

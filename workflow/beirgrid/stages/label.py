@@ -1,4 +1,4 @@
-"""Stage label: margins of a cross-encoder teacher between a query's positive and its negatives (GPL)."""
+"""Stage label: compute a cross-encoder teacher's margins between a query's positive and its negatives (GPL)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..models.arguments import from_json
 
 
 class LabelRecipe(Entry):
-    """The keys of a recipe that decide the margins, and the teacher's entry."""
+    """The keys of a recipe that affect the margins, and the teacher's entry."""
 
     steps: Count
     batch: Size
@@ -37,13 +37,13 @@ def label(
     recipe: Annotated[LabelRecipe, from_json(LabelRecipe), "teacher, steps, batch and seed, JSON"],
     teacher: Annotated[Artifact, "checkpoint of the cross-encoder"],
     corpus: Annotated[Artifact, "corpus.parquet"],
-    queries: Annotated[Artifact, "queries.parquet that generate wrote"],
-    negatives: Annotated[Artifact, "negatives.parquet that mine wrote"],
+    queries: Annotated[Artifact, "queries.parquet, from generate"],
+    negatives: Annotated[Artifact, "negatives.parquet, from mine"],
     compute: Compute,
     output: Annotated[Path, "margins.parquet to write (collections.training_data.MARGINS)"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
-    """Score training queries with a cross-encoder teacher: each positive, and as many negatives as training takes.
+    """Score training pairs with a cross-encoder teacher: each positive, and as many negatives as training uses.
 
     Raises:
         DataError: an input is damaged, or a score is not finite.
@@ -59,7 +59,7 @@ def label(
         if asked.metadata.num_rows != mined.metadata.num_rows:
             raise DataError(
                 f"{negatives} has {mined.metadata.num_rows:,} rows, but {queries} has {asked.metadata.num_rows:,} "
-                "queries: name the negatives that were mined for these queries"
+                "queries: give the negatives that were mined for these queries"
             )
         per_query = math.ceil(recipe.steps * recipe.batch / asked.metadata.num_rows)
         progress = Progress("label", None, "pairs")
@@ -81,7 +81,7 @@ def label(
 def _margins(
     scorer: Scorer, asked: pa.RecordBatch, negatives: list[list[str]], corpus: Path, progress: Progress
 ) -> pa.Table:
-    """Return the triplets of some queries with the teacher's margins."""
+    """Build the triplets of some queries with the teacher's margins."""
     queries, positives = asked["query"].to_pylist(), asked["positive"].to_pylist()
     ids = {document for found in negatives for document in found}
     documents = {document.id: document for document in collection.pick_documents(corpus, ids)}

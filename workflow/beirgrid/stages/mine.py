@@ -1,4 +1,4 @@
-"""Stage mine: hard negatives, documents that retrievers find for a training query but that do not answer it."""
+"""Stage mine: find hard negatives, which retrievers return for a training query although they do not answer it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..encoders import check_finite, open_encoder
 from ..models.arguments import SizeOption, from_json
 from ..search import flat, lucene
 
-# Queries that are searched at a time.
+# Queries searched at a time.
 BLOCK = 8192
-# The first row and the texts of some queries to the documents found for each, best first.
+# Takes the first row and the texts of some queries; returns each query's documents, best first.
 Retriever = Callable[[int, list[str]], list[list[str]]]
 
 
 class MineRecipe(Entry):
-    """The keys of a recipe that decide the negatives, and the entries of the dense models that mine them."""
+    """The keys of a recipe that affect the negatives, and the entries of the dense miners."""
 
     negative_depth: Size
     language: Language = "en"
@@ -38,24 +38,24 @@ class MineRecipe(Entry):
 def mine(
     *,
     recipe: Annotated[MineRecipe, from_json(MineRecipe), "negative_depth, language and dense models, JSON"],
-    queries: Annotated[Artifact, "queries.parquet that generate wrote"],
+    queries: Annotated[Artifact, "queries.parquet, from generate"],
     corpus: Annotated[Artifact, "corpus.parquet, for the document ids"],
     index: Annotated[Artifact | None, "flat Lucene index of the corpus, to mine with BM25"] = None,
     checkpoints: Annotated[tuple[Artifact, ...], "checkpoint of each dense model"] = (),
-    indexes: Annotated[
-        tuple[Artifact, ...], "indexes of the shards: all of the first dense model, then all of the next one"
-    ] = (),
+    indexes: Annotated[tuple[Artifact, ...], "index shards of the dense models, model by model"] = (),
     compute: Compute,
     threads: Annotated[SizeOption, "threads of the search with BM25"] = 1,
     output: Annotated[
-        Path, "parquet to write (collections.training_data.NEGATIVES): what each query finds, each document once"
+        Path,
+        "parquet to write (collections.training_data.NEGATIVES): the documents found for each query, without "
+        "duplicates",
     ],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
     """Find hard negatives for training queries.
 
     Raises:
-        DataError: an input is damaged, models and files do not match, or no retriever finds another document.
+        DataError: an input is damaged, models and files do not match, or no retriever finds a negative.
     """
     models = len(recipe.dense)
     if len(checkpoints) != models or len(indexes) % max(models, 1) or bool(indexes) != bool(models):
@@ -94,12 +94,14 @@ def mine(
                 parquet.write_table(pa.table([block], schema=training_data.NEGATIVES))
                 mined += sum(map(len, block))
             if not mined:
-                raise DataError(f"no negatives: no retriever finds any other document for the queries of {queries}")
+                raise DataError(
+                    f"no negatives: for the queries of {queries}, the retrievers find only documents that answer them"
+                )
         facts.update(queries=len(texts), negatives=mined)
 
 
 def _blocks(texts: list[str], retrievers: list[Retriever], answered: dict[str, set[str]]) -> Iterator[list[list[str]]]:
-    """Yield the negatives of a block of queries: all documents found except those that answer the same query."""
+    """Yield the negatives of blocks of queries: all retrieved documents except those that answer the same query."""
     for start in range(0, len(texts), BLOCK):
         block = texts[start : start + BLOCK]
         found = [search(start, block) for search in retrievers]
@@ -126,7 +128,7 @@ def _dense(
     depth: int,
     runtime: Runtime,
 ) -> Retriever:
-    """Search all queries at once, so that each shard is read once."""
+    """Search all queries with a dense model at once, so that each shard is read once."""
     encoder = open_encoder(checkpoint, model, runtime)
     vectors = encoder.encode_queries(texts)
     check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)

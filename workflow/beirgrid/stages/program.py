@@ -1,4 +1,4 @@
-"""Stages of systems that are programs: their own index of a corpus, and their run of a dataset."""
+"""Stages of systems that are external programs: index a corpus, and retrieve a run for a dataset."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..runs import imported, runs
 Version = Annotated[str, "version of the program, for the record"]
 Threads = Annotated[SizeOption, "cores that the program may use"]
 Record = Annotated[Path, "record to write, .json"]
-# Variables with which jobs start this package: another Python must not import from it.
+# Environment variables of our own jobs, which must not reach another Python.
 _OURS = ("PYTHONPATH", "PYTHONSAFEPATH")
-# Lines of a program's output that the message of its failure repeats.
+# Lines of a program's output that an error message repeats.
 _TAIL = 10
 
 
@@ -38,7 +38,7 @@ def index_program(
     output: Annotated[Path, "folder to write"],
     record: Record,
 ) -> None:
-    """Have a program index a corpus.
+    """Run a program that indexes a corpus.
 
     Raises:
         BeirgridError: the command cannot start, fails, or leaves the folder empty.
@@ -56,23 +56,26 @@ def index_program(
 
 def retrieve_program(
     *,
-    system: Annotated[str, "name of the system, the tag of the run"],
+    system: Annotated[str, "name of the system, used as the tag of the run"],
     command: Annotated[str, "command that reads {queries} and writes {run}"],
     version: Version = "",
-    index: Annotated[Artifact | None, "index that the program made"] = None,
+    index: Annotated[Artifact | None, "index from the program"] = None,
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet"],
     depth: Annotated[SizeOption, "documents per query"] = 1000,
-    allow: Annotated[tuple[Literal["missing-queries"], ...], "flaws to accept: judged queries that the run lacks"] = (),
+    allow: Annotated[
+        tuple[Literal["missing-queries"], ...],
+        "flaws to accept: missing-queries allows judged queries that the run lacks",
+    ] = (),
     threads: Threads = 1,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:
-    """Have a program search a corpus, and check its run like a run that other software made.
+    """Run a program that searches a corpus, and check its run like any external run.
 
     Raises:
         BeirgridError: the command cannot start, fails, or writes no run.
-        DataError: the run cannot be read, or does not fit the dataset and its corpus.
+        DataError: the run cannot be read, or does not match the dataset and its corpus.
     """
     settings = {"command": command, "depth": depth}
     settings |= ({"version": version} if version else {}) | ({"allow": list(allow)} if allow else {})
@@ -82,7 +85,7 @@ def retrieve_program(
         with files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             run = folder / "run.trec"
-            # All documents that are not ranked for a query may be among its best.
+            # All excluded documents of a query may be among its best.
             most = depth + max(map(len, excluded.values()), default=0)
             places = {"run": run, "depth": most, "threads": threads} | ({"index": index} if index else {})
             facts["search_seconds"] = _run(command, folder, corpus, texts, places)
@@ -99,17 +102,17 @@ def retrieve_program(
 
 
 def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], places: Mapping[str, object]) -> float:
-    """Run a command of a program over files in BEIR's layout, without qrels.
+    """Run a program's command on files in BEIR's layout, without qrels.
 
     Args:
-        command: the command, in words as a shell separates them. No shell runs it.
-        folder: where the files are written.
-        corpus: corpus.parquet; its documents are written if the command names them.
+        command: the command line, split like a shell does. No shell runs it.
+        folder: folder for the files.
+        corpus: corpus.parquet, which is exported if the command names {corpus}.
         queries: query id to text.
-        places: what stands for other names in braces. A path is made absolute.
+        places: values of other names in braces. Paths are made absolute.
 
     Returns:
-        seconds that the command took.
+        the command's seconds.
 
     Raises:
         BeirgridError: the command cannot start, or fails.

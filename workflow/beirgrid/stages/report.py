@@ -1,4 +1,4 @@
-"""Stage report: one self-contained HTML page of a grid, with its pictures."""
+"""Stage report: write a grid's self-contained HTML page, with its pictures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..results.answers import Answers, main_comparison
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
 
-# A forest plot with more systems × datasets shows the means over datasets alone.
+# Largest number of systems × datasets in a forest plot; beyond it, the plot shows only means over datasets.
 MOST_INTERVALS = 300
 
 
 def page(
     *,
     grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
-    tables: Annotated[Path, "folder of the tables that aggregate wrote"],
+    tables: Annotated[Path, "folder of tables, from aggregate"],
     output: Annotated[Path, "HTML page to write"],
     record: Annotated[Path, "record to write, .json"],
 ) -> None:
@@ -43,7 +43,7 @@ def page(
 
 
 def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
-    """Return the page of a grid as HTML, with the pictures of its first metric."""
+    """Render the HTML page of a grid, with the pictures of its first metric."""
     with drawing.style():
         drawn = [
             Figure(name, f"{of.title}. {of.caption}", drawing.content(of.figure, "svg").decode(), of.as_pdf())
@@ -56,7 +56,7 @@ def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
 
 
 def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tuple[str, DrawnFigure]]:
-    """Yield the name and the drawing of each picture for which the grid has data."""
+    """Draw each picture for which the grid has data; yield its name and drawing."""
     metric = grid.metrics[0]
     compared = main_comparison(answers.across[answers.across["metric"] == metric]).dropna(subset="mean")
     rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
@@ -97,7 +97,7 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
 
 
 def _intervals(grid: GridSummary, rows: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
-    """Return what a forest plot shows: means over several datasets first, then each dataset if there is room."""
+    """Return the rows of a forest plot: means over several datasets first, then each dataset if there is room."""
     means = compared[compared["datasets"] > 1]
     means = means.assign(dataset="mean of " + means["datasets"].astype(str) + " datasets", value=means["mean"])
     means = means.assign(low=means["low_datasets"], high=means["high_datasets"])
@@ -108,7 +108,7 @@ def _intervals(grid: GridSummary, rows: pd.DataFrame, compared: pd.DataFrame) ->
 
 
 def _pair(ordered: pd.DataFrame) -> tuple[str, str]:
-    """Return the leader and the system to hold it against: the baseline, or the second."""
+    """Return the leader and its opponent: the baseline, or the second system."""
     lead, second = ordered["system"].iloc[:2]
     baseline = ordered["baseline"].iloc[0]
     return str(lead), str(baseline if baseline in set(ordered["system"]) - {lead} else second)

@@ -13,9 +13,9 @@ from ..runs import pairs, runs
 
 def rerank(
     *,
-    system: Annotated[str, "name of the system, the tag of the run"],
+    system: Annotated[str, "name of the system, used as the tag of the run"],
     first_stage: Annotated[Artifact, "run to reorder"],
-    scores: Annotated[Path, "manifest that the score stage left, .json"],
+    scores: Annotated[Path, "manifest from the score stage, .json"],
     depth: Annotated[SizeOption, "documents per query to reorder"] = 100,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Annotated[Path, "record to write, .json"],

@@ -1,4 +1,4 @@
-"""Stage retrieve: the top documents per query, from Lucene, exact dense search, impact postings or token vectors."""
+"""Stage retrieve: find the top documents per query with Lucene, dense vectors, impact postings or token vectors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ..models.endpoints import kept_answers
 from ..runs import runs
 from ..search import Found, approximate, engine, flat, lucene, maxsim
 
-System = Annotated[str, "name of the system, the tag of the run"]
+System = Annotated[str, "name of the system, used as the tag of the run"]
 Queries = Annotated[Artifact, "queries.parquet"]
 Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row order"]
 Depth = Annotated[SizeOption, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
 Record = Annotated[Path, "record to write, .json"]
 _ENTRY = "registry entry of the model, JSON"
-# Vectors of queries and a depth to the scores and rows of documents.
+# Maps query vectors and a depth to the scores and rows of documents.
 Search = Callable[[Any, int], Found]
 
 
@@ -45,9 +45,7 @@ class Asked:
     queries: Queries
     output: Output
     record: Record
-    two_towers: Annotated[bool, "queries have a model of their own: the checkpoint is not that of the documents"] = (
-        False
-    )
+    two_towers: Annotated[bool, "the checkpoint is a separate query encoder"] = False
     depth: Depth = 1000
 
     @property
@@ -127,15 +125,15 @@ def retrieve_dense(
     asked: Asked,
     model: Annotated[DenseModel, from_json(DenseModel), _ENTRY],
     indexes: Indexes,
-    index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes if not flat, JSON"] = None,
-    dimensions: Annotated[SizeOption | None, "first dimensions that the indexes keep"] = None,
+    index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes, unless flat, JSON"] = None,
+    dimensions: Annotated[SizeOption | None, "number of dimensions in the indexes"] = None,
     exact: Annotated[
         tuple[Artifact, ...],
-        "exact indexes of the shards: the record has the share of the exact best documents that was found, by depth",
+        "exact indexes of the shards: the record then has the recall of the exact results by depth",
     ] = (),
     compute: Compute,
 ) -> None:
-    """Encode the queries with a dense model and search all shards, exactly unless the indexes are of another kind.
+    """Encode the queries with a dense model and search all shards, exactly if the indexes are flat.
 
     Raises:
         DataError: an input is damaged, or an index has another dimension than the queries' vectors.
@@ -174,17 +172,17 @@ def retrieve_late_interaction(
     model: Annotated[LateInteractionModel, from_json(LateInteractionModel), _ENTRY],
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
     indexes: Annotated[
-        tuple[Artifact, ...], "index of each shard, to find candidates in; an exhaustive search reads none"
+        tuple[Artifact, ...], "index of each shard, for candidate generation; none for an exhaustive search"
     ] = (),
     candidates: Annotated[
-        SizeOption | None, "nearest tokens per query token; without this option, every document is scored"
+        SizeOption | None, "nearest tokens per query token; without it, every document is scored"
     ] = None,
     compute: Compute,
 ) -> None:
     """Encode the queries with a late-interaction model and score documents by MaxSim over their tokens.
 
     Raises:
-        DataError: an input is damaged, or shards and indexes do not fit each other or the queries' vectors.
+        DataError: an input is damaged, or shards, indexes and query vectors do not match.
     """
     if candidates is not None and len(indexes) != len(tokens):
         raise DataError(f"--indexes names {len(indexes)} indexes, --tokens {len(tokens)} shards: give one for each")
@@ -208,7 +206,7 @@ def retrieve_late_interaction(
 def _retrieve(
     asked: Asked, model: ModelEntry, compute: Compute, search: Search, answers: Path | None = None
 ) -> dict[str, Any]:
-    """Encode the queries, search, write the canonical run, and return facts for the record."""
+    """Encode the queries, search, and write the canonical run; return facts for the record."""
     texts, excluded = collection.read_queries(asked.queries), collection.read_excluded(asked.queries)
     with compute.start() as runtime:
         encoder = open_encoder(asked.checkpoint, model, runtime, answers)
@@ -228,7 +226,7 @@ def _retrieve(
 
 
 def _searched(depth: int, excluded: dict[str, set[str]]) -> int:
-    """Return how many documents to search for: all excluded documents may be among the best."""
+    """Return the depth of the search: all excluded documents may be among the best."""
     return depth + max(map(len, excluded.values()), default=0)
 
 
@@ -245,7 +243,7 @@ def _rankings(
     rows: Sequence[np.ndarray] | np.ndarray,
     depth: int,
 ) -> Iterator[tuple[str, runs.Ranking]]:
-    """Yield each query with its canonical ranking; rows below 0 are none."""
+    """Yield each query with its canonical ranking; negative rows mean no document."""
     for number, query in enumerate(queries):
         found = rows[number] >= 0
         documents = ids.take(rows[number][found]).to_pylist()

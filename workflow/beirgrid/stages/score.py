@@ -1,9 +1,9 @@
-"""Stage score: the scores of (query, document) pairs, each computed once.
+"""Stage score: score (query, document) pairs, each only once.
 
 Scores are stored in parts under results/pairs/{reranker}/{dataset}/{fingerprint}. A part is a few minutes of work. The
-fingerprint covers everything that a score depends on. Other depths, other first stages and a rerun after a crash
-therefore score only new pairs. Jobs of several first stages may fill the same folder at the same time. Before each
-part, a job looks for pairs that other jobs have scored.
+fingerprint covers everything that affects a score. Other depths, other first stages and a rerun after a crash therefore
+score only new pairs. Jobs of several first stages may fill the same folder at the same time. Before each part, a job
+looks for pairs that other jobs have scored.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ def score(
     run: Annotated[Artifact, "first-stage run"],
     depth: Annotated[SizeOption, "documents per query to score"] = 100,
     compute: Compute,
-    pairs: Annotated[Path, "folder that keeps the scores of all first stages"],
+    pairs: Annotated[Path, "store of the scores of all first stages"],
     record: Annotated[Path, "manifest and record to write, .json"],
 ) -> None:
     """Score the (query, document) pairs of a first stage that have no score yet.
 
     Raises:
-        DataError: an input is damaged, the checkpoint is not what the entry says, or a score is not finite.
+        DataError: an input is damaged, the checkpoint does not match the entry, or a score is not finite.
     """
     origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run})
     with compute.start() as runtime:
         opened = cache(partial(open_scorer, checkpoint, model, runtime, pairs / "answers"))
         precision = served.PRECISION if model.endpoint else runtime.resolve(model.precision)
-        if precision == "float16":  # unless the model's numbers do not fit into it
+        if precision == "float16":  # used only if the model fits it
             precision = opened().precision
         settings = {**model.given(), "precision": precision}
-        # An order of documents depends on all of them.
+        # A listwise order depends on all of its documents.
         ordered = (run, depth) if isinstance(model, ListwiseReranker) else None
         store = pairs / _fingerprint(settings, checkpoint, corpus, queries, ordered)
         store.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def score(
             place = os.path.relpath(store, record.parent)
             manifest = Manifest(store=place, parts=names, settings=settings)
             results["pairs"] = manifest.model_dump(mode="json")
-            if model.endpoint or ordered:  # of all pairs, in whichever job they were scored
+            if model.endpoint or ordered:  # for all pairs, including those that other jobs scored
                 about_model |= spent_on(parts, set(top))
             facts.update(
                 about_model,
@@ -107,7 +107,9 @@ def score(
 def _fingerprint(
     settings: dict[str, Any], checkpoint: Path, corpus: Path, queries: Path, ordered: tuple[Path, int] | None
 ) -> str:
-    """Return a name for all that a score depends on: model, its files, precision, texts; for some, run and depth."""
+    """Digest everything that affects a score: model, its files, precision, texts; for listwise models, also run and
+    depth.
+    """
     model = sorted(lineage.hashes(checkpoint).values())
     texts = [*lineage.hashes(corpus).values(), *lineage.hashes(queries).values()]
     first_stage = [[*lineage.hashes(ordered[0]).values(), ordered[1]]] if ordered else []
@@ -116,7 +118,7 @@ def _fingerprint(
 
 
 def _new_parts(store: Path, seen: set[Path], parts: list[list[Pair]], progress: Progress) -> Iterator[list[Pair]]:
-    """Yield parts without the pairs that other jobs have written to files not seen before."""
+    """Yield parts without pairs that other jobs have written meanwhile."""
     missing = {pair for part in parts for pair in part}
     for planned in parts:
         written = set(store.glob("*.parquet")) - seen
@@ -129,7 +131,7 @@ def _new_parts(store: Path, seen: set[Path], parts: list[list[Pair]], progress: 
 
 
 def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
-    """Return the pairs in parts, those of a query in one; different first stages begin with different parts."""
+    """Divide the pairs into parts, keeping a query's pairs together. Each first stage starts with a different part."""
     parts: list[list[Pair]] = []
     for _, of_query in groupby(pairs, itemgetter(0)):
         if not parts or len(parts[-1]) >= PART:
@@ -147,7 +149,7 @@ def _spent(scorer: Scorer) -> Mapping[str, float]:
 
 
 def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
-    """Return the scores of the pairs of a part: float32 [pairs]."""
+    """Score the pairs of a part: float32 [pairs]."""
     asked = {query: scorer.begin(queries[query]) for query in {query for query, _ in part}}
     counted = any(beginning.shorter for beginning in asked.values())
     documents = collection.pick_documents(corpus, {document for _, document in part})

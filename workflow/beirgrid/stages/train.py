@@ -1,4 +1,4 @@
-"""Stage train: a cross-encoder trained in the workflow on pairs from a corpus.
+"""Stage train: train a cross-encoder on pairs from a corpus.
 
 Positive pairs come from the qrels of a training dataset, from titles with their documents, and from sentences with the
 rest of their documents. Negatives are other documents that BM25 finds for the query, and random documents. Labels are 1
@@ -31,16 +31,17 @@ from ..search import lucene
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
-# Teacher's cosines are sharpened before the softmax, and the positive is raised above its twins.
+# The teacher's cosines are scaled before the softmax, and the positive gets a bonus over near-duplicates.
 TEMPERATURE = 0.05
 POSITIVE_BONUS = 1.0
-# The head starts from a ridge regression over so many lists, with so much of the features' variance.
+# The head is initialised by ridge regression on HEAD_LISTS ranked lists; RIDGE scales the penalty by the features'
+# variance.
 HEAD_LISTS = 60
 RIDGE = 0.15
 
 
 class Positive(NamedTuple):
-    """A query and the text of a document that answers it."""
+    """A query with the text of a relevant document."""
 
     query: str
     document: str
@@ -48,7 +49,7 @@ class Positive(NamedTuple):
 
 
 class TrainRecipe(CrossEncoderTraining):
-    """A reranker's recipe, with its teacher's entry in place of the teacher's name."""
+    """A reranker's recipe, with the teacher's entry in place of its name."""
 
     teacher: DenseModel | None = None  # type: ignore[assignment]
     language: Language = "en"
@@ -72,7 +73,7 @@ def train(
     """Train a cross-encoder on pairs from a corpus.
 
     Raises:
-        DataError: an input is damaged, or there is nothing to train on.
+        DataError: an input is damaged, or there are no training pairs.
     """
     asked = {"fields": "flat", "language": recipe.language, "expanded": False}
     inputs = {"base": base, "teacher": teacher, "corpus": corpus, "lucene": index, "queries": queries, "qrels": qrels}
@@ -81,7 +82,7 @@ def train(
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
         positives = _judged(queries, qrels, documents) + _derived(documents, recipe)
         if not positives:
-            raise DataError("there is nothing to train on: no relevant judgements, titles or sentences")
+            raise DataError("no training pairs: there are no relevant judgements, titles or sentences")
         random.Random(recipe.seed).shuffle(positives)
         positives = positives[: recipe.queries]
         examples = _with_negatives(positives, documents, recipe, index, threads)
@@ -100,7 +101,7 @@ def train(
 
 
 def _settings(recipe: TrainRecipe) -> dict[str, Any]:
-    """Return the recipe for the record, with defaults; the teacher's entry as it was given."""
+    """Return the recipe for the record, with defaults, and the teacher's entry as given."""
     settings = recipe.model_dump(mode="json", by_alias=True)
     if recipe.teacher:
         settings["teacher"] = recipe.teacher.given()
@@ -108,7 +109,7 @@ def _settings(recipe: TrainRecipe) -> dict[str, Any]:
 
 
 def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, collection.Document]) -> list[Positive]:
-    """Return the relevant pairs of the training dataset, if there is one."""
+    """Return the relevant pairs of the training dataset, if any."""
     if queries is None or qrels is None:
         return []
     texts, judged = collection.read_queries(queries), judgements.read(qrels)
@@ -122,7 +123,7 @@ def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, colle
 
 
 def _derived(documents: dict[str, collection.Document], recipe: TrainRecipe) -> list[Positive]:
-    """Return titles paired with bodies, and sentences paired with their document without them."""
+    """Pair titles with bodies, and sentences with the rest of their documents."""
     choose = random.Random(recipe.seed)
     return [
         Positive(query, document.id, text)
@@ -138,7 +139,7 @@ def _with_negatives(
     index: Path,
     threads: int,
 ) -> list[dict[str, Any]]:
-    """Return one listwise example per positive: query, documents (the positive first) and labels."""
+    """Build one listwise example per positive: query, documents (positive first) and labels."""
     choose = random.Random(recipe.seed)
     queries = [positive.query for positive in positives]
     options = {"depth": recipe.negative_depth, "threads": threads, "memory_mb": 1000}
@@ -152,7 +153,7 @@ def _with_negatives(
         known = relevant[positive.query]
         hard = [document for document in ranked if document not in known]
         negatives = choose.sample(hard, min(len(hard), recipe.hard_negatives))
-        most = recipe.hard_negatives + recipe.random_negatives  # rare words find little: random ones fill up
+        most = recipe.hard_negatives + recipe.random_negatives  # BM25 may find fewer; random documents fill up
         for document in choose.sample(everything, min(len(everything), 3 * most)):
             if len(negatives) < most and document not in known and document not in negatives:
                 negatives.append(document)
@@ -162,7 +163,7 @@ def _with_negatives(
 
 
 def _label(examples: list[dict[str, Any]], teacher: Path, entry: DenseModel, runtime: Runtime) -> None:
-    """Replace the labels by a dense teacher's, as logits: the loss takes the softmax of labels and scores."""
+    """Replace the labels by a dense teacher's logits. The loss takes the softmax of labels and scores."""
     encoder = DenseEncoder(teacher, entry.model_copy(update={"similarity": "cosine"}), runtime)
     texts = list(dict.fromkeys(text for example in examples for text in example["docs"]))
     reading = Progress("teach", len(texts), "documents")
@@ -174,9 +175,9 @@ def _label(examples: list[dict[str, Any]], teacher: Path, entry: DenseModel, run
 
 
 def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
-    """Return a cross-encoder with the base's transformer and one linear layer over its first and mean token.
+    """Build a cross-encoder with a linear layer over the first and the mean token vector.
 
-    The usual head, a fresh pooler over the first token, takes longer to learn than a demonstration allows.
+    The usual head, an untrained pooler over the first token, needs longer training than a demonstration allows.
     """
     from sentence_transformers import CrossEncoder
     from sentence_transformers.base.modules import Dense, Transformer
@@ -186,9 +187,9 @@ def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
     transformer = Transformer(
         str(base),
         processor_kwargs={"model_max_length": recipe.max_length} if recipe.max_length else None,
-        # On a CPU the backward pass of plain attention is 1.5 times as fast as that of sdpa.
+        # On a CPU, eager attention has the faster backward pass.
         model_kwargs={"attn_implementation": "eager"} if runtime.kind == "cpu" else None,
-        # Minutes of training do not overfit, and without dropout it learns more.
+        # Training takes minutes and does not overfit, so dropout only slows it down.
         config_kwargs={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
     pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode=("cls", "mean"))
@@ -198,7 +199,7 @@ def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
 
 
 def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
-    """Set the linear layer by ridge regression from pooled features to labels, both centred within each list."""
+    """Initialise the linear layer by ridge regression of labels on pooled features, both centred within each list."""
     import torch
 
     model.eval()
@@ -221,7 +222,7 @@ def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
 
 
 def _fit(examples: list[dict[str, Any]], base: Path, recipe: TrainRecipe, runtime: Runtime, output: Path) -> float:
-    """Train with the sentence-transformers trainer, save to ``output`` and return the seconds it took."""
+    """Train with the sentence-transformers trainer, save to ``output``, and return the seconds."""
     from datasets import Dataset
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
     from sentence_transformers.cross_encoder.losses import ListNetLoss

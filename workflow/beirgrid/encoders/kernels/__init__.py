@@ -28,7 +28,7 @@ def fuse_layers(
 
     Args:
         runtime: the device and the choice of kernels.
-        transformer: the model whose layers these are.
+        transformer: the model.
         layers: the layers.
         autocast: returns the context in which the model computes.
     """
