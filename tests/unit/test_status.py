@@ -467,3 +467,12 @@ def test_progress_says_what_begins_and_shows_no_rate_before_anything_is_done(cap
     assert all_done.startswith("encode shard 0: 4/4 documents, ")
     assert (lines_of_logs.shown(begun).seconds_left, lines_of_logs.shown(all_done).seconds_left) == (None, None)
     assert all(map(is_progress, (begun, one, all_done)))
+
+
+def test_progress_shows_a_rate_below_one(capsys):
+    progress = Progress("train", 42, "steps", interval=0)
+    progress.started -= 1000
+    progress.add(8)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("train: 8/42 steps, 0.008 steps/s, 1:10:")
+    assert lines_of_logs.shown(line).seconds_left == pytest.approx(34 / 0.008, abs=10)

@@ -45,7 +45,7 @@ class Progress:
         total = f"/{self.total:,}" if self.total else ""
         line = f"{self.label}: {self.done:,}{total} {self.unit}"
         if self.done:
-            line += f", {self.rate:,.1f} {self.unit}/s"
+            line += f", {self.rate:,.{1 if self.rate >= 1 else 3}f} {self.unit}/s"
             if self.total and self.done < self.total:
                 line += f", {_clock((self.total - self.done) / self.rate)} left"
         say(line)
