@@ -79,6 +79,18 @@ def as_on_a_gpu(monkeypatch):
     return choose
 
 
+@pytest.fixture
+def endpoint_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of a served model, no proxy before the loopback interface, and short pauses between attempts."""
+    from endpoint_server import KEY
+
+    from beirgrid.models import endpoints
+
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""

@@ -23,11 +23,7 @@ from beirgrid.models.endpoints import BudgetError, Client
 TEXTS = ["a cat", "the dog and the cat", "", "zebra"]
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TESTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+pytestmark = pytest.mark.usefixtures("endpoint_key")
 
 
 @pytest.fixture

@@ -9,14 +9,13 @@ import re
 
 import pytest
 from checkpoints import save_fixed_answer
-from endpoint_server import KEY, Served, serving
+from endpoint_server import Served, serving
 
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.judging import documents
 from beirgrid.judging.pools import PooledPair
 from beirgrid.judging.sets import EvaluationSet
 from beirgrid.judging.store import Grading
-from beirgrid.models import endpoints
 from beirgrid.tools import evaluation_sets, generated_queries
 
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
@@ -38,10 +37,7 @@ def made(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def served(tmp_path, monkeypatch):
-    monkeypatch.setenv("TESTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+def served(tmp_path, endpoint_key):
     with serving(Served()) as found:
         entry = f"endpoint: {{model: writer, url: '{found.url}', key: TESTED_KEY, concurrency: 2}}\n"
         (tmp_path / "writer.yaml").write_text(entry)

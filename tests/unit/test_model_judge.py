@@ -39,10 +39,7 @@ def truth(query: int, document: int) -> int:
 
 
 @pytest.fixture
-def served(monkeypatch):
-    monkeypatch.setenv("TESTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+def served(endpoint_key, monkeypatch):
     monkeypatch.setattr(endpoints, "ATTEMPTS", 2)
     with serving(Served(chat=opinion)) as found:
         yield found

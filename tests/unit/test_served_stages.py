@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from endpoint_server import KEY, Served, letters, serving
+from endpoint_server import Served, letters, serving
 from helpers import tracked_configuration
 
 from beirgrid import config
@@ -31,11 +31,7 @@ from beirgrid.stages import score
 QUERIES, DOCUMENTS = 6, 40
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TESTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+pytestmark = pytest.mark.usefixtures("endpoint_key")
 
 
 @pytest.fixture

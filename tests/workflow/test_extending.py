@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, python
+from helpers import ROOT, copy_checkout, python
 
 PAGE = ROOT / "docs" / "extending.md"
 
@@ -28,10 +27,7 @@ def extended(tmp_path: Path) -> Callable[[str], tuple[Path, list[str]]]:
     """Return a function that applies a diff of the page to a copy of the checkout and says which files it changes."""
 
     def extend(heading: str) -> tuple[Path, list[str]]:
-        checkout = tmp_path / "checkout"
-        for name in ("workflow", "config", "envs", "profiles"):
-            shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "Snakefile", checkout)
+        checkout = copy_checkout(tmp_path / "checkout")
         diff = _diff(heading)
         applied = subprocess.run(
             ["git", "apply", "-p1", "-"], cwd=checkout, input=diff, text=True, capture_output=True, check=False

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from filecmp import cmp
 from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT, python, write_collection
+from helpers import ROOT, copy_checkout, python, write_collection
 
 from beirgrid.encoders import open_encoder
 from beirgrid.runs import runs
@@ -123,10 +122,7 @@ def _run(checkout: Path, folder: Path, *command: str) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
     """A copy of the checkout, with the new family in it."""
-    checkout = tmp_path_factory.mktemp("family") / "checkout"
-    for name in ("workflow", "config", "envs", "profiles"):
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "Snakefile", checkout)
+    checkout = copy_checkout(tmp_path_factory.mktemp("family") / "checkout")
     package = checkout / "workflow" / "beirgrid"
     _insert(package / "config" / "models.py", "Model = Annotated[\n", MODELS)
     _insert(package / "config" / "models.py", "    | TermWeightsModel,\n", "    | BinaryModel\n")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..config.metric_names import lower_is_better
+from ..config import metric_names
 from ..core.errors import DataError, quoted
 from ..results.answers import (
     ACROSS_COLUMNS,
@@ -233,7 +233,7 @@ def _against(pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
 def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> pd.DataFrame:
     """Return for each system whether it is in the group of the best, and its p value against the best."""
     name = dataset.metrics[metric]
-    lower_is_better = _lower_is_better(name)
+    lower_is_better = metric_names.lower_is_better(name)
     best = int(np.argmin(means) if lower_is_better else np.argmax(means))
     first, second = significance.pairs_of(len(means))
     to_best = np.ones(len(means))
@@ -251,10 +251,6 @@ def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: 
             "p_tukey": to_best,
         }
     )
-
-
-def _lower_is_better(metric: str) -> bool:
-    return lower_is_better(metric)
 
 
 # Several datasets -----------------------------------------------------------------------------------------------------
@@ -345,7 +341,7 @@ def _across(
     tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
     for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
         own, differences = slice(start, start + count), slice(start + count, start + width)
-        table = summarise(means[:, own], systems, baseline, lower_is_better=_lower_is_better(metric))
+        table = summarise(means[:, own], systems, baseline, lower_is_better=metric_names.lower_is_better(metric))
         for resampled, interval in zip(("queries", "datasets"), intervals, strict=True):
             for end, values in zip(("low", "high"), interval, strict=True):
                 table[f"{end}_{resampled}"] = values[own]
@@ -416,7 +412,9 @@ def zero_shot_pairs(
             row = {"metric": metric, "system": first, "other": second, "datasets": len(shared), "names": names}
             if shared:
                 means = np.stack([dataset.of(metric, [first, second]).means() for dataset in shared])
-                table = summarise(means, [first, second], second, lower_is_better=_lower_is_better(metric)).iloc[0]
+                table = summarise(
+                    means, [first, second], second, lower_is_better=metric_names.lower_is_better(metric)
+                ).iloc[0]
                 row |= {"mean": table["mean"], "other_mean": table["mean"] - table["difference"]}
                 row |= {key: table[key] for key in ("difference", "wins", "ties", "losses")}
             rows.append(row)

@@ -18,6 +18,7 @@ from .base import TextEncoder
 from .cutting import Beginning
 from .engine import Batch, windows
 from .loading import load_checkpoint
+from .protocol import WholeTexts
 
 if TYPE_CHECKING:
     import torch
@@ -110,15 +111,11 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
 
 
-class LateInteractionScorer(LateInteractionEncoder):
+class LateInteractionScorer(WholeTexts, LateInteractionEncoder):
     """One score per pair of query and document: the sum over the query's tokens of the best product (MaxSim).
 
     Vectors are in float32, where a search of stored ones reads float16.
     """
-
-    def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the text: it is cut when it is encoded."""
-        return Beginning(text)
 
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
@@ -136,10 +133,6 @@ class LateInteractionScorer(LateInteractionEncoder):
                 if progress:
                     progress.add(len(rows[text]))
         return scores
-
-    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
-        return self.score_beginnings([*map(Beginning, queries)], [*map(Beginning, documents)], progress=progress)
 
 
 def _apart(encode: Callable[[list[str]], TokenVectors], texts: list[str]) -> dict[str, np.ndarray]:

@@ -24,6 +24,7 @@ from .base import LoadedModel
 from .chat import tokens, write
 from .cutting import Beginning
 from .loading import load_checkpoint
+from .protocol import WholeTexts
 
 _RANKED = re.compile(r"\d+")
 # Tokens that an answer may have beyond those of an order of all documents of a window.
@@ -68,7 +69,7 @@ class Listwise:
         return [*known, *(place for place in range(documents) if place not in known)]
 
 
-class ListwiseScorer(LoadedModel[ListwiseReranker]):
+class ListwiseScorer(WholeTexts, LoadedModel[ListwiseReranker]):
     """Scores from an order of documents that a decoder on this machine writes, its likeliest token at each step."""
 
     def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime) -> None:
@@ -99,10 +100,6 @@ class ListwiseScorer(LoadedModel[ListwiseReranker]):
         found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return found
 
-    def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the text: a prompt has its first words (``words`` of the entry)."""
-        return Beginning(text)
-
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
@@ -113,11 +110,6 @@ class ListwiseScorer(LoadedModel[ListwiseReranker]):
             if progress:
                 progress.add(len(rows))
         return scores
-
-    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
-        asked = {text: Beginning(text) for text in queries}
-        return self.score_beginnings([asked[text] for text in queries], [*map(Beginning, documents)], progress=progress)
 
     def _chat(self, asked: Messages) -> str:
         """Return what the model answers, without a chain of thought where its template can leave that out."""

@@ -6,7 +6,6 @@ A loader gets the fetched checkpoint's folder in place of the model's name, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ..core.progress import Progress
 from ..models import saved
 from .cutting import Beginning
 from .engine import parts
+from .protocol import TextsAlone, WholeTexts
 
 # Texts or pairs per call of a loader, and its batch size.
 _TEXTS, _BATCH = 1024, 32
@@ -66,7 +66,7 @@ class MtebModel:
         return [list(text.encode()) for text in texts]
 
 
-class MtebEncoder(MtebModel):
+class MtebEncoder(TextsAlone, MtebModel):
     """Encodes a text to one vector (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine
     similarity.
     """
@@ -77,20 +77,8 @@ class MtebEncoder(MtebModel):
         self.normalise = entry.similarity == "cosine"
         self.dimension = self._encoded(["a"], "document").shape[1]
 
-    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Encode documents, in the order of the texts."""
-        return self._vectors(texts, "document", progress)
-
-    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Encode queries, in the order of the texts."""
-        return self._vectors(texts, "query", progress)
-
-    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Encode documents block by block."""
-        for texts in blocks:
-            yield self.encode_documents(texts, progress=progress)
-
-    def _vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+    def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+        """Return the vectors of texts. The role is ``query`` or ``document``."""
         found = [np.empty((0, self.dimension), np.float32)]
         for part in parts(texts, _TEXTS):
             found.append(self._encoded(part, role))
@@ -108,12 +96,8 @@ class MtebEncoder(MtebModel):
         return _numbers(vectors)
 
 
-class MtebScorer(MtebModel):
+class MtebScorer(WholeTexts, MtebModel):
     """Scores (query, document) pairs (``protocol.Scorer``) through mteb's wrapper."""
-
-    def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the whole text: loaders truncate texts themselves."""
-        return Beginning(text)
 
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
@@ -127,10 +111,6 @@ class MtebScorer(MtebModel):
             if progress:
                 progress.add(len(part))
         return np.concatenate(scores)
-
-    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the score of each pair (queries[i], documents[i]): float32 [pairs]."""
-        return self.score_beginnings([*map(Beginning, queries)], [*map(Beginning, documents)], progress=progress)
 
 
 def _stay_offline() -> None:

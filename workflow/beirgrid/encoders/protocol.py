@@ -113,3 +113,43 @@ class Scorer(Reader, Protocol):
             progress: counts each pair as one.
         """
         ...
+
+
+class TextsAlone:
+    """An encoder whose library gets a list of texts at a time: one vector per text, float32 [texts, dimension]."""
+
+    def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+        """Return the vectors of texts. The role is ``query`` or ``document``."""
+        raise NotImplementedError
+
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of documents, in the order of the texts."""
+        return self.vectors(texts, "document", progress)
+
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of queries, in the order of the texts."""
+        return self.vectors(texts, "query", progress)
+
+    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        """Yield the vectors of each block of documents."""
+        for texts in blocks:
+            yield self.encode_documents(texts, progress=progress)
+
+
+class WholeTexts:
+    """A scorer that is given whole texts: whoever reads them, such as a server or a library, cuts them."""
+
+    def begin(self, text: str, *, counted: bool = True) -> Beginning:
+        """Return the whole text."""
+        return Beginning(text)
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs]."""
+        raise NotImplementedError
+
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
+        asked = {text: Beginning(text) for text in queries}
+        return self.score_beginnings([asked[text] for text in queries], [*map(Beginning, documents)], progress=progress)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..models.endpoints import Client
 from ..models.probe import LEDGER, PROBE, alike, probe, reached
 from .cutting import Beginning
 from .listwise import Listwise, of_queries
+from .protocol import TextsAlone, WholeTexts
 
 # Device and precision in records of served models.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
@@ -55,7 +55,7 @@ class _Served:
         return {"device": DEVICE, "precision": self.precision, **self.client.facts()}
 
 
-class ServedEncoder(_Served):
+class ServedEncoder(TextsAlone, _Served):
     """Encodes texts by ``/embeddings``: float32 [texts, dimension], of length 1 for cosine similarity."""
 
     entry: DenseModel
@@ -64,20 +64,8 @@ class ServedEncoder(_Served):
         super().__init__(folder, entry, runtime, answers)
         self.dimension = len(self.probed[0])
 
-    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Encode documents, in the order of the texts."""
-        return self._encode(texts, "document", progress)
-
-    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Encode queries, in the order of the texts."""
-        return self._encode(texts, "query", progress)
-
-    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Encode documents block by block."""
-        for texts in blocks:
-            yield self._encode(texts, "document", progress)
-
-    def _encode(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+    def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+        """Return the vectors of texts. The role is ``query`` or ``document``."""
         prompt = getattr(self.entry.prompts, role) or ""
         batches = _batches([prompt + text for text in texts], self.client.endpoint.batch)
         found = np.empty((len(texts), self.dimension), np.float32)
@@ -100,22 +88,12 @@ def _batches(texts: list[Any], size: int) -> list[list[Any]]:
     return [texts[start : start + size] for start in range(0, len(texts), size)]
 
 
-class _ServedScorer(_Served):
+class _ServedScorer(WholeTexts, _Served):
     """Base of served rerankers, which send the documents of one query together."""
 
     def spent(self) -> dict[str, float]:
         """Return the countable facts: requests, tokens, price and, for chat models, windows."""
         return {name: number for name, number in self.facts().items() if isinstance(number, int | float)}
-
-    def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the text: the server truncates it."""
-        return Beginning(text)
-
-    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
-        asked = {text: self.begin(text) for text in queries}
-        pairs = [asked[text] for text in queries], [self.begin(text) for text in documents]
-        return self.score_beginnings(*pairs, progress=progress)
 
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from ..core.progress import Progress
 from ..models import saved
 from .engine import windows
 from .loading import load_checkpoint
+from .protocol import TextsAlone
 
 
-class StaticEncoder:
-    """Encodes a text to one vector (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine
-    similarity.
+class StaticEncoder(TextsAlone):
+    """One vector per text (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine similarity.
 
     It runs on the CPU in float32: sending tokens to a GPU would take longer than averaging their vectors.
     """
@@ -50,20 +49,8 @@ class StaticEncoder:
         """Return the token ids of each text."""
         return [found.ids for found in self.model[0].tokenizer.encode_batch(texts, add_special_tokens=False)]
 
-    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Encode documents, in the order of the texts."""
-        return self._vectors(texts, "document", progress)
-
-    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Encode queries, in the order of the texts."""
-        return self._vectors(texts, "query", progress)
-
-    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Encode documents block by block."""
-        for texts in blocks:
-            yield self.encode_documents(texts, progress=progress)
-
-    def _vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+    def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
+        """Return the vectors of texts. The role is ``query`` or ``document``."""
         found = [np.empty((0, self.dimension), np.float32)]
         prompt = self.model.prompts.get(role) or ""
         for part in windows(texts):

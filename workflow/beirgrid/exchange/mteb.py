@@ -53,12 +53,7 @@ _NOT_MTEB = f"computed by {SOFTWARE}, not by mteb"
 
 
 def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:
-    """Write scores as JSON in the form of MTEB's results, a file per system and dataset.
-
-    Args:
-        output: folder to write ``beirgrid__{system}/{version}/{task}.json`` to; new or empty.
-        directory: folder in which the grid ran, or its results folder.
-        grid: name of the grid; all finished cells of the folder unless given.
+    """Write scores as JSON in the form of MTEB's results, to ``beirgrid__{system}/{version}/{task}.json``.
 
     Raises:
         DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, or the output is not empty.
