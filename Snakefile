@@ -1,7 +1,6 @@
-# The entry point for people: `snakemake` in this folder runs workflow/Snakefile.
+# Makes `snakemake` in this folder run workflow/Snakefile.
 include: "workflow/Snakefile"
 
 
-# A target that an included file marks as the default is not taken as such: without this line,
-# Snakemake says that there is nothing to be done.
+# Snakemake ignores default_target in an included file. Without this line, it would find nothing to do.
 workflow.default_target = "all"

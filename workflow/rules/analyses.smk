@@ -1,4 +1,4 @@
-# Not among what a run makes by default: snakemake analyses
+# Not part of the default target. Run: snakemake analyses
 rule analyses:
     message:
         "Making the paper's analyses from the runs of the grid"

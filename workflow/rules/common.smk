@@ -1,4 +1,4 @@
-# The configuration, checked, and the job graph that follows from it.
+# The validated configuration, and the job graph derived from it.
 from functools import cache
 
 from beirgrid import config as configuration
@@ -60,7 +60,7 @@ def aggregated_digest(wildcards):
     return digest({"summary": summary_json(), "published": list(map(files.sha256, PUBLISHED))})
 
 
-# No inputs, and a function: Snakemake fills in {x}, which the checkout's path may hold, in both.
+# A function, because Snakemake expands braces in inputs and plain params, and the checkout's path may contain some.
 def published_values(wildcards):
     return list(map(str, PUBLISHED))
 
@@ -77,13 +77,13 @@ def heap(wildcards, resources):
     return needs.heap_mb(resources.mem_mb)
 
 
-# Vectors are deleted when they are indexed, unless they are kept.
+# Vectors are deleted after indexing, unless they are kept.
 passing = str if grid.config.encode.keep else temp
-# The jobs' conda environments. Snakemake fills in {x} in their paths: the checkout may be in such a folder.
+# The jobs' conda environments. Braces are escaped, because Snakemake expands them and the checkout's path may contain some.
 ENVIRONMENTS = str(ROOT / "envs").replace("{", "{{").replace("}", "}}")
 EVALUATE = f"{ENVIRONMENTS}/evaluate.yaml"
 LEXICAL = f"{ENVIRONMENTS}/lexical.yaml"
-# PyTorch's CUDA build, which runs on a CPU too, is some GB larger.
+# PyTorch's CUDA build also runs on a CPU, but is some GB larger.
 NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
 DEPTH = grid.config.retrieve.depth
 GRID_SUMMARY = grid.own(paths.GRID_SUMMARY)
@@ -101,12 +101,12 @@ wildcard_constraints:
     shard=r"\d+",
 
 
-# In the process that a person started, once it holds the working directory's lock.
+# Runs in the main process, once it holds the working directory's lock.
 onstart:
     try:
         environment.check_temporary_folder()
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
-        # What aggregate, report and analyses read.
+        # Read by aggregate, report and analyses.
         in_words = {settings()[path]: params for path, params in asked().items()}
         files.replace_text(GRID_SUMMARY, f"{summary.as_json(settings(), in_words)}\n")
     except (BeirgridError, OSError) as error:

@@ -1,4 +1,4 @@
-# One rule for each kind of vectors.
+# One rule per kind of vectors.
 rule encode_dense:
     message:
         "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
@@ -53,7 +53,7 @@ use rule encode_dense as encode_sparse with:
         nodes.group("encode_sparse")
 
 
-# Its search reads the vectors too, so they are kept.
+# Its search also reads the vectors, so they are kept.
 use rule encode_dense as encode_late_interaction with:
     output:
         vectors=directory(f"{paths.EMBEDDINGS}.tokens"),

@@ -60,7 +60,7 @@ rule index_program:
         " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
-# One rule for each kind of vectors.
+# One rule per kind of vectors.
 rule index_dense:
     message:
         "Indexing shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"

@@ -66,7 +66,7 @@ rule retrieve_program:
         " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
-# One rule for each kind of vectors.
+# One rule per kind of vectors.
 rule retrieve_dense:
     message:
         "Retrieving {wildcards.dataset} with {wildcards.system}"

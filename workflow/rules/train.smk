@@ -12,7 +12,7 @@ rule train:
         checkpoint=directory(paths.CHECKPOINT),
         record=paths.MODEL_RECORD,
     params:
-        # encode.precision is that of models that are only used.
+        # encode.precision applies only to models that are not trained here.
         **commands.neural("train", recipe=params.recipe("train"), precision="auto"),
         labels=given("teacher", "queries", "qrels"),
     log:

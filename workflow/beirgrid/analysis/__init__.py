@@ -1,1 +1,1 @@
-"""What the scores of a grid show: uncertainty, significance, means over datasets, reproducibility."""
+"""Analyse the scores of a grid: uncertainty, significance, means over datasets, reproducibility."""

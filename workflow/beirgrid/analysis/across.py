@@ -1,4 +1,4 @@
-"""How systems compare over several datasets: from the means of each dataset, and from the scores of their queries."""
+"""Compare systems over several datasets, from per-dataset means and per-query scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from . import significance
 
-# Below so many datasets, a test over datasets hardly finds a difference, and the assumptions of Student's weigh more.
+# With fewer datasets than this, a test over datasets has little power and depends on Student's assumptions.
 FEW_DATASETS = 10
 
 
@@ -26,7 +26,7 @@ class ScoreMatrix(NamedTuple):
 
 
 class MeanIntervals(NamedTuple):
-    """Percentile intervals of means over datasets, from resampling queries alone, and datasets and queries."""
+    """Percentile intervals of means over datasets, from resampling queries only, and both datasets and queries."""
 
     queries: significance.Interval
     datasets: significance.Interval
@@ -42,9 +42,9 @@ def mean_intervals(
 ) -> MeanIntervals:
     """Return bootstrap intervals of each column's unweighted mean over the datasets.
 
-    Resampling queries alone asks what other queries of the same datasets would give. Resampling datasets, and then the
-    queries of each dataset that was drawn, asks what other datasets of the same kind would give. A single dataset has
-    no such interval (NaN). Both are percentile intervals.
+    Resampling queries estimates the variation over queries of the same datasets. Resampling datasets, then queries of
+    each drawn dataset, estimates the variation over datasets of the same kind; for a single dataset it is NaN. Both are
+    percentile intervals.
 
     Args:
         datasets: the scores of each dataset; all have the same columns.
@@ -74,7 +74,7 @@ def mean_intervals(
 
 
 class Ranks(NamedTuple):
-    """Mean rank (1 is the best; systems that tie share the mean of their ranks) and Borda count, float64 [systems]."""
+    """Mean rank (1 is best; tied systems share the mean of their ranks) and Borda count, float64 [systems]."""
 
     mean_rank: np.ndarray
     borda: np.ndarray
@@ -94,7 +94,7 @@ def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> Ranks:
 
 
 class Against(NamedTuple):
-    """Each system against a baseline over the datasets, [systems]; of the baseline itself, all datasets are ties.
+    """Each system against a baseline over the datasets, [systems]. The baseline ties with itself on all datasets.
 
     ``change`` is the relative change of the mean over the datasets (0.1: ten percent higher), NaN for a baseline of 0.
     ``p_student`` (paired t test) and ``p_sign`` (exact sign test, ties left out) take each dataset as one observation.

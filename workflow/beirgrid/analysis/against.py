@@ -1,4 +1,4 @@
-"""One cell against another one of the same dataset: a reference and what is held against it."""
+"""Compare two cells of one dataset: a reference and another cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import significance
 from .reproducibility import delta_relative_improvement, effect_ratio, root_mean_square_error
 from .tables import read_dataset
 
-# Columns of the values that both cells have, one row per metric. Differences are the second value minus the first.
+# Columns of the comparison, one row per metric. Differences are second minus first.
 COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
     *("difference", "low", "high"),
@@ -38,14 +38,14 @@ def compare(
     tolerance: float = 0.0,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Compare two cells, query by query. The score of a query is the mean over the seeds.
+    """Compare two cells query by query. A query's score is its mean over the seeds.
 
     Args:
         dataset: name of the dataset.
-        sides: per-query files of the reference and of the cell that is held against it.
+        sides: per-query files of the reference and of the other cell.
         metrics: metrics that both files have.
         baselines: per-query files of a baseline on both sides, for the effect ratio and the delta relative improvement.
-        tolerance: the largest difference of means that counts as the same.
+        tolerance: largest difference of means that counts as equal.
         seed: seed of the random numbers.
 
     Returns:
@@ -92,7 +92,7 @@ def _read(dataset: str, sides: Sides, metrics: Sequence[str]) -> np.ndarray:
 
 
 def _tests(dataset: str, differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ends of intervals and p values of float64 [queries, metrics]; nothing is drawn where all are 0."""
+    """Return intervals and p values of float64 [queries, metrics], without random draws for columns of zeros."""
     count = differences.shape[1]
     low, high, p = np.zeros(count), np.zeros(count), np.ones(count)
     changed = (np.abs(differences) > significance.ROUNDING).any(axis=0)

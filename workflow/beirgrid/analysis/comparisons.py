@@ -1,4 +1,4 @@
-"""The statistics of a grid: the tables of each dataset, and those over datasets."""
+"""Compute the statistics of a grid: tables per dataset, and tables over datasets."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .tables import EvaluatedDataset
 class Comparisons(NamedTuple):
     """The tables of a grid's statistics, as in ``results.answers``, and the intervals of all cells.
 
-    ``intervals`` has the columns system, dataset, metric, low and high. It covers parts of means and single seeds.
-    ``kept`` has everything that took long to compute, for the next time.
+    ``intervals`` has the columns system, dataset, metric, low and high. It includes parts of averaged datasets and
+    single seeds. ``kept`` has the slow results, for the cache.
     """
 
     significance: pd.DataFrame
@@ -36,7 +36,7 @@ class Comparisons(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """Tables to compute, of these kinds: ``digest`` is of everything that they depend on."""
+    """Tables of these kinds to compute, with the digest of their inputs."""
 
     name: str
     kinds: tuple[str, ...]
@@ -44,7 +44,7 @@ class _Task(NamedTuple):
     compute: Callable[[], Iterable[pd.DataFrame]]
 
     def tables(self, known: Kept | None) -> Kept:
-        """Return what is known if it has this digest; otherwise compute the tables."""
+        """Return the cached tables if their digest matches; otherwise compute them."""
         if known and known.digest == self.digest and known.tables.keys() == set(self.kinds):
             return known
         computed = zip(self.kinds, self.compute(), strict=True)
@@ -52,12 +52,13 @@ class _Task(NamedTuple):
 
 
 def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> Comparisons:
-    """Return the statistics of the cells that are done.
+    """Compute the statistics of the finished cells.
 
     Args:
         grid: summary of the grid.
-        cells: what each cell is, with its values per query.
-        known: the statistics of an earlier time, by name. Those of the same scores are not computed again.
+        cells: state of each cell, with its values per query.
+
+    known: cached statistics by name, which are reused for unchanged scores.
     """
     measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
     of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]
@@ -96,7 +97,7 @@ def _comparison(dataset: EvaluatedDataset, grid: GridSummary) -> _Task:
 
 
 def _intervals(dataset: EvaluatedDataset, grid: GridSummary, kind: str) -> _Task:
-    """Return the intervals of systems on a dataset that are not compared there: parts of means, single seeds."""
+    """Return intervals for systems that are not compared on a dataset: parts of averaged datasets, single seeds."""
 
     def compute() -> list[pd.DataFrame]:
         return [tables.intervals(dataset, seed=grid.seed).reindex(columns=SIGNIFICANCE_COLUMNS)]
@@ -118,7 +119,7 @@ def _across(datasets: list[EvaluatedDataset], grid: GridSummary) -> _Task:
 
 
 def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str]) -> EvaluatedDataset | None:
-    """Return the scores of a dataset or of a mean of datasets, of those systems that have all of them, if any."""
+    """Return the scores of a dataset, or of an averaged one, for systems with all of them, if any."""
     parts = grid.datasets[name].mean_of or (name,)
     measured = []
     for part in parts:
@@ -134,7 +135,7 @@ def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str])
 
 
 def _digest(datasets: Iterable[EvaluatedDataset], *options: Any) -> str:
-    """Return a digest of scores and of how they are compared."""
+    """Digest the scores and the settings of their comparison."""
     found = hashlib.sha256(json.dumps([VERSIONS["aggregate"], *options]).encode())
     for dataset in datasets:
         found.update(json.dumps([dataset.name, dataset.systems, dataset.metrics, dataset.parts]).encode())

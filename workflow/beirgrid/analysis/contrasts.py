@@ -1,4 +1,4 @@
-"""The queries behind the means: the hardest, the easiest, and those on which two systems differ most.
+"""Choose queries to look at: the hardest, the easiest, and those on which two systems differ most.
 
 Contrasts are chosen as DiffIR chooses them (Jose et al., SIGIR 2021): by the largest absolute difference of a metric.
 """
@@ -15,9 +15,9 @@ import pandas as pd
 from ..collections.collection import Document
 
 QUERY_COLUMNS = ["dataset", "kind", "query", "text", "mean", "low", "low_system", "high", "high_system", "relevant"]
-# A query or a document that has fewer than all of its characters ends so.
+# Ending of a truncated text.
 _CUT = " …"
-# Values that differ by less are equal, so that rounding chooses no query.
+# Values that differ by less count as equal, so that rounding does not choose queries.
 _DECIMALS = 9
 _WORD = re.compile(r"[^\W_]+")
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: words that say nothing about why a document was found.
@@ -30,7 +30,7 @@ STOP_WORDS = frozenset(
 
 
 class Caps(NamedTuple):
-    """How much is kept of a dataset; what is shown says so.
+    """Limits of what is kept of a dataset.
 
     Attributes:
         queries: hardest queries, and as many of the easiest.
@@ -77,7 +77,7 @@ def choose(
     *,
     lower_is_better: bool = False,
 ) -> Chosen:
-    """Choose queries by their values: the hardest and easiest by the mean over the systems, contrasts for each pair.
+    """Choose the hardest and easiest queries by their mean over the systems, and contrasts for each pair.
 
     Equal queries are chosen in the order of the file. A query without a relevant document is not hard, and a query on
     which two systems do not differ is no contrast.
@@ -149,7 +149,7 @@ def matched_words(query: str, document: str) -> list[str]:
 
 
 def cut(text: str, characters: int) -> str:
-    """Return the beginning of a text, at most so many characters, with a mark where something is missing."""
+    """Truncate a text to a number of characters, with a mark."""
     return text if len(text) <= characters else text[: characters - len(_CUT)] + _CUT
 
 
@@ -188,7 +188,7 @@ def as_json(
     documents: Mapping[str, Document],
     caps: Caps,
 ) -> dict[str, Any]:
-    """Return what a reader needs to understand each query that was chosen of a dataset.
+    """Return the chosen queries of a dataset with the texts, grades and ranks that explain them.
 
     Args:
         chosen: the queries.

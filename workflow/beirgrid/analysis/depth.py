@@ -1,4 +1,4 @@
-"""What a reranker gains from each further document: a metric by the depth to which the first stage is reordered."""
+"""Compute depth curves: a metric by the number of reranked documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..results.summary import Cell
 from ..runs import metrics, pairs, runs
 from ..runs.pairs import PairScores
 
-# Depths of a curve, where a system reorders so many documents. Depth 0 is the first stage.
+# Depths of a curve, up to the system's own. Depth 0 is the first stage.
 DEPTHS = (0, 1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
 DEPTH_COLUMNS = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
 
@@ -28,7 +28,7 @@ def curve(
     metric: str,
     depths: Sequence[int] = DEPTHS,
 ) -> dict[int, float]:
-    """Return the mean of a metric by depth, from stored scores: no model runs.
+    """Compute the mean of a metric by depth from stored scores; no model runs.
 
     Args:
         first: the first stage's run.
@@ -44,7 +44,7 @@ def curve(
     name, k = parse_metric(metric)
     values = {}
     for count in sorted({*(d for d in depths if d < depth), depth}):
-        # Nothing below rank k counts but what is judged, if that takes the place of what is not.
+        # Below rank k, only judged documents matter, and only to metrics that skip unjudged ones.
         end = None if name == "ndcg_judged" else max(count, k)
         cut = {query: runs.Ranking(ranking.ids[:end], ranking.scores[:end]) for query, ranking in first.items()}
         run = {query: runs.reordered(query, ranking, scores, count) for query, ranking in cut.items()}

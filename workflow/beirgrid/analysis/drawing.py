@@ -71,7 +71,7 @@ class DrawnFigure(NamedTuple):
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Have the figures that are made in the block look alike, in colours that colour-blind readers tell apart."""
+    """Apply one style to the figures made in the block, with colours for colour-blind readers."""
     import matplotlib
     from matplotlib import style as styles
 

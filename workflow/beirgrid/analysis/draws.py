@@ -1,6 +1,6 @@
-"""Bootstrap resamples, random signs and random permutations, compiled: statistics draw some billion random numbers.
+"""Compiled bootstrap resamples, random signs and random permutations, for billions of random numbers.
 
-Every draw follows from a seed and its own number, so that results do not depend on how the draws are cut into blocks.
+Every draw depends only on a seed and its own number, so that results do not depend on the division into blocks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def resample_counts(seed: np.uint64, first: int, resamples: int, queries: int) -
 def count_extreme_signs(
     weighted: np.ndarray, least: np.ndarray, pairs: np.ndarray, seed: np.uint64, first: int, patterns: int
 ) -> np.ndarray:
-    """Count the random sign patterns in which two columns' sums lie as far apart as observed.
+    """Count the random sign patterns whose difference of two columns' sums is at least as large as observed.
 
     Args:
         weighted: float64 [queries, columns]; all columns of a query get the same sign.
@@ -91,7 +91,8 @@ def count_extreme_signs(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def permuted_ranges(weighted: np.ndarray, seed: np.uint64, permutations: int) -> np.ndarray:
-    """Return best minus worst sum of the systems when their scores of each query change places at random.
+    """Return the range (best minus worst sum) of the systems after random permutations of their scores within each
+    query.
 
     Args:
         weighted: float64 [queries, systems, metrics]; a system's scores of all metrics move together.

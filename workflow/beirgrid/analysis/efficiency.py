@@ -1,6 +1,4 @@
-"""What systems cost: size, memory and speed from the records of a grid, and the best trade-offs (BEIR paper,
-Table 3).
-"""
+"""Compute size, memory and speed of systems from the records of a grid, and the Pareto front (BEIR paper, Table 3)."""
 
 from __future__ import annotations
 
@@ -47,20 +45,20 @@ LATENCY_COLUMNS = [
     "concurrency",
     "queries_per_second",
 ]
-# Costs that a mean is held against, and what they are.
+# Costs on the x-axes of trade-offs, with their labels.
 COSTS = {
     "index_bytes": "size of the indexes, bytes",
     "query_ms": "search and reranking of a query in a batch, milliseconds",
     "latency_ms": "latency of a query, milliseconds",
     "price_per_1000_queries": "price of 1,000 queries, as endpoints state it",
 }
-# Those of them that records tell, and how those of a system's datasets are taken together.
+# Costs from records, and how they are aggregated over a system's datasets.
 _OF_CELLS: dict[str, Any] = {
     "index_bytes": lambda sizes: sizes.sum(min_count=1),
     "query_ms": "mean",
     "price_per_1000_queries": "mean",
 }
-# Stages that make the index of a corpus, in which models read its documents or not.
+# Stages that build the index of a corpus, with or without a model.
 _INDEXING = ("expand", "encode", "index", "index_program")
 
 
@@ -163,13 +161,13 @@ def trade_offs(
     latency: pd.DataFrame | None = None,
     seeds: Mapping[str, Sequence[str]] | None = None,
 ) -> pd.DataFrame:
-    """Return the mean of a metric beside what it costs, a row per system.
+    """Tabulate the mean of a metric with its costs, a row per system.
 
     Args:
-        efficiency: what ``efficiency`` returns.
+        efficiency: output of ``efficiency``.
         against: means over the datasets, as ``standings.against_baseline`` returns them.
         metric: name of the metric.
-        latency: what the command ``latency`` measured, if it was run.
+        latency: table of the command ``latency``, if it was run.
         seeds: systems with seeds, and the systems of each seed: the costs are those of one seed, on average.
 
     Returns:
@@ -201,10 +199,10 @@ def read_latency(path: Path) -> pd.DataFrame:
     texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
     with files.reading(path):
         table = pd.read_csv(path, dtype=texts, keep_default_na=False)
-        if list(table.columns) == LATENCY_COLUMNS[:-2]:  # as 0.1.0 wrote it
+        if list(table.columns) == LATENCY_COLUMNS[:-2]:  # a table of 0.1.0
             table = table.assign(concurrency=1, queries_per_second=1000 / table["mean_ms"])
         if list(table.columns) != LATENCY_COLUMNS:
-            raise ValueError(f"its columns should be {','.join(LATENCY_COLUMNS)}")
+            raise ValueError(f"its columns must be {','.join(LATENCY_COLUMNS)}")
     return table
 
 

@@ -1,4 +1,4 @@
-"""What systems retrieve that nobody judged, and what it hides (BEIR paper, Table 4)."""
+"""Measure unjudged documents among the retrieved ones, and their effect on nDCG (BEIR paper, Table 4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOLE_COLUMNS = ["dataset", "system", "k", "hole", "hole_corpus", "ndcg", "ndcg_j
 
 
 def of_run(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) -> dict[str, float]:
-    """Return both shares of holes in the top k, nDCG@k, and nDCG@k of the judged documents alone.
+    """Compute both shares of holes in the top k, nDCG@k, and nDCG@k of judged documents only.
 
     ``hole`` counts documents not judged for the query, ``hole_corpus`` documents judged for no query of the dataset
     (the kind of the paper's Table 4). ``ndcg_judged`` is an estimate: it leaves the holes out, where the paper's
@@ -29,7 +29,7 @@ def of_run(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) -
 
 
 def _needed(ranking: runs.Ranking, judged: Container[str], k: int) -> runs.Ranking:
-    """Return the documents on which the four metrics depend: the top k, and what was judged below."""
+    """Return the documents on which the four metrics depend: the top k, and judged documents below."""
     places = [place for place, document in enumerate(ranking.ids) if place < k or document in judged]
     return runs.Ranking([ranking.ids[place] for place in places], ranking.scores[places])
 

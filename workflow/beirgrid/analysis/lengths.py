@@ -1,4 +1,4 @@
-"""How long the documents are that systems retrieve, and those that were judged (BEIR paper, Figures 4 and 5, Table 10).
+"""Measure the lengths of retrieved and judged documents (BEIR paper, Figures 4 and 5, Table 10).
 
 The length of a document is its number of words: title and text, cut at white space.
 """
@@ -49,7 +49,7 @@ def measure(
     qrels: Mapping[str, Mapping[str, int]],
     words: Mapping[str, int],
 ) -> dict[Group, GroupLengths]:
-    """Return the lengths of the documents that systems retrieved and of those that were judged, by their grade.
+    """Return the lengths of retrieved documents by system, and of judged documents by grade.
 
     A document counts once for each query for which it was retrieved or judged.
 
@@ -75,7 +75,7 @@ def measure(
 
 
 def together(parts: Sequence[Mapping[Group, GroupLengths]]) -> dict[Group, GroupLengths]:
-    """Return the lengths of several datasets as those of one. A system that lacks one of them is left out."""
+    """Combine the lengths of several datasets. A system that lacks one of them is left out."""
     groups = dict.fromkeys(group for part in parts for group in part)
     found: dict[Group, GroupLengths] = {}
     for group in groups:

@@ -1,11 +1,10 @@
-"""How many permutations the tests draw. The cost model reads it, too, so this module imports nothing."""
+"""Number of permutations of the tests. The cost model uses it too, so this module imports nothing."""
 
 PERMUTATIONS = 100_000
-# Of the randomised Tukey HSD test: at least so many permutations, and shuffles of the scores of a query, each of which
-# takes about 0.1 µs for 17 systems.
+# For the randomised Tukey HSD test: the minimum of permutations, and the number of shuffles of a query's scores.
 LEAST, SHUFFLES = 10_000, 20_000_000
 
 
 def permutations_of(queries: int) -> int:
-    """Return how many permutations the Tukey HSD test draws for a dataset of so many queries."""
+    """Return the number of permutations of the Tukey HSD test for a dataset with ``queries`` queries."""
     return max(LEAST, min(PERMUTATIONS, SHUFFLES // queries))

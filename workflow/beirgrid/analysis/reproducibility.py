@@ -1,4 +1,4 @@
-"""How closely a run reproduces a reference run: the measures of Breuer et al. (SIGIR 2020), as in repro_eval 0.5.0."""
+"""Measure how closely a run reproduces a reference run, as Breuer et al. (SIGIR 2020) and repro_eval 0.5.0 do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents behind the values of queries: their grades and their ranks in all systems, for the page of a grid."""
+"""Collect the documents of a page's queries, with grades and with ranks in all systems."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ..runs import runs
 from . import depth
 from .contrasts import cut, matched_words
 
-# A page is made often, so it reads so many bytes of runs, and corpora of so many bytes, and no more.
+# Most bytes of runs, and of corpora, that a page reads, because pages are made often.
 MOST_RUNS, MOST_CORPUS = 100_000_000, 200_000_000
-# Documents that a page holds, of a query, of these relevant ones that no system has near the top, and characters.
+# Limits of a page: documents in all, documents per query, relevant ones among these that no system ranks high, and
+# characters.
 MOST_DOCUMENTS, OF_QUERY, MISSED, CHARACTERS = 4_000, 8, 2, 160
-# Ranks below this one are not told.
+# Lowest rank that is shown.
 DEPTH = 100
-# Queries times reranking systems whose depth curves are drawn.
+# Most queries × reranking systems for depth curves.
 MOST_RERANKED = 1_000
 
 
@@ -95,7 +96,7 @@ def _shown(rankings: Iterable[Sequence[str]], grades: Mapping[str, int]) -> list
 
 
 def curves(grid: GridSummary, metric: str) -> pd.DataFrame:
-    """Return the depth curves of the systems that rerank, on the smallest datasets that a page has time for."""
+    """Return the depth curves of reranking systems, on the smallest datasets within the page's limit."""
     found, left = [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], MOST_RERANKED
     for dataset in readable(grid):
         judged = qrels.read(paths.QRELS.format(dataset=dataset))

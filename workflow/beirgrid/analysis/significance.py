@@ -1,12 +1,12 @@
-"""How sure the scores of one dataset are, and which of its systems differ.
+"""Confidence intervals and significance tests on one dataset.
 
 Every test is paired: all systems answer the same queries, so queries are resampled as rows, and scores are permuted
 within a query. A dataset may be the unweighted mean of several (CQADupStack is the mean of 12 forums): ``parts`` then
 has the number of queries of each, in the order of the rows. Queries are resampled within their part, and each query
 weighs 1 / (parts × queries of its part).
 
-Random numbers follow from the generator alone, never from a score. So the interval of a system, and all that is
-computed of a pair but the Tukey HSD test, is the same whichever other systems there are.
+Random numbers depend only on the generator, never on a score. So a system's interval, and all values of a pair except
+the Tukey HSD test, do not depend on the other systems.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .permutations import PERMUTATIONS, permutations_of
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 ALPHA = 0.05
-# Sums of the same values in another order differ by less than this.
+# Tolerance between sums of the same values in another order.
 ROUNDING = 1e-12
 # Numbers held at once by a block of resamples or permutations (8 bytes each).
 BLOCK = 4_000_000
@@ -54,7 +54,7 @@ class Interval(NamedTuple):
 
 
 def generator(seed: int, *names: str) -> np.random.Generator:
-    """Return a generator of random numbers that follow from a seed and from what they are for."""
+    """Return a generator that depends only on a seed and on the purpose of the numbers."""
     return np.random.default_rng([seed, *(zlib.crc32(name.encode()) for name in names)])
 
 
@@ -121,12 +121,12 @@ def bca_interval(
     Args:
         distribution: float64 [resamples, columns], the statistic of each resample.
         estimates: float64 [columns], the statistic of the sample.
-        influence: float64 [queries, columns], how much less the statistic is without a query, up to a factor.
+        influence: float64 [queries, columns], influence of each query on the statistic, up to a factor.
         confidence: coverage.
 
     Returns:
-        Intervals. A column that never varies has an interval of no width; a column with values that are not finite,
-        or with all resamples on one side of the estimate, has none.
+        Intervals. A column that never varies has an interval of no width; a column with values that are not finite, or
+        with all resamples on one side of the estimate, has none.
     """
     from scipy.stats import norm
 
@@ -169,7 +169,7 @@ def mean_intervals(
 
 
 def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarray:
-    """Return what each query takes from the mean of its part, weighted."""
+    """Return each query's weighted influence on the mean of its part."""
     centred = [rows - rows.mean(axis=0) for rows in np.split(values, np.cumsum(parts or [len(values)])[:-1])]
     influence: np.ndarray = query_weights(len(values), parts)[:, None] * np.concatenate(centred)
     return influence
@@ -337,7 +337,7 @@ def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
     if len(distinct) > 1000:
         return None
     fractions = []
-    for value in distinct:  # nDCG and average precision stop here at their first value: a fraction takes 0.1 ms
+    for value in distinct:  # nDCG and average precision stop at their first value
         fraction = Fraction(float(value)).limit_denominator(5040)
         if abs(float(fraction) - value) > 1e-11:
             return None
@@ -373,7 +373,7 @@ def holm(p: np.ndarray) -> np.ndarray:
     corrected = np.full(len(p), np.nan)
     tests = ~np.isnan(p)
     if tests.any():
-        gc.freeze()  # statsmodels collects garbage at each call, which takes a quarter of a second with all libraries
+        gc.freeze()  # statsmodels collects garbage at each call, which is slow with all libraries loaded
         corrected[tests] = multipletests(p[tests], method="holm")[1]
         gc.unfreeze()
     return corrected
@@ -417,7 +417,7 @@ def tukey(
 
 
 def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False, alpha: float = ALPHA) -> np.ndarray:
-    """Return which systems are the best or not distinguishable from it, bool [systems].
+    """Tell which systems are the best or not distinguishable from it, bool [systems].
 
     Args:
         means: float64 [systems].

@@ -1,4 +1,4 @@
-"""Who wins: the best and the second best of each dataset, and each system against the baseline (BEIR paper, Tables 2
+"""Rank systems: the best and second best of each dataset, and each system against the baseline (BEIR paper, Tables 2
 and 9, Figure 3).
 """
 
@@ -15,7 +15,7 @@ from ..results.summary import UNKNOWN, YES
 
 STANDING_COLUMNS = ["metric", "dataset", "system", "value", "place", "in_best_group", "in_domain"]
 AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
-# Values that tables show as equal share a place.
+# Values that round to the same text share a rank.
 _DECIMALS = 4
 _GROUP = "†"
 # Signs of values on datasets that a system was trained on, or perhaps was.
@@ -104,8 +104,8 @@ def printed(
     """Return a metric's table as the paper prints Tables 2 and 9.
 
     Args:
-        standings: what ``standings`` returns.
-        against: what ``against_baseline`` returns.
+        standings: output of ``standings``.
+        against: output of ``against_baseline``.
         metric: name of the metric.
         rows: datasets, in order.
         systems: systems, in order.

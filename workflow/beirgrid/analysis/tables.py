@@ -1,7 +1,7 @@
-"""Tables of what a grid shows, from ``results/metrics/{system}/{dataset}.per-query.parquet``.
+"""Compute the statistical tables of a grid, from ``results/metrics/{system}/{dataset}.per-query.parquet``.
 
-Systems are sorted by name before anything is drawn at random, and random numbers follow from the seed and the dataset's
-name: neither the order of the systems nor that of the datasets changes a number.
+Systems are sorted by name before random draws, and random numbers depend only on the seed and the dataset's name. So
+the order of systems and datasets changes no number.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def compare(
     resamples: int = significance.RESAMPLES,
     permutations: int | None = None,
 ) -> Comparison:
-    """Return the tables of one dataset, for each of its metrics.
+    """Compute the tables of one dataset, for each metric.
 
     ``significance`` has a row per system: its mean with a BCa bootstrap interval, and the difference to the baseline
     with interval, p values and effect size. Holm's correction there is for the systems of that metric. ``pairs`` has a

@@ -1,4 +1,4 @@
-"""How much the corpora of datasets are made of the same words (BEIR paper, Figure 2 and Appendix F).
+"""Measure the vocabulary overlap of corpora (BEIR paper, Figure 2 and Appendix F).
 
 A word is a longest run of letters, marks and digits of title and text, in lower case.
 """
@@ -120,7 +120,7 @@ def overlaps(vocabularies: Mapping[str, Vocabulary]) -> pd.DataFrame:
 
 
 def described(vocabularies: Mapping[str, Vocabulary]) -> pd.DataFrame:
-    """Return what was counted of each dataset: ``words`` that are different, ``occurrences``, share ``left_out``."""
+    """Tabulate the counts of each dataset: distinct ``words``, ``occurrences``, and the share ``left_out``."""
     rows = [(name, len(found.words), found.total, found.left_out) for name, found in vocabularies.items()]
     return pd.DataFrame(rows, columns=["dataset", "words", "occurrences", "left_out"])
 
@@ -131,7 +131,7 @@ def places(overlap: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     The similarity of two datasets draws them together. Only distances mean something.
 
     Args:
-        overlap: what ``overlaps`` returns.
+        overlap: output of ``overlaps``.
         seed: seed of the first, random places.
 
     Returns:

@@ -1,1 +1,1 @@
-"""Commands around a grid: plan, status, calibration."""
+"""Commands for people: run, plan, status, show, compare and others."""

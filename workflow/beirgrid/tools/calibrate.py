@@ -1,4 +1,4 @@
-"""Measures how fast models and searches are on this machine, with the code of the stages. ``plan`` uses these rates."""
+"""Measure the speed of models and searches on this machine with the stages' code, for ``plan``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..core import files
 from ..core.compute import Compute, Runtime
 from ..core.errors import say
 
-# Random weights in these shapes: MiniLM's on a CPU, BERT-base's on a GPU, which a smaller one would not fill.
+# Shapes of the random models: MiniLM on a CPU, BERT-base on a GPU, which a smaller model would not saturate.
 _SHAPES: dict[str, dict[str, Any]] = {
     "cpu": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
     "cuda": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
 }
 _WORDS = 150
-# Texts per measurement of a model: some ten seconds.
+# Texts per measurement, for about ten seconds.
 _TEXTS = {"cpu": 1000, "cuda": 20_000}
 _VECTORS, _DIMENSIONS, _QUERIES = 200_000, 384, 500
 
@@ -53,7 +53,7 @@ def _machine(runtime: Runtime) -> str:
 
 
 def _texts(rng: random.Random, count: int) -> Iterator[str]:
-    """Yield texts of words that are as unevenly frequent as those of a language."""
+    """Yield texts whose word frequencies follow those of a natural language."""
     words = [f"{chr(97 + n % 26)}{n}" for n in range(30_000)]
     weights = [1 / (rank + 1) for rank in range(len(words))]
     for _ in range(count):
@@ -61,7 +61,7 @@ def _texts(rng: random.Random, count: int) -> Iterator[str]:
 
 
 def _model(folder: Path, runtime: Runtime, texts: list[str]) -> float:
-    """Return the arithmetic per second of encoding with a model of random weights."""
+    """Measure the FLOP/s of encoding with a model of random weights."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
     from ..encoders import DenseEncoder
@@ -82,7 +82,7 @@ def _model(folder: Path, runtime: Runtime, texts: list[str]) -> float:
 
 
 def _search(folder: Path, runtime: Runtime, texts: list[str]) -> float:
-    """Return the arithmetic per second of an exact search."""
+    """Measure the FLOP/s of exact search."""
     import faiss
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""``beirgrid list``: what is registered, what it needs, and what is here already."""
+"""``beirgrid list``: list registered systems, models, datasets, metrics and grids, with their needs and local state."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     parser.add_argument("kind", choices=list(_KINDS))
-    parser.add_argument("words", nargs="*", metavar="WORD", help="show the rows that contain each of these words")
-    parser.add_argument("--here", action="store_true", help="show what this folder has already")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="show only rows that contain all of these words")
+    parser.add_argument("--here", action="store_true", help="show only what this folder already has")
     parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -123,7 +123,7 @@ def models(args: argparse.Namespace) -> Iterator[Row]:
 
 
 def _download(registry: _Registry, model: str) -> float:
-    """Return the MB of a checkpoint that the hub has."""
+    """Return the download size of a checkpoint from the hub, in MB."""
     if registry.config.models[model].origin != "checkpoint":
         return 0.0
     return registry.needs.units.fetch_model(model)["model_download_mb"]

@@ -1,4 +1,4 @@
-"""SLURM jobs that outlived the Snakemake process which submitted them."""
+"""Detect SLURM jobs that outlived their Snakemake process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class OrphanError(BeirgridError):
 def refuse_beside_orphans(folder: Path, executor: str) -> None:
     """Raise OrphanError if jobs of an earlier run that works in ``folder`` are in SLURM's queue.
 
-    After a SIGKILL of Snakemake, or a crash of its machine, its jobs go on: a second run would write
-    the same files beside them. To be called before a run's first job. The cluster is asked, not a
-    marker file, which could be stale; on a machine without SLURM, and in a folder in which no SLURM
-    job ever ran, other executors need no answer.
+    After a SIGKILL of Snakemake, or a crash of its machine, its jobs continue, and a second run would write the same
+    files. Call this before a run's first job. It asks the cluster, because a marker file could be stale. Other
+    executors skip it on a machine without SLURM, or in a folder in which no SLURM job ever ran.
     """
     submitted = executor == "slurm" or (folder / ".snakemake" / "slurm_logs").exists()
     if not (submitted and shutil.which("squeue")):

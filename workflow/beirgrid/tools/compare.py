@@ -1,4 +1,4 @@
-"""Two systems, two grids or two results folders, cell by cell: what differs, how sure that is, and what may be why."""
+"""``beirgrid compare``: compare two systems, grids or results folders cell by cell, with tests and possible causes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ the same system. If neither names one, all systems that both have are compared.
 
 exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B only;
 2 something cannot be compared."""
-# The longest value that is printed of what differs in how cells were computed.
+# Longest printed value of a differing condition.
 _LONGEST = 48
 
 
@@ -44,7 +44,7 @@ class NotComparableError(BeirgridError):
 
 
 class Side(NamedTuple):
-    """One of the two that are compared: its results, and a system if one is named."""
+    """One side of a comparison: its results, and a system if named."""
 
     text: str
     found: Results
@@ -102,7 +102,7 @@ class ComparedPair(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was found: values, cells that only one side has, cells that cannot be compared, other conditions.
+    """The result of a comparison: values, cells on one side only, cells that cannot be compared, differing conditions.
 
     ``seeds`` has the systems with seeds that were compared: A or B, the system, and the systems of its seeds.
     """
@@ -126,8 +126,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _PLACES
     parser.add_argument("a", metavar="A", help="the reference")
-    parser.add_argument("b", metavar="B", help="what is compared with A")
-    parser.add_argument("--directory", default=Path(), type=Path, help="folder from which A and B are looked up")
+    parser.add_argument("b", metavar="B", help="second side, compared with A")
+    parser.add_argument("--directory", default=Path(), type=Path, help="base folder of A and B")
     parser.add_argument(
         "--metrics",
         type=metric_key,
@@ -136,10 +136,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="metrics, such as nDCG@10 (default: all that both have)",
     )
     parser.add_argument("--datasets", nargs="+", default=[], help="datasets (default: all)")
-    parser.add_argument("--baseline", default="", help="system in A and in B for effect ratios")
-    parser.add_argument("--tolerance", type=_tolerance, default=0.0, help="largest difference that counts as the same")
+    parser.add_argument("--baseline", default="", help="baseline in A and B for effect ratios")
+    parser.add_argument("--tolerance", type=_tolerance, default=0.0, help="largest difference that counts as equal")
     parser.add_argument("--seed", type=_seed, default=0, help="seed of intervals and tests (default: 0)")
-    parser.add_argument("--output", type=Path, help="file to write with every value, .csv or .json")
+    parser.add_argument("--output", type=Path, help="file for all values, .csv or .json")
     parser.set_defaults(run=run)
 
 
@@ -158,7 +158,7 @@ def _seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Compare, print, and return the exit status."""
     if args.output and args.output.suffix not in (".csv", ".json"):
-        raise NotComparableError(f"--output: {args.output} should end in .csv or .json")
+        raise NotComparableError(f"--output: {args.output} must end in .csv or .json")
     try:
         args.metrics = list(dict.fromkeys(args.metrics))
         for metric in args.metrics:

@@ -1,4 +1,4 @@
-"""What Snakemake logs of a run: for the file of events, the tables of finished cells, and the terminal."""
+"""Handle Snakemake's log of a run: write the events file, refresh tables, and draw on the terminal."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class RunLog(LogHandlerBase):
             self.screen.start(lambda: self.recorder.run, records, pending)
 
     def finish(self, succeeded: bool) -> None:
-        """Say that the run is over, and print what it found."""
+        """Record the end of the run, and print its results."""
         self.recorder.end(succeeded)
         if self.screen:
             self.screen.finish(self.recorder.run)
@@ -103,7 +103,7 @@ class RunLog(LogHandlerBase):
             self.refresher.end()
 
     def emit(self, record: LogRecord) -> None:
-        """Hand on a record. An error here ends no run."""
+        """Dispatch a record. An error in a handler does not end the run."""
         try:
             self.recorder.hear(record)
             if self.screen:
@@ -114,7 +114,7 @@ class RunLog(LogHandlerBase):
             self.handleError(record)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self.screen:
             self.screen.close()
         super().close()

@@ -1,4 +1,4 @@
-"""``beirgrid doctor``: what of this machine a grid needs, whether it works, and what to do where it does not."""
+"""``beirgrid doctor``: check what a grid needs of this machine, and suggest remedies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLLECTIONS = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datase
 
 
 class Finding(NamedTuple):
-    """What was looked at, how it is, and what to do."""
+    """One check: subject, state and remedy."""
 
     what: str
     state: Literal["ok", "note", "problem"]
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid doctor``."""
     parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
-    parser.add_argument("--offline", action="store_true", help="do not try the network")
+    parser.add_argument("--offline", action="store_true", help="skip the network checks")
     parser.add_argument(
         "--models", action="store_true", help="encode the demo, and compare number formats, on a CPU too (minutes)"
     )

@@ -1,4 +1,4 @@
-"""One's own evaluation set, step by step: documents, queries, pool, judgements, and a version of the qrels."""
+"""``beirgrid set``: build an evaluation set: documents, queries, pool, judgements, versions of the qrels."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     step.add_argument("--keep-personal", action="store_true", help="keep queries that seem to hold personal data")
 
-    step = command("pool", make_pool, "choose what must be judged, from finished runs")
-    step.add_argument("--depth", type=int, default=20, help="documents of each run and query (default: 20)")
-    step.add_argument("--method", choices=["depth", "rbp", "change"], default="depth", help="which pairs come first")
+    step = command("pool", make_pool, "choose the pairs to judge, from finished runs")
+    step.add_argument("--depth", type=int, default=20, help="documents per run and query (default: 20)")
+    step.add_argument("--method", choices=["depth", "rbp", "change"], default="depth", help="order of the pairs")
     step.add_argument("--queries", type=int, metavar="N", help="judge a random sample of N queries (default: all)")
-    step.add_argument("--judgements", type=int, metavar="N", help="budget: the most pairs that the pool adds")
+    step.add_argument("--judgements", type=int, metavar="N", help="most pairs to add")
     step.add_argument(
-        "--overlap", type=float, default=0.1, help="share of queries that all judges judge (default: 0.1)"
+        "--overlap", type=float, default=0.1, help="share of queries that every judge judges (default: 0.1)"
     )
     step.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems whose runs count (default: all)")
     step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
 
-    step = command("judge", judge, "open the page on which people judge, or let a model judge")
+    step = command("judge", judge, "open the judging page for people, or let a model judge")
     step.add_argument("--with", dest="model", type=Path, help="let this model judge: a YAML file or a checkpoint")
     step.add_argument("--prompt", type=Path, metavar="FILE", help="the model's prompt, with {query} and {passage}")
     step.add_argument("--as", dest="name", default="", help="name of this model as a judge (default: the model's)")
@@ -89,18 +89,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--resolution", choices=["majority", "strictest", "adjudicated"], default="majority")
     step.add_argument("--adjudicator", default="", metavar="JUDGE", help="the judge who decides disagreements")
     step.add_argument("--without", nargs="+", default=[], metavar="JUDGE", help="judges to leave out")
-    step.add_argument("--model", default="", metavar="NAME", help="take this model's judgements in place of people's")
+    step.add_argument("--model", default="", metavar="NAME", help="use this model's judgements instead of people's")
 
-    step = command("status", status, "show progress, agreement, and what the judgements can tell")
+    step = command("status", status, "show progress, agreement of judges, and statistical power")
     step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
-    step.add_argument("--disagreements", type=Path, metavar="CSV", help="write the pairs that judges grade differently")
+    step.add_argument("--disagreements", type=Path, metavar="CSV", help="write the pairs with different grades")
 
     command("check", check, "check documents, queries and qrels as a run does")
 
     step = command("export", export, "write the set for BEIR, MTEB and ir_datasets, with a card")
     step.add_argument("--output", type=Path, required=True, help="folder to write; it must be new")
 
-    step = command("compare", compare_versions, "show how the ranking of systems moved between two versions")
+    step = command("compare", compare_versions, "compare the ranking of systems under two versions")
     step.add_argument("versions", type=int, nargs=2, metavar="VERSION")
     step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
 

@@ -1,4 +1,4 @@
-"""The events of a run: a line each in ``results/status.jsonl``, and the jobs that they tell of."""
+"""Write and read the events of a run (``results/status.jsonl``), and the states of its jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..core.progress import is_bar, is_progress
 from .processes import began, hidden
 
 EVENTS = Path("results/status.jsonl")
-# Of no day that a grid ran on; the largest number of a process.
+# Limits of valid events: the earliest time, and the largest process id.
 _LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
 
 
@@ -95,7 +95,7 @@ def _warnings(job: RunningJob | None) -> int:
 
 @dataclass
 class Execution:
-    """What the events of a run say."""
+    """The state of a run, from its events."""
 
     facts: dict[str, Any]
     jobs: dict[int, RunningJob] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Recorder:
         self._write("run", jobs=self.stats, command=sys.argv[1:], config=config, **process)
 
     def end(self, succeeded: bool) -> None:
-        """Say that the run is over."""
+        """Record the end of the run."""
         self._write("over", succeeded=succeeded)
 
     def hear(self, record: LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""Jobs without Python's start: on one machine, jobs are forked from servers that have imported the libraries.
+"""Fork jobs from servers that have already imported the libraries, to save Python's start-up.
 
 A job takes seconds to import PyTorch, transformers and sentence-transformers, as long as a small corpus takes to
 encode. With a server, ``python -m beirgrid`` asks the server for a fork, and stands in for the fork: arguments,
@@ -70,7 +70,7 @@ def possible() -> bool:
 
 
 def offer() -> None:
-    """Let servers fork the jobs that this process starts, until it ends; do nothing if the variable is set."""
+    """Offer fork servers to the jobs of this process until it ends, unless the variable is already set."""
     if FOLDER in os.environ or not possible():
         return
     from ..core.environment import temporary_folder
@@ -82,7 +82,7 @@ def offer() -> None:
 
 
 def run() -> None:
-    """Run this process's command in a fork, and end as the fork ends; return if there is no server to ask."""
+    """Run this process's command in a fork and exit with its status; return if no server is available."""
     folder = Path(os.environ[FOLDER])
     kind = _kind(sys.argv[1:])
     path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
@@ -145,7 +145,7 @@ def _address(path: Path) -> Iterator[str]:
 
 
 def stand_in(connection: socket.socket, arguments: list[str]) -> None:
-    """Stand in for a fork with these arguments: pass on the signals of this process, and end as the fork ends."""
+    """Act as proxy for a fork with these arguments: forward signals, and exit with the fork's status."""
 
     def pass_on(number: int, _: object) -> None:
         with contextlib.suppress(OSError):  # of a server that has just been killed

@@ -1,4 +1,4 @@
-"""``beirgrid init``: write a grid file with comments, from options or from the answers to a few questions."""
+"""``beirgrid init``: write a commented grid file, from options or answers to questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a system takes for one query on the hardware at hand (BEIR paper, Table 3): batch 1, warm."""
+"""``beirgrid latency``: measure the latency per query on this hardware (BEIR paper, Table 3): batch 1, warm."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .open_systems import (
     start,
 )
 
-# Documents that are reranked, beside the system's own number of them. Each depth is measured apart.
+# Reranking depths to measure, in addition to the system's own. Each depth is measured separately.
 DEPTHS = (10, 50, 100, 200)
 RETRIEVE, RERANK, BOTH, WHOLE = "retrieve", "rerank", "retrieve and rerank", "whole"
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus", "concurrency"]
@@ -45,18 +45,18 @@ _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus", "concurrency"]
 def latency(
     *,
     grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
-    dataset: Annotated[str, "dataset whose queries are searched"],
-    systems: Annotated[tuple[str, ...], "systems to measure; without it, all of the grid"] = (),
+    dataset: Annotated[str, "dataset with the queries"],
+    systems: Annotated[tuple[str, ...], "systems to measure (default: all of the grid)"] = (),
     queries: Annotated[SizeOption, "queries to measure"] = 100,
-    warm_up: Annotated[int, "queries to run first, which are not counted"] = 20,
+    warm_up: Annotated[int, "warm-up queries, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
-    concurrency: Annotated[SizeOption, "users who ask at the same time, each one query after the other"] = 1,
-    output: Annotated[Path, "table to write, latency.csv; values of other hardware, datasets and systems stay"],
+    concurrency: Annotated[SizeOption, "concurrent users, each with one query at a time"] = 1,
+    output: Annotated[Path, "table to write, latency.csv; rows of other hardware, datasets and systems are kept"],
 ) -> None:
-    """Measure how long systems take for one query at a time, on the hardware at hand.
+    """Measure the latency of systems on this hardware, one query at a time.
 
-    A system is opened as the record of its run says, so its index must still be there. Reading the document ids of
-    what a search found, and the texts of the documents to rerank, is not counted. Fused systems and those with an
+    A system is opened as the record of its run says, so its index must still be there. Reading the document ids of what
+    a search found, and the texts of the documents to rerank, is not counted. Fused systems and those with an
     approximate or truncated index are left out. Several users ask whole systems, with the reading of ids and texts, and
     every system is measured.
 

@@ -70,25 +70,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("grid", nargs="?", default="", metavar="GRID", help="configfile, or a ready-made grid by name")
     parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
-    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.add_argument(
+        "--directory",
+        default=Path(),
+        type=Path,
+        help="same as Snakemake's --directory: the folder that contains results/",
+    )
     parser.add_argument(
         "--jobs",
         default=100,
         type=size,
-        help="jobs that run at the same time, to estimate the disk of temporary files",
+        help="concurrent jobs, for the estimate of temporary disk space",
     )
     parser.add_argument(
         "--device",
         choices=["cpu", "cuda"],
-        help="where models will run, if the configuration says auto: cuda for a cluster with GPUs. By default, a GPU "
-        "if this machine has one",
+        help="device of the models, if the configuration has auto: cuda for a cluster with GPUs (default: a GPU if "
+        "this machine has one)",
     )
     parser.add_argument("--cells", action="store_true", help="add a row for each system and dataset")
-    parser.add_argument("--format", choices=["text", "json"], default="text", help="form of the plan")
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="output format")
     parser.add_argument(
         "--calibrate",
         action="store_true",
-        help="measure this machine first (about a minute); later plans use the result",
+        help="first measure this machine (about a minute); later plans reuse the result",
     )
     parser.set_defaults(run=run)
 

@@ -109,7 +109,7 @@ def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
         config: configuration of the grid.
     """
     if row["status"] != DONE:
-        yield f"there is no score: {row['status']}"
+        yield f"no score: {row['status']}"
         return
     if row["commit"] and "another" in row["commit"]:
         yield f"revision: {row['commit']}; here {row['checkpoints']}"

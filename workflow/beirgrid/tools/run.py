@@ -56,7 +56,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--systems", type=_names, default=[], metavar="A,B", help="systems, with commas between them")
     parser.add_argument("--datasets", type=_names, default=[], metavar="A,B", help="datasets (default: scifact)")
     parser.add_argument("--model", default="", help="a model: its folder, its id on the Hugging Face hub, or its name")
-    parser.add_argument("--family", default="", help="family of the model (default: what its files or mteb say)")
+    parser.add_argument("--family", default="", help="family of the model (default: from its files or mteb)")
     parser.add_argument(
         "--against", type=_names, default=[], metavar="A,B", help="systems to compare the model with (default: bm25)"
     )
@@ -78,7 +78,12 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Declare where Snakemake runs."""
     parser.add_argument("--profile", default="local", help="local, slurm, conda, or a profile of your own")
-    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.add_argument(
+        "--directory",
+        default=Path(),
+        type=Path,
+        help="same as Snakemake's --directory: the folder that contains results/",
+    )
 
 
 def _names(text: str) -> list[str]:

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on; others than this machine's need a token"
     )
     parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where models of searches run"
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the models that encode queries"
     )
     parser.set_defaults(run=run)
 

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid status``."""
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.add_argument(
-        "--watch", type=_seconds, metavar="SECONDS", help="refresh the screen every SECONDS, until the run is over"
+        "--watch", type=_seconds, metavar="SECONDS", help="refresh the screen every SECONDS until the run ends"
     )
     parser.set_defaults(run=run)
 

@@ -1,7 +1,7 @@
-"""Faster forms of what PyTorch and transformers compute: encoders get them from here alone.
+"""Faster replacements of PyTorch and transformers functions; encoders use them only through this module.
 
-Numbers differ from those of the documented functions by rounding. With ``kernels: plain`` (``Runtime.kernels``), none
-of these forms is used. ``docs/performance.md`` has what each one gains.
+Results differ from the documented functions by rounding. With ``kernels: plain`` (``Runtime.kernels``), none is used.
+``docs/performance.md`` lists the gain of each.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def fuse_layers(
     layers: list[torch.nn.Linear],
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> None:
-    """Store the weights of linear layers as oneDNN reads them on a CPU, and fuse the activations that follow them.
+    """Store the weights of linear layers in oneDNN's layout on a CPU, and fuse the activations that follow.
 
     Args:
         runtime: the device and the choice of kernels.
         transformer: the model.
         layers: the layers.
-        autocast: returns the context in which the model computes.
+        autocast: returns the autocast context.
     """
     if runtime.kernels == "plain" or runtime.kind != "cpu":
         return
@@ -50,10 +50,9 @@ def narrow_last_layer(
     read: Callable[[dict[str, torch.Tensor]], torch.Tensor],
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> bool:
-    """Narrow the last layer to the first token of each text, where nothing else is read (``last_layer``).
+    """Narrow the last layer to the first token of each text if nothing else is read (``last_layer``).
 
-    Returns:
-        Whether the layer does.
+    Returns: whether the layer was narrowed.
     """
     from . import last_layer
 
@@ -61,7 +60,7 @@ def narrow_last_layer(
 
 
 def term_maxima(runtime: Runtime, terms: torch.Tensor, bias: torch.Tensor | None = None) -> Maxima:
-    """Return what finds the largest product of each term with a text's tokens, in blocks of terms (``maxima``)."""
+    """Return a function for the largest product of each term with a text's tokens, in blocks of terms (``maxima``)."""
     from .maxima import Maxima
 
     return Maxima(terms, bias, reorder=runtime.kernels == "auto")

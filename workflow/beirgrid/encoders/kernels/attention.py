@@ -1,7 +1,6 @@
-"""Attention with a decoder's single queries on a CPU: matrix products are faster than PyTorch's kernel.
+"""Attention by matrix products, for a decoder's single queries on a CPU, where PyTorch's kernel is slow.
 
-The kernel multiplies slowly where queries are few. In bfloat16, products round the scores before the softmax, as
-transformers does without a kernel.
+In bfloat16, products round the scores before the softmax, like transformers' eager attention.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# Tokens of the longest texts that are multiplied: all scores are in memory at once.
+# Most tokens per text for the product form, which holds all scores in memory.
 LONGEST = 1024
 
 
 def products_are_faster(query: torch.Tensor, key: torch.Tensor) -> bool:
-    """Tell whether products take less time than the kernel, and little memory.
+    """Tell whether products are faster than the kernel and need little memory.
 
     Args:
         query: [texts, heads, queries, width]
@@ -51,14 +50,14 @@ def by_products(
     scaling = query.shape[3] ** -0.5 if scaling is None else scaling
     if scaling != 1:
         query = query * scaling
-    if query.shape[2] == 1:  # oneDNN multiplies a vector faster from this side
+    if query.shape[2] == 1:  # oneDNN multiplies a vector faster on this side
         scores = torch.matmul(key, query.transpose(2, 3)).transpose(2, 3)
     else:
         scores = torch.matmul(query, key.transpose(2, 3))
     added = mask
     if mask is not None and mask.dtype == torch.bool:
         added = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, torch.finfo(scores.dtype).min)
-    if bias is not None:  # it is summed with the mask first, because both have fewer numbers than the scores
+    if bias is not None:  # summed with the mask first: both are smaller than the scores
         scores, added = scores.float(), bias if added is None else bias + added
     if added is not None:
         scores = scores + added

@@ -1,7 +1,7 @@
-"""The last layer of a transformer of which only each text's first token is read: it computes these tokens alone.
+"""Restrict the last layer of a transformer to each text's first token, if only that token is read.
 
-Most cross-encoders, and dense models with CLS pooling, read one token of a text. From the other tokens, the last layer
-needs keys and values only. Queries, attention's output and the feed-forward network are five sixths of its products.
+Most cross-encoders, and dense models with CLS pooling, read one token per text. The last layer then needs only keys and
+values of the other tokens. Queries, attention output and the feed-forward network are five sixths of its products.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 _BERTS = ("BertLayer", "CamembertLayer", "ElectraLayer", "RobertaLayer", "XLMRobertaLayer")
 # Tokens of the texts of the probe.
 _LENGTHS = (9, 5, 1)
-# Largest difference of a narrow layer's results, relative to their largest number, by the type of the products.
+# Tolerance of a narrow layer's results, relative to their largest number, by precision.
 _TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
-# Hidden states of all tokens, [texts, longest, hidden], and their mask, to those of first tokens: [texts, 1, hidden].
+# Maps hidden states of all tokens, [texts, longest, hidden], and their mask to those of first tokens, [texts, 1,
+# hidden].
 Compute = Callable[["torch.Tensor", "torch.Tensor | None"], "torch.Tensor"]
 
 
@@ -28,15 +29,16 @@ def narrow(
     read: Callable[[dict[str, torch.Tensor]], torch.Tensor],
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> bool:
-    """Narrow the last layer to first tokens, if its form is known and the model then gives the same.
+    """Narrow the last layer to first tokens if its architecture is known and the model's output stays the same.
 
     Args:
-        transformer: the model of transformers under pooling or head. Its batches are padded on the right.
-        read: inputs of a batch to what is read of the model, a row for each text.
-        autocast: returns the context in which the model computes.
+        transformer: the transformers model below pooling or head. Its batches are padded on the right.
 
-    Returns:
-        Whether the layer does.
+    read: computes the output that is used, a row per text, from a batch's inputs.
+
+    autocast: returns the autocast context.
+
+    Returns: whether the layer was narrowed.
     """
     import torch
 
@@ -50,7 +52,7 @@ def narrow(
         hidden: torch.Tensor, attention_mask: torch.Tensor | None = None, *arguments: Any, **options: Any
     ) -> torch.Tensor:
         first = compute(hidden, attention_mask)
-        return torch.nn.functional.pad(first, (0, 0, 0, hidden.shape[1] - 1))  # nobody reads the zeros
+        return torch.nn.functional.pad(first, (0, 0, 0, hidden.shape[1] - 1))  # the zeros are never read
 
     inputs = _probe(transformer)
     with torch.inference_mode(), autocast():
@@ -58,7 +60,7 @@ def narrow(
             expected = read(dict(inputs))
             layer.forward = forward
             alike = _equal(read(dict(inputs)), expected)
-        except Exception:  # if the modules do not fit together, whoever opens the model says so
+        except Exception:  # opening the model reports modules that do not fit together
             alike = False
     if not alike:
         layer.forward = plain
@@ -87,7 +89,7 @@ def _equal(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def _known(layer: Any) -> Compute | None:
-    """Return what computes the first tokens of a layer, if its form is known and PyTorch computes its attention."""
+    """Return the function for a layer's first tokens, if its architecture is known and its attention is PyTorch's."""
     if not type(layer).__module__.startswith("transformers.models."):
         return None
     name, attention = type(layer).__name__, cast(Any, getattr(layer, "attention", None))
@@ -123,6 +125,6 @@ def _attended(module: Any, mask: torch.Tensor | None, *parts: torch.Tensor) -> t
 
     width = module.attention_head_size
     query, key, value = (part.view(*part.shape[:2], -1, width).transpose(1, 2) for part in parts)
-    mask = None if mask is None else mask[:, :, :1]  # that of the first token
+    mask = None if mask is None else mask[:, :, :1]  # the first token's mask
     found = sdpa_attention_forward(module, query, key, value, mask, scaling=module.scaling, is_causal=False)[0]
     return found.flatten(2)

@@ -1,7 +1,7 @@
-"""Linear layers of a CPU, whose weights are stored in the order in which oneDNN reads them.
+"""Linear layers for CPUs, with weights stored in oneDNN's blocked layout.
 
-PyTorch's own layers reorder the weights for each product. If GELU or ReLU follows a layer, the layer computes it too,
-while the sums are in the processor's cache.
+PyTorch's own layers reorder the weights for each product. A GELU or ReLU after a layer is fused into it, while the sums
+are in the processor's cache.
 
 ``torch.compile`` calls the same operations, but PyTorch does not document them. So the lock file pins PyTorch, and a
 test compares their products with float64.
@@ -18,14 +18,14 @@ from ...core.compute import multiplies_bfloat16
 if TYPE_CHECKING:
     import torch
 
-# Rows that the order of the weights is chosen for; it serves other numbers as well.
+# Number of rows for which the layout is chosen; other numbers work as well.
 _ROWS = 2048
 # Attributes of transformers' modules: a layer, and the activation of its outputs.
 _FOLLOWED = (("dense", "intermediate_act_fn"), ("lin1", "activation"), ("wi", "act"))
 
 
 def reorders(dtype: torch.dtype) -> bool:
-    """Return whether oneDNN multiplies weights of this type in an order of its own on this machine."""
+    """Tell whether oneDNN has its own layout for weights of this type on this machine."""
     import torch
 
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -34,11 +34,12 @@ def reorders(dtype: torch.dtype) -> bool:
 
 
 def reorder_all(layers: list[torch.nn.Linear], compute: Callable[[], object]) -> None:
-    """Reorder the weights of a model's layers, unless the model reads them itself (``torch.nn.MultiheadAttention``).
+    """Reorder the weights of a model's layers, unless the model accesses them directly
+    (``torch.nn.MultiheadAttention``).
 
     Args:
         layers: the layers.
-        compute: computes a text with the model. If it fails, all weights are put back as they were.
+        compute: runs the model on a text. If it fails, all weights are restored.
     """
     if not (reordered := [layer for layer in layers if reorders(layer.weight.dtype)]):
         return
@@ -46,7 +47,7 @@ def reorder_all(layers: list[torch.nn.Linear], compute: Callable[[], object]) ->
         reorder(layer)
     try:
         compute()
-    except Exception:  # if the reason is another one, the first batch raises it again
+    except Exception:  # any other error is raised again by the first batch
         for layer in reordered:
             restore(layer)
 
@@ -60,7 +61,7 @@ def restore(layer: torch.nn.Linear) -> None:
 
 
 def reorder(layer: torch.nn.Linear) -> None:
-    """Store a layer's weights in oneDNN's order, in place of the weights as they were."""
+    """Replace a layer's weights by a copy in oneDNN's layout."""
     import torch
 
     if not reorders(layer.weight.dtype):
@@ -71,7 +72,7 @@ def reorder(layer: torch.nn.Linear) -> None:
 
 
 def _product(layer: torch.nn.Linear, activation: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what computes a reordered layer and an activation of its outputs: "none", "gelu" or "relu"."""
+    """Return the forward function of a reordered layer with an activation: "none", "gelu" or "relu"."""
     import torch
 
     weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
@@ -85,9 +86,9 @@ def _product(layer: torch.nn.Linear, activation: str) -> Callable[[torch.Tensor]
 
 
 def fuse_activations(model: torch.nn.Module) -> None:
-    """Let reordered layers compute the GELU or ReLU that follows them, in place of transformers' activations.
+    """Fuse GELU or ReLU into the reordered layers before them, replacing transformers' activations.
 
-    A checkpoint's own modules may compute something between layer and activation, so they stay as they are.
+    A checkpoint's own modules may compute something between layer and activation, so they are left unchanged.
     """
     import torch
 
@@ -102,7 +103,7 @@ def fuse_activations(model: torch.nn.Module) -> None:
 
 
 def _fused(activation: object) -> str | None:
-    """Return oneDNN's name of an activation, or None if it has none that gives the same numbers."""
+    """Return oneDNN's name of an activation, or None if it has no equal one."""
     import torch
     from transformers.activations import GELUActivation
 

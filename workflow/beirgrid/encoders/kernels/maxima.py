@@ -1,9 +1,9 @@
-"""The largest product of each vocabulary term with a text's tokens, which learned sparse models need.
+"""Compute the largest product of each vocabulary term with a text's tokens, for learned sparse models.
 
 BERT's vocabulary has 30,522 terms, so all products would take 30,522 numbers per token. This module multiplies a block
 of terms at a time, and takes the maxima while the products are in the processor's cache.
 
-This module imports torch: import it where a model is open.
+This module imports torch, so import it only where a model is open.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import torch
 
 from . import linear
 
-# Terms that are multiplied at a time. On a GPU, a block for 65,536 tokens takes 512 MB.
+# Terms per block. On a GPU, a block for 65,536 tokens takes 512 MB.
 TERMS = {"cpu": 1024, "cuda": 2048}
 
 
 class Maxima:
-    """Multiplies tokens by the vectors of all terms, in float32 (TF32 on a GPU where PyTorch may use it).
+    """Multiplies tokens by the vectors of all terms, in float32 (TF32 on a GPU if PyTorch allows it).
 
-    On a CPU it keeps copies of the vectors: later changes of the model do not reach them.
+    On a CPU it copies the vectors, so later changes of the model have no effect on it.
     """
 
     def __init__(self, terms: torch.Tensor, bias: torch.Tensor | None = None, *, reorder: bool = True) -> None:
-        """Take the vectors of terms.
+        """Set up with the term vectors.
 
         Args:
             terms: float32 [terms, width].
-            bias: what is added to their products, float32 [terms].
-            reorder: whether to store them as oneDNN reads them on a CPU (``linear``).
+            bias: added to the products, float32 [terms].
+
+        reorder: whether to store the vectors in oneDNN's layout (``linear``).
         """
         size = TERMS[terms.device.type]
         bias = terms.new_zeros(len(terms)) if bias is None else bias
