@@ -13,8 +13,8 @@ from .entries import Config
 # Families of which a server can run models, and the keys of an entry that go with an endpoint, beside those of every
 # entry that describe the model.
 _SERVED = ("dense", "cross-encoder", "listwise-reranker")
-_OF_WEIGHTS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code", "max_length")
-_NOT_SERVED = (*_OF_WEIGHTS, "precision", "pooling", "brackets")
+_OF_WEIGHTS = ("checkpoint", "revision", "path", "package", "files", "pickled", "adapter")
+_NOT_SERVED = (*_OF_WEIGHTS, "trust_remote_code", "max_length", "precision", "pooling", "brackets")
 
 
 def unknown(where: str, kind: str, name: str | None, known: Iterable[str]) -> Iterator[str]:
@@ -35,7 +35,7 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
     if name == "bm25":
         yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
     if model.training:
-        for key in ("path", "package", "checkpoint", "endpoint", "revision", "files"):
+        for key in ("path", "package", "checkpoint", "endpoint", "revision", "files", "adapter"):
             if key in model.model_fields_set:
                 yield f"{where}: a model is either trained or has {key}, not both"
         yield from _training_problems(name, model, model.training, config)
@@ -52,6 +52,8 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
         )
     if isinstance(model, entries.ListwiseReranker) and model.step > model.window:
         yield f"{where}.step: {model.step} is more than the window of {model.window}, so documents would be left out"
+    if model.adapter and not (model.adapter.path or (model.adapter.checkpoint and model.adapter.revision)):
+        yield f"{where}.adapter: needs a path, or a checkpoint with its revision"
     if model.package and not model.files:
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
     yield from trained_on_problems(where, model.trained_on, config)

@@ -82,6 +82,15 @@ class Brackets(Entry):
     document: Pair | None = Field(None, description="Tokens around a document.")
 
 
+class Adapter(Entry):
+    """A LoRA that is added to the weights of a checkpoint when the model is fetched."""
+
+    checkpoint: HubId | None = Field(None, description="Id of the adapter on the Hugging Face hub.")
+    revision: Resolvable | None = Field(None, description="Commit of the adapter, or resolve.")
+    path: PathName | None = Field(None, description="Folder with the adapter, in place of an id.")
+    pickled: bool = Field(False, description="If there are no safetensors, convert pickled weights.")
+
+
 class ModelEntry(Entry):
     """Keys that models of every family have."""
 
@@ -98,6 +107,9 @@ class ModelEntry(Entry):
     package: str | None = Field(
         None,
         description="Installed Python package with the checkpoint. beirgrid reads its files and does not run its code.",
+    )
+    adapter: Adapter | None = Field(
+        None, description="LoRA of this checkpoint: fetch adds it to the weights, and takes its tokenizer and modules."
     )
     endpoint: Endpoint | None = Field(None, description="Server that runs the model, in place of a checkpoint.")
     files: dict[str, Digest] = Field({}, description="Files of the checkpoint and their SHA-256, which fetch verifies.")

@@ -7,6 +7,7 @@ Neither needs a network: the facts are code in mteb's wheel.
 from __future__ import annotations
 
 import csv
+import inspect
 import logging
 import re
 import warnings
@@ -38,6 +39,8 @@ _FAMILIES = {
     "sentence_transformers_loader": "dense",
     "InstructSentenceTransformerModel": "dense",
     "q3e_instruct_loader": "dense",
+    "RepLLaMAModel": "dense",
+    "PromptrieverModel": "dense",
     "SparseEncoderWrapper": "sparse",
     "MultiVectorModel": "late-interaction",
     "MultiVectorWrapper": "late-interaction",
@@ -54,16 +57,8 @@ _LOADED = {"dense": "dense", "cross-encoder": "cross-encoder"}
 _TAKEN = {
     *("model_prompts", "prompts_dict", "prompt_priority", "instruction_template", "apply_instruction_to_passages"),
     *("max_seq_length", "max_length", "processor_kwargs", "trust_remote_code", "activation_fn", "fp_options"),
-    *(
-        "device",
-        "dtype",
-        "model_kwargs",
-        "index_kwargs",
-        "padding_side",
-        "config_kwargs",
-        "tokenizer_kwargs",
-        "add_eos_token",
-    ),
+    *("device", "device_map", "dtype", "torch_dtype", "model_kwargs", "index_kwargs", "padding_side"),
+    *("config_kwargs", "tokenizer_kwargs", "add_eos_token", "base_model_name_or_path", "peft_model_name_or_path"),
 }
 # Of those that hold others, the ones of which this is true.
 _HARMLESS = {
@@ -72,7 +67,10 @@ _HARMLESS = {
     "tokenizer_kwargs": {"pad_token", "padding_side", "add_bos_token"},
     "processor_kwargs": {"model_max_length"},
 }
-# FlagEmbedding's rerankers read this many word pieces of a pair unless they are told otherwise.
+# Loaders of adapters, which mteb adds to the weights of a decoder.
+_ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
+# FlagEmbedding's rerankers read this many word pieces of a pair unless they are told otherwise, and RepLLaMA's code of
+# a text.
 _FLAG_LENGTH = 512
 # Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
 # examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
@@ -171,7 +169,7 @@ def classify(name: str, trusted: bool = False) -> Listed:
     loader = _loader(meta)
     if reason := _foreign(meta, loader):
         return Listed(name, "mteb", _LOADED.get(" and ".join(meta.model_type), ""), reason)
-    how = "transformers" if "Reranker" in loader else "sentence-transformers"
+    how = "transformers" if "Reranker" in loader or loader in _ADAPTED else "sentence-transformers"
     return Listed(name, "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint")
 
 
@@ -182,7 +180,17 @@ def _meta(name: str) -> Any:
 
 
 def _loader(meta: Any) -> str:
-    return str(getattr(meta.loader, "__name__", ""))
+    """Return the name of the loader of a model; of a function around a loader, that of the loader."""
+    return str(getattr(_around(meta).get("wrapper", meta.loader), "__name__", ""))
+
+
+def _arguments(meta: Any) -> dict[str, Any]:
+    """Return the arguments of the loader of a model, those of a function around it among them."""
+    return {**_around(meta).get("_kwargs", {}), **meta.loader_kwargs}
+
+
+def _around(meta: Any) -> Mapping[str, Any]:
+    return inspect.getclosurevars(meta.loader).nonlocals if inspect.isfunction(meta.loader) else {}
 
 
 def _refusal(meta: Any, trusted: bool) -> str:
@@ -215,7 +223,7 @@ def _foreign(meta: Any, loader: str) -> str:
         return f"mteb loads it by {loader}, a loader of its own"
     if len(meta.model_type) > 1 or meta.model_type[0] not in ("dense", "sparse", "late-interaction", "cross-encoder"):
         return f"it is a model of type {' and '.join(meta.model_type)}"
-    if other := sorted(set(_unknown_arguments(meta.loader_kwargs))):
+    if other := sorted(set(_unknown_arguments(_arguments(meta)))):
         return f"mteb loads it with {', '.join(other)}, for which entries have no key"
     return ""
 
@@ -250,6 +258,9 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     entry["revision"] = meta.revision if COMMIT.match(meta.revision or "") else RESOLVE
     if "safetensors" not in meta.framework:
         entry["pickled"] = True
+    adapted = _loader(meta) in _ADAPTED
+    if adapted:
+        entry |= _adapted(meta)
     if listed.engine == "beirgrid" and (length := _max_length(meta, listed.family)):
         entry["max_length"] = length
     entry["size"] = _size(meta, listed.family)
@@ -260,7 +271,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if listed.family == "dense" else {})
     elif listed.family == "dense":
         # A checkpoint that says otherwise is refused when it is opened.
-        entry |= {"similarity": _similarity(meta), "pooling": "own"}
+        entry |= {"similarity": _similarity(meta), "pooling": "lasttoken" if adapted else "own"}
         if meta.loader_kwargs.get("add_eos_token"):
             first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
             entry["special_tokens"] = "both" if first else "end"
@@ -279,7 +290,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
 def _max_length(meta: Any, family: str) -> int | None:
     """Return the word pieces that mteb's loader lets a model read; None for as many as its checkpoint says."""
     arguments = meta.loader_kwargs
-    if _loader(meta) == "BGEReranker":
+    if _loader(meta) in ("BGEReranker", *_ADAPTED):
         return _FLAG_LENGTH
     if _loader(meta) == "Qwen3RerankerWrapper":
         return _QWEN_LENGTH
@@ -304,6 +315,17 @@ def _asked(meta: Any) -> dict[str, Any]:
     return {"answers": answers} if tuple(answers) != Seq2SeqReranker.model_fields["answers"].default else {}
 
 
+def _adapted(meta: Any) -> dict[str, Any]:
+    """Return where an adapter and its base come from; a text has both special tokens of the base."""
+    arguments = _arguments(meta)
+    base, adapter = (meta.revision or "-").split("-")
+    changed = {"checkpoint": arguments.get("peft_model_name_or_path", meta.name), "revision": adapter or RESOLVE}
+    if "safetensors" not in meta.framework:
+        changed["pickled"] = True
+    found = {"checkpoint": arguments["base_model_name_or_path"], "revision": base or RESOLVE, "adapter": changed}
+    return found | {"special_tokens": "both"}
+
+
 def _size(meta: Any, family: str) -> dict[str, float | int]:
     """Return the size of a model in millions of parameters, and the dimension of its vectors."""
     size: dict[str, float | int] = {}
@@ -323,7 +345,7 @@ def _similarity(meta: Any) -> str:
 def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
     """Return the prompts of a model as an entry has them, and the texts by task of each side whose texts differ."""
     if _loader(meta) not in ("InstructSentenceTransformerModel", "q3e_instruct_loader"):
-        if not (named := meta.loader_kwargs.get("model_prompts")):
+        if not (named := _arguments(meta).get("model_prompts")):
             return {"own": True}, {}
         sent = _named_prompt(named)
     else:

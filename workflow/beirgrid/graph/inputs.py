@@ -64,9 +64,9 @@ class Inputs:
         return _without_wildcards(sorted(path.iterdir()) if path.is_dir() else [path])
 
     def model_files(self, wildcards: Any) -> list[str]:
-        """Return the files of a local model, which fetch copies."""
+        """Return the files of a model and of its adapter that fetch copies from folders."""
         entry = self.grid.model(wildcards.model)
-        return _without_wildcards(sorted(checkpoints.copied(entry))) if entry.folder is not None else []
+        return _without_wildcards(sorted(checkpoints.copied(entry)))
 
     def run_files(self, wildcards: Any) -> list[str]:
         """Return the run file of an external system, if Snakemake can take it as an input."""

@@ -34,13 +34,13 @@ Entry = dict[str, Any]
 
 _CORPUS_KEYS = ("source", "id", "task", "revision", "split", "subset", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
-_FETCH_KEYS = ("checkpoint", "revision", "path", "package", "files", "pickled", "trust_remote_code")
+_FETCH_KEYS = ("checkpoint", "revision", "path", "package", "adapter", "files", "pickled", "trust_remote_code")
 # Keys among them that mean nothing in an entry with a local folder.
 _HUB_KEYS = ("checkpoint", "revision")
 # Keys that name a model's source, or that reach the stage in another way or not at all.
 _NOT_RUN = {
-    *("checkpoint", "revision", "path", "package", "files", "pickled", "size", "note", "train", "trained_on"),
-    *("licence", "source"),
+    *("checkpoint", "revision", "path", "package", "adapter", "files", "pickled", "size", "note", "train"),
+    *("licence", "source", "trained_on"),
     *("prompts", "query_model", "query_length", "query_lengths", "tasks", "weights"),
 }
 # Recipe keys that each stage of an adaptation receives. A changed learning rate must not regenerate queries.
@@ -96,6 +96,8 @@ class Params:
         if entry.folder is not None:
             given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
             given["path"] = str(resolve_path(entry.folder))
+        if entry.adapter and entry.adapter.path:
+            given["adapter"] = given["adapter"] | {"path": str(resolve_path(entry.adapter.path))}
         return given
 
     def described(self, wildcards: Any, output: Any) -> list[str]:

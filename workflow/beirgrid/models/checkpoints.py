@@ -23,7 +23,7 @@ from ..config import lock, resolve_path
 from ..config.models import ModelEntry
 from ..core import environment, files
 from ..core.errors import DataError
-from . import saved
+from . import adapters, saved
 
 # Pickled weights can run code when loaded, so they are neither fetched nor opened, …
 _REFUSED = (
@@ -42,7 +42,7 @@ _REFUSED = (
 )
 # … except these, if the entry has `pickled`: a separate process converts them. Modules of sentence-transformers
 # (2_Dense) may have weights too.
-_PICKLE = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
+_PICKLE = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
 _MODULE = re.compile(r"(\d+_\w+)?")
 
 # Most files of a checkpoint: a folder with more is something else, such as a home folder.
@@ -64,22 +64,17 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     The facts are the hub's commit (``commit``) and, for pickled weights, the SHA-256 of each pickle and the network
     isolation of its conversion (``converted``: ``files``, ``network``).
     """
-    facts: dict[str, Any] = {}
-    if entry.folder is not None:
-        _copy(name, resolve_path(entry.folder), target, entry)
-    elif entry.package is not None:
-        _copy(name, _package_folder(name, entry.package), target, entry)
-    else:
-        facts["commit"] = _download(name, entry, target)
-    _refuse_outside(name, target)
-    if pickles := [path for path in target.rglob("*.bin") if _PICKLE.fullmatch(path.name)]:
-        digests = _digests(target, pickles)
-        _check(name, entry.files, digests)
-        facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}
-        for path in target.rglob("*.safetensors"):  # safetensors writes them readable by the owner only
-            shutil.copymode(pickles[0], path)
-        for path in [*pickles, *target.rglob("pytorch_model.bin.index.json")]:
-            path.unlink(missing_ok=True)
+    facts = _fetch(name, entry, target)
+    if entry.adapter:
+        with files.scratch(f"{target}-adapter") as folder:
+            folder.mkdir()
+            found = _fetch(name, CheckpointEntry.model_validate(entry.adapter.given()), folder, adapter=True)
+            found["files"] = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])
+            try:
+                facts["adapter"] = found | adapters.merge(folder, target)
+            except DataError as error:
+                raise DataError(f"model {name!r}: {error}") from None
+        _refuse_outside(name, target)
     if not any(target.glob("**/*.safetensors")):
         raise DataError(
             f"model {name!r}: no .safetensors weights; only that format is loaded, because others can run code. If its "
@@ -88,6 +83,28 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
         # transformers would create a tokenizer without a vocabulary.
         raise DataError(f"model {name!r}: the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
+    return facts
+
+
+def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False) -> dict[str, Any]:
+    """Copy or download the files of a checkpoint or adapter, and convert pickled weights; return facts."""
+    facts: dict[str, Any] = {}
+    if entry.folder is not None:
+        _copy(name, resolve_path(entry.folder), target, entry)
+    elif entry.package is not None:
+        _copy(name, _package_folder(name, entry.package), target, entry)
+    else:
+        facts["commit"] = _download(name, entry, target)
+    if not adapter:
+        _refuse_outside(name, target)
+    if pickles := [path for path in target.rglob("*.bin") if _PICKLE.fullmatch(path.name)]:
+        digests = _digests(target, pickles)
+        _check(name, entry.files, digests)
+        facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}
+        for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
+            shutil.copymode(pickles[0], path)
+        for path in [*pickles, *target.rglob("pytorch_model.bin.index.json")]:
+            path.unlink(missing_ok=True)
     return facts
 
 
@@ -115,10 +132,15 @@ def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str
 
 
 def copied(entry: ModelEntry) -> list[Path]:
-    """Return the files that ``fetch`` copies from an entry's ``path``. Refuses links that leave the folder."""
-    assert entry.folder is not None
-    root = resolve_path(entry.folder)
-    return [path for path in islice(_walk(root, entry), _MOST) if not path.is_dir()]
+    """Return the files that ``fetch`` copies from the folders of an entry and its adapter; it refuses some links."""
+    places = [(entry.folder, entry.pickled)]
+    places += [(entry.adapter.path, entry.adapter.pickled)] if entry.adapter else []
+    found: list[Path] = []
+    for folder, pickled in places:
+        if folder is not None:
+            source = CheckpointEntry(path=folder, pickled=pickled, trust_remote_code=entry.trust_remote_code)
+            found += islice(_walk(resolve_path(folder), source), _MOST)
+    return [path for path in found if not path.is_dir()]
 
 
 def _walk(root: Path, entry: ModelEntry) -> Iterator[Path]:

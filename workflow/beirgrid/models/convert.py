@@ -47,7 +47,8 @@ def _convert(folder: Path, names: list[str]) -> None:
     """Convert the weights of a folder, one file or several shards."""
     index = folder / "pytorch_model.bin.index.json"
     listed = _listed(index) if index.is_file() else {}
-    expected = sorted(set(listed.values())) or ["pytorch_model.bin"]
+    single = next((name for name in names if name == "adapter_model.bin"), "pytorch_model.bin")
+    expected = sorted(set(listed.values())) or [single]
     if missing := [name for name in expected if name not in names]:
         raise SystemExit(f"the checkpoint lacks {missing[0]}" + f", which {index.name} lists" * bool(listed))
     from safetensors.torch import save_file

@@ -136,8 +136,8 @@ def refuse_outside(folder: Path) -> None:
             )
     if adapter := next(iter(sorted(folder.rglob("adapter_config.json"))), None):
         raise DataError(
-            f"{adapter} makes the checkpoint an adapter of another one: merge both (PEFT's merge_and_unload) and save "
-            "the full model"
+            f"{adapter} makes the checkpoint an adapter of another one: name the other one as checkpoint or path of "
+            "the entry, and this one as its adapter"
         )
 
 

@@ -1,0 +1,193 @@
+"""A real server of models, infinity from the package index, beside the same checkpoints opened by beirgrid.
+
+A proxy before it adds faults: infinity itself has none on demand. transformers' own server answers chats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from beirgrid.config.endpoints import Endpoint
+from checkpoints import opened, save_chat, save_cross_encoder, save_plain
+from endpoint_server import KEY, Served, serving
+
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.encoders.listwise import messages
+from beirgrid.models import endpoints
+from beirgrid.models.endpoints import Client
+
+pytestmark = pytest.mark.environments
+
+# infinity 0.0.78 needs releases of its time. PyTorch is that of the tests.
+PACKAGES = ["infinity-emb[server]==0.0.78", "sentence-transformers==3.4.1", "transformers==4.48.3", "optimum<2"]
+TEXTS = ["a cat", "the dog and the cat", "zebra", "numbers 1 2 3 and (brackets)", "a longer text " * 9]
+
+
+@dataclass
+class Forwarding(Served):
+    """What another server answers, with faults."""
+
+    upstream: str = ""
+
+    def answer(self, path: str, body: dict[str, Any]) -> Any:
+        """Return what the other server answers to a request."""
+        found = requests.post(self.upstream + path, json=body, timeout=60)
+        found.raise_for_status()
+        return found.json()
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def running(command: list[str], url: str) -> Iterator[None]:
+    """Run a server until the block ends."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "NO_PROXY": "127.0.0.1"}
+    environment.pop("PYTHONPATH", None)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            for _ in range(600):
+                assert process.poll() is None, process.communicate()[0].decode()[-3000:]
+                try:
+                    requests.get(f"{url}/v1/models", timeout=5).raise_for_status()
+                    break
+                except requests.ConnectionError:
+                    time.sleep(0.5)
+            yield
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def embedder(folder: Path) -> Path:
+    """Save a BERT with mean pooling in the form that sentence-transformers 3 and 6 read."""
+    save_plain(folder, "bert")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(kinds.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def infinity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Path]]:
+    """Install infinity, and serve two tiny checkpoints: yield its address and the checkpoints."""
+    folder = tmp_path_factory.mktemp("infinity")
+    dense, reranker = embedder(folder / "dense"), save_cross_encoder(folder / "reranker")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    packages = next((folder / "venv/lib").iterdir()) / "site-packages"
+    for place in Path(sysconfig.get_path("purelib")).glob("*torch*"):
+        if place.name.split("-")[0] in ("torch", "torchgen", "functorch"):
+            (packages / place.name).symlink_to(place)
+    subprocess.run([folder / "venv/bin/python", "-m", "pip", "install", "-q", *PACKAGES], check=True)
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [str(folder / "venv/bin/infinity_emb"), "v2", "--port", str(port), "--host", "127.0.0.1"]
+    command += ["--engine", "torch", "--device", "cpu", "--dtype", "float32", "--no-bettertransformer"]
+    for model in (dense, reranker):
+        command += ["--model-id", str(model), "--served-model-name", model.name]
+    with running([*command, "--url-prefix", "/v1"], url):
+        yield url, dense, reranker
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Client]:
+    monkeypatch.setenv("TESTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+
+    def client(url: str, model: str, **keys: Any) -> Client:
+        entry = Endpoint(**{"model": model, "url": url, "key": "TESTED_KEY", "timeout": 60.0, **keys})
+        return Client(entry, tmp_path / "spent.tsv", None, "")
+
+    return client
+
+
+def reordered(answer: Any) -> Any:
+    key = "data" if "data" in answer else "results"
+    return answer | {key: answer[key][::-1]}
+
+
+def changed(**keys: Any) -> Callable[[Any], Any]:
+    """Return the fault that changes each result of an answer."""
+    return lambda answer: {
+        name: [row | keys for row in value] if isinstance(value, list) else value for name, value in answer.items()
+    }
+
+
+FAULTS = [(429, {"Retry-After": "0"}), 500, "cut", lambda answer: answer | {"data": [], "results": []}]
+
+
+@pytest.mark.parametrize(
+    "fault", [*FAULTS, changed(embedding=[1.0]), changed(embedding=[float("nan")] * 32), reordered]
+)
+def test_vectors_of_a_real_server_are_those_of_its_checkpoint(infinity, asked, fault):
+    url, dense, _ = infinity
+    with serving(Forwarding(upstream=url)) as served:
+        served.faults += [fault, fault]
+        client = asked(served.url, "dense", price={"input": 2.0})
+        found = client.embed(TEXTS, dimension=32)
+    expected = opened(DenseEncoder, dense, {"similarity": "cosine"}).encode_documents(TEXTS)
+    np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-5)
+    assert len(served.asked) == (1 if fault is reordered else 3)
+    assert client.facts()["tokens"] > 0
+    assert client.facts()["price"] == pytest.approx(client.facts()["tokens"] * 2 / 1e6, abs=1e-6)
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, changed(relevance_score=float("nan")), reordered])
+def test_scores_of_a_real_server_are_those_of_its_checkpoint(infinity, asked, fault):
+    url, _, reranker = infinity
+    with serving(Forwarding(upstream=url)) as served:
+        served.faults += [fault, fault]
+        found = asked(served.url, "reranker").rerank(TEXTS[0], TEXTS)
+    logits = opened(CrossEncoderScorer, reranker, {}).score(TEXTS[:1] * len(TEXTS), TEXTS)
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-logits)), atol=1e-5)
+    assert len(served.asked) == (1 if fault is reordered else 3)
+
+
+def test_a_real_server_that_hangs_is_asked_again(infinity, asked):
+    with serving(Forwarding(upstream=infinity[0], hang=12.0)) as served:
+        served.faults.append("hang")
+        assert asked(served.url, "dense", timeout=4.0).embed(TEXTS).shape == (len(TEXTS), 32)
+    assert len(served.asked) == 2
+
+
+def test_chats_of_transformers_server(asked, tmp_path):
+    """Its answer to a window of documents is what the checkpoint writes, its likeliest token at each step."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder, port = save_chat(tmp_path / "model", seed=1), free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [str(Path(sys.executable).with_name("transformers")), "serve", "--device", "cpu", "--dtype", "float32"]
+    asking = messages("a query", TEXTS[:3])
+    with running([*command, "--host", "127.0.0.1", "--port", str(port), str(folder)], url):
+        client = asked(f"{url}/v1", str(folder), body={"max_tokens": 24})
+        answer = client.chat(asking)
+        assert client.facts()["tokens"] > 24
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    prompt = tokenizer.apply_chat_template(asking, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    written = model.generate(**prompt, max_new_tokens=24, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    assert answer == tokenizer.decode(written, skip_special_tokens=True)

@@ -1,0 +1,171 @@
+"""Adapters that are added to weights when a model is fetched, beside the sum of both parts while it computes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import opened, save_decoder, save_plain
+from datasets import Dataset
+from mteb.models.model_implementations import promptriever_models, repllama_models
+from torch.utils.data import DataLoader
+
+from beirgrid.config import registry
+from beirgrid.core.errors import DataError
+from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.models import checkpoints
+from beirgrid.models.checkpoints import CheckpointEntry
+
+TEXTS = ["a short text", "one that is somewhat longer than the first", "numbers 1 2 3 and (brackets)"]
+LAYERS = {
+    "bert": ["encoder.layer.0.attention.self.query", "encoder.layer.1.output.dense"],
+    "decoder": ["layers.0.self_attn.v_proj", "layers.1.mlp.down_proj"],
+}
+
+
+def save_base(folder: Path, kind: str) -> Path:
+    return save_plain(folder, "bert") if kind == "bert" else save_decoder(folder)
+
+
+def save_adapter(folder: Path, base: Path, kind: str, *, pickled: bool = False, **settings: Any) -> Path:
+    """Save a random LoRA of two layers as PEFT does."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoModel
+
+    torch.manual_seed(3)
+    model, weights = AutoModel.from_pretrained(base), {}
+    for layer in LAYERS[kind]:
+        rows, columns = model.get_submodule(layer).weight.shape
+        prefix = f"base_model.model.{'model.' if kind == 'decoder' else ''}{layer}"
+        weights |= {f"{prefix}.lora_A.weight": torch.randn(4, columns), f"{prefix}.lora_B.weight": torch.randn(rows, 4)}
+    folder.mkdir()
+    save = torch.save if pickled else save_file
+    save(weights, folder / f"adapter_model.{'bin' if pickled else 'safetensors'}")
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "bias": "none", "target_modules": ["x"], **settings}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def fetched(folder: Path, base: Path, adapter: Path, **keys: Any) -> dict[str, Any]:
+    """Fetch a model with an adapter into a folder; return the facts about the adapter."""
+    folder.mkdir()
+    entry = CheckpointEntry(path=str(base), adapter={"path": str(adapter), **keys})
+    return dict(checkpoints.fetch("lora", entry, folder)["adapter"])
+
+
+def hooked(model: Any, adapter: Path, scale: float) -> Any:
+    """Let layers of a model add what an adapter makes of their input, as PEFT computes it; return the model."""
+    from safetensors.torch import load_file
+
+    weights = load_file(adapter / "adapter_model.safetensors")
+    for name in [name for name in weights if "lora_A" in name]:
+        layer = name.removeprefix("base_model.model.").removeprefix("model.").removesuffix(".lora_A.weight")
+        first, second = weights[name], weights[name.replace("lora_A", "lora_B")]
+        model.get_submodule(layer).register_forward_hook(
+            lambda _, inputs, output, a=first, b=second: output + scale * (inputs[0] @ a.T @ b.T)
+        )
+    return model
+
+
+def summed(base: Path, adapter: Path, scale: float) -> list[np.ndarray]:
+    """Return the tokens' last vectors of each text, of a model and an adapter."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(base), hooked(AutoModel.from_pretrained(base), adapter, scale)
+    with torch.inference_mode():
+        return [model(**tokenizer(text, return_tensors="pt"))[0][0].numpy() for text in TEXTS]
+
+
+@pytest.mark.parametrize("kind", ["bert", "decoder"])
+@pytest.mark.parametrize(("settings", "scale"), [({}, 6 / 4), ({"use_rslora": True}, 6 / 2)])
+def test_an_adapter_is_added_to_the_weights(tmp_path, kind, settings, scale):
+    base = save_base(tmp_path / "base", kind)
+    adapter = save_adapter(tmp_path / "adapter", base, kind, **settings)
+    (adapter / "README.md").write_text("card")
+    facts = fetched(tmp_path / "model", base, adapter)
+    assert (facts["layers"], facts["rank"], facts["scale"]) == (2, 4, scale)
+    assert set(facts["files"]) == {"adapter_config.json", "adapter_model.safetensors"}
+    assert not [path for path in (tmp_path / "model").rglob("*") if path.name.startswith(("adapter", "README"))]
+    pooling = "mean" if kind == "bert" else "own"
+    encoder = opened(DenseEncoder, tmp_path / "model", {"similarity": "cosine", "pooling": pooling})
+    expected = [found.mean(0) if kind == "bert" else found[-1] for found in summed(base, adapter, scale)]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode_documents(TEXTS), expected, atol=1e-5)
+    assert np.abs(summed(base, adapter, 0)[0] - summed(base, adapter, scale)[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["castorini/repllama-v1-7b-lora-passage", "samaya-ai/promptriever-llama2-7b-v1"])
+def test_an_adapter_of_mteb_by_its_name(tmp_path, monkeypatch, name):
+    """Beside mteb's loader, which gets PEFT's sum from ``hooked``: PEFT itself is not installed."""
+    import mteb
+    import torch
+    from mteb.types import PromptType
+
+    base = save_decoder(tmp_path / "base", ended=False)
+    adapter = save_adapter(tmp_path / "adapter", base, "decoder")
+    meta, entry = registry._meta(name), registry.facts(name)["entry"]
+    assert entry["checkpoint"] == "meta-llama/Llama-2-7b-hf"
+    assert meta.revision == f"{entry['revision']}-{entry['adapter']['revision']}"
+
+    def from_pretrained(model: Any, folder: str) -> Any:
+        return SimpleNamespace(merge_and_unload=lambda: hooked(model, Path(folder), 6 / 4))
+
+    peft = SimpleNamespace(PeftModel=SimpleNamespace(from_pretrained=from_pretrained))
+    monkeypatch.setitem(sys.modules, "peft", peft)
+    arguments = registry._arguments(meta) | {"base_model_name_or_path": str(base), "device_map": "cpu"}
+    arguments |= {"torch_dtype": torch.float32, "peft_model_name_or_path": str(adapter)}
+    kinds = vars(repllama_models) | vars(promptriever_models)
+    wrapper = kinds[registry._loader(meta)](**arguments)
+
+    fetched(tmp_path / "model", base, adapter)
+    (tmp_path / "model/modules.json").unlink()  # Llama's has none
+    keys = ("similarity", "pooling", "special_tokens", "prompts")
+    encoder = opened(DenseEncoder, tmp_path / "model", {key: entry[key] for key in keys} | {"max_length": 100})
+    wrapper.model.config.max_length = 100
+    texts = [*TEXTS, "a long text " * 60]
+    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+        inputs = DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)
+        task = {"task_metadata": mteb.get_task("NQ").metadata, "hf_split": "test", "hf_subset": "default"}
+        expected = wrapper.encode(inputs, **task, prompt_type=PromptType(side))
+        np.testing.assert_allclose(encode(texts), expected, atol=1e-5)
+    assert entry["max_length"] == 512
+
+
+def test_a_pickled_adapter_is_converted(tmp_path):
+    base = save_base(tmp_path / "base", "bert")
+    plain, pickled = (save_adapter(tmp_path / f"{kind}", base, "bert", pickled=kind) for kind in (False, True))
+    assert "converted" not in fetched(tmp_path / "one", base, plain)
+    assert set(fetched(tmp_path / "two", base, pickled, pickled=True)["converted"]["files"]) == {"adapter_model.bin"}
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+    entry = CheckpointEntry(path=str(base), adapter={"path": str(pickled), "pickled": True})
+    assert {path.name for path in checkpoints.copied(entry)} >= {"model.safetensors", "adapter_model.bin"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"use_dora": True}, "its adapter is a LORA with use_dora, not a plain LoRA"),
+        ({"modules_to_save": ["pooler"]}, "with modules_to_save"),
+        ({"rank_pattern": {"query": 8}}, "with rank_pattern"),
+        ({"init_lora_weights": "pissa_niter_4"}, "with init_lora_weights: pissa"),
+        ({"peft_type": "IA3"}, "is a IA3 with settings of its own"),
+    ],
+)
+def test_what_is_no_plain_lora_is_refused(tmp_path, settings, message):
+    base = save_base(tmp_path / "base", "bert")
+    with pytest.raises(DataError, match=message):
+        fetched(tmp_path / "model", base, save_adapter(tmp_path / "adapter", base, "bert", **settings))
+
+
+def test_an_adapter_of_another_model_is_refused(tmp_path):
+    base, other = save_base(tmp_path / "base", "bert"), save_base(tmp_path / "other", "decoder")
+    with pytest.raises(DataError, match=r"changes 'layers\.0\.self_attn\.v_proj', which the checkpoint of its base"):
+        fetched(tmp_path / "model", base, save_adapter(tmp_path / "adapter", other, "decoder"))
