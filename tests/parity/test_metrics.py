@@ -25,6 +25,7 @@ from helpers import python
 
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.config.metric_names import written
+from beirgrid.core.errors import DataError
 from beirgrid.runs import metrics, runs
 
 Grades = dict[str, dict[str, int]]
@@ -391,3 +392,29 @@ def test_a_metric_has_the_name_and_the_values_of_ir_measures(name):
     got = metrics.per_query(ranked, qrels, [str(measure)])[str(measure)]
     # gdeval, which computes nDCG(dcg='exp-log2'), prints five digits.
     assert got == pytest.approx([expected[query] for query in queries], abs=1e-5 if name == "ndcg_burges" else 1e-9)
+
+
+def test_p_mrr_is_that_of_mteb():
+    """Each query stands twice, with an instruction and with a changed one, which excludes some documents."""
+    from mteb._evaluators.retrieval_metrics import evaluate_p_mrr_change
+
+    draw = random.Random(3)
+    qrels: Grades = {}
+    found: Scores = {}
+    changed = {}
+    for number in range(40):
+        relevant = draw.sample(range(30), 6)
+        changed[str(number)] = [f"d{one}" for one in relevant[: draw.randint(1, 5)]]
+        for kind in ("og", "changed"):
+            query = f"{number}-{kind}"
+            excluded = changed[str(number)] if kind == "changed" else []
+            qrels[query] = {f"d{one}": int(f"d{one}" not in excluded) for one in relevant}
+            ranked = draw.sample(range(30), draw.randint(20, 30))
+            found[query] = {f"d{one}": draw.choice([0.5, draw.random()]) for one in ranked}
+    expected = evaluate_p_mrr_change(qrels, found, changed, [1, 3, 5, 10, 20, 100, 1000])["p-MRR"]
+    run = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in found.items()}
+    values = metrics.per_query(run, qrels, ["p_mrr@1000", "ndcg@10"])["p_mrr@1000"]
+    assert np.mean(values) == pytest.approx(expected, abs=1e-12)
+    assert abs(expected) > 0.001
+    with pytest.raises(DataError, match="compares queries ID-og and ID-changed; 'q1' is none of such a pair"):
+        metrics.per_query({}, {"q1": {"d1": 1}}, ["p_mrr@1000"])

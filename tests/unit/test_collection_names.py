@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,10 @@ from helpers import ROOT, hub, tracked_configuration
 from model_hub import serve
 
 from beirgrid import config
+from beirgrid.collections import collection
 from beirgrid.collections.sources import open_source
 from beirgrid.config import lock, mteb_collections
-from beirgrid.config.entries import HubCorpus, MtebCorpus
+from beirgrid.config.entries import FORMS, HubCorpus, MtebCorpus
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.results.cells import CellState
@@ -77,7 +79,7 @@ def test_a_task_that_loads_its_data_itself_is_fetched_by_its_own_code():
 
 
 def test_every_benchmark_and_task_expands_or_says_why_not():
-    """Of 467 retrieval tasks, those without a commit or with other input than text are refused."""
+    """Of 562 tasks, those without a commit or with other input than text are refused."""
     refused = []
     for name in mteb_collections.collection_names():
         try:
@@ -89,7 +91,9 @@ def test_every_benchmark_and_task_expands_or_says_why_not():
         assert found["rows"]
         for row, facts in found["datasets"].items():
             assert "mean_of" in facts["dataset"] or facts["corpus"]["revision"], row
-    assert all("not retrieval" in error or "pins no commit" in error for error in refused)
+            assert re.match(next(iter(FORMS)), row), row
+    reasons = ("not of texts", "pins no commit", "has no task that ranks texts")
+    assert all(any(reason in error for reason in reasons) for error in refused)
     assert len(mteb_collections.collection_names()) > 500
 
 
@@ -153,6 +157,51 @@ def test_the_mean_over_a_benchmark_is_that_of_mteb():
     table = collect_scores(summary, cells, intervals).set_index("dataset")["value"]
     assert table[list(summary.counted_once)].mean() == pytest.approx(np.mean(expected), abs=1e-12)
     assert np.mean(list(scores.values())) != pytest.approx(np.mean(expected), abs=0.001)
+
+
+def test_a_benchmark_counts_the_subsets_that_are_its_own():
+    """RTEB in English has one of the three languages of CUREv1, and MTEB in German one of the three of XMarket."""
+    assert "XMarket-de" in load("MTEB(deu, v1)", systems=["minilm"]).grid.datasets
+    found = load("RTEB(eng, beta)", systems=["minilm"])
+    assert len(found.datasets["CUREv1@RTEB-eng-beta"].mean_of) == 11  # splits
+    assert "CUREv1" not in found.datasets
+    assert len(load("CUREv1", systems=["minilm"]).grid.datasets) == 33
+
+
+def test_a_benchmark_with_other_tasks_stands_for_its_retrieval_tasks(capsys):
+    import mteb
+
+    retrieval = [task for task in mteb.get_benchmark("MTEB(eng, v2)") if task.metadata.type == "Retrieval"]
+    assert len(load("MTEB(eng, v2)").grid.datasets) == len(retrieval) == 10
+    assert "MTEB(eng, v2) (without its 31 tasks of other types)" in "".join(capsys.readouterr())
+    with pytest.raises(ConfigError, match="Encodechka has no task that ranks texts for queries, only Classification"):
+        load("Encodechka")
+
+
+def test_the_main_metric_of_a_task_is_the_default():
+    assert load("NanoSciFactRetrieval").metrics[:2] == ("ndcg@10", "recall@100")
+    assert load("LEMBPasskeyRetrieval").metrics[:3] == ("ndcg@1", "ndcg@10", "recall@100")
+    both = load("LongEmbed")
+    assert both.metrics[:3] == ("main", "ndcg@10", "recall@100")
+    assert both.datasets["LEMBPasskeyRetrieval-test_256"].metric == "ndcg@1"
+    assert load("FollowIR").metrics[0] == "p_mrr@1000"
+    assert load("AskUbuntuDupQuestions").metrics[0] == "map@1000"
+    assert load("scifact").metrics[0] == "ndcg@10"
+    entries = tracked_configuration()["datasets"]
+    with pytest.raises(ConfigError, match=r"datasets\.scifact\.metric: there is no metric 'ndgc'; did you mean 'ndcg'"):
+        load("scifact", datasets={"scifact": {**entries["scifact"], "metric": "ndgc@10"}})
+
+
+def test_every_main_metric_has_our_name_but_three():
+    """These three are computed over groups of queries."""
+    import mteb
+
+    unknown = {
+        task.metadata.main_score
+        for task in mteb.get_tasks(task_types=list(mteb_collections.KINDS))
+        if not mteb_collections.main_metric(task.metadata.main_score)
+    }
+    assert unknown == {"robustness_at_10", "max_over_subqueries_map_at_1000", "paired_accuracy"}
 
 
 @pytest.mark.parametrize(
@@ -243,6 +292,47 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
     queries = pd.read_parquet(out / "queries.parquet").set_index("_id")
     assert {query: list(row) for query, row in queries["excluded"].items()} == {"q1": ["d3"], "q2": []}
     assert (out / "qrels.tsv").read_text().splitlines()[1:] == ["q1\td1\t1", "q2\td2\t1"]
+
+
+def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_path):
+    """FollowIR: mteb's code reads queries with instructions, and the documents that each of them ranks."""
+    name = "Core17InstructionRetrieval"
+    entry = load(name).corpora[name].given("source", "task", "revision", "split")
+    queries = ["1-og", "1-changed"]
+    layout = {
+        "corpus": {"corpus": [{"_id": f"d{n}", "title": "", "text": f"stone {n}"} for n in range(9)]},
+        "queries": {"queries": [{"_id": query, "text": "stone"} for query in queries]},
+        "instruction": {"instruction": [{"query-id": query, "instruction": f"as {query}"} for query in queries]},
+        "default": {
+            "test": [
+                {"query-id": query, "corpus-id": document, "score": grade}
+                for query, document, grade in (("1-og", "d1", 1), ("1-og", "d2", 1), ("1-changed", "d1", 1))
+            ]
+        },
+        "top_ranked": {"top_ranked": [{"query-id": query, "corpus-ids": ["d1", "d2", "d7"]} for query in queries]},
+    }
+    with serve() as loopback:
+        served(loopback, tmp_path / "core17", f"mteb/{name}", entry["revision"], layout)
+        out = fetched(loopback, tmp_path, entry, "test")
+    found = pd.read_parquet(out / "queries.parquet").set_index("_id")
+    assert found["text"].to_dict() == {query: f"stone as {query}" for query in queries}
+    assert collection.read_candidates(out / "queries.parquet") == {query: {"d1", "d2", "d7"} for query in queries}
+    assert files.read_json(out / "dataset.json")["facts"]["candidates"] == 6
+
+
+def test_candidates_that_the_hub_has_are_not_overlooked(tmp_path):
+    layout = {
+        "corpus": {"corpus": [{"_id": "d1", "text": "one"}]},
+        "queries": {"queries": [{"_id": "q1", "text": "one"}]},
+        "default": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
+        "top_ranked": {"top_ranked": [{"query-id": "q1", "corpus-ids": ["d1"]}]},
+    }
+    folder = tmp_path / "data"
+    folder.mkdir()
+    hub(folder, layout)
+    source = open_source(HubCorpus(source="huggingface", id=str(folder), revision="a" * 40))
+    with pytest.raises(DataError, match="has top_ranked of its queries, which source: huggingface does not read"):
+        next(source.documents())
 
 
 def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):

@@ -260,3 +260,4 @@ def test_a_changed_fact_reruns_what_depends_on_it():
 
 def test_the_table_of_models_is_up_to_date():
     assert listing.PAGE.read_text(encoding="utf-8") == listing.page(), "make schema"
+    assert listing.TASKS_PAGE.read_text(encoding="utf-8") == listing.tasks_page(), "make schema"

@@ -82,6 +82,25 @@ def test_a_querys_own_document_is_in_no_run(fetched, tiny_models, tmp_path, retr
     assert found["queries"] == {own: [other for other in found["free"][own] if other != own][:3] for own in OWN}
 
 
+@pytest.mark.parametrize("retriever", RETRIEVERS)
+def test_a_query_with_candidates_ranks_these_alone(fetched, tiny_models, tmp_path, retriever):
+    """The candidates of each query are its last documents, so that a search to the depth of the run finds none."""
+    search = _indexed(retriever, tmp_path, fetched / "corpus.parquet", tiny_models)
+    retrieve_ = SEARCHES.get(retriever, retrieve.retrieve_vectors)
+
+    def ranked(queries, depth):
+        output = tmp_path / "s.run.gz"
+        retrieve_(system="s", depth=depth, queries=queries, output=output, record=tmp_path / "s.json", **search)
+        return {query: ranking.ids for query, ranking in runs.read(output).items()}
+
+    whole = ranked(fetched / "free.parquet", 9)
+    candidates = {own: documents[-3:] for own, documents in whole.items()}
+    table = pq.read_table(fetched / "free.parquet")
+    column = [candidates[own] for own in table["_id"].to_pylist()]
+    pq.write_table(table.append_column(collection.CANDIDATES, [column]), tmp_path / "queries.parquet")
+    assert ranked(tmp_path / "queries.parquet", 2) == {own: documents[:2] for own, documents in candidates.items()}
+
+
 def test_fusion_and_reranking_keep_to_the_documents_of_their_runs(fetched, tiny_models, tmp_path):
     first = {own: runs.canonical(own, [f"d{n}" for n in range(9)], list(range(9)), excluded={own}) for own in OWN}
     runs.write(tmp_path / "first.run.gz", first, "s")

@@ -8,7 +8,7 @@ rule evaluate:
         scores=paths.METRICS,
         per_query=paths.PER_QUERY,
     params:
-        **commands("evaluate", metrics=list(grid.config.metrics)),
+        **commands("evaluate", metrics=list(grid.config.metrics), main=params.main),
     log:
         "logs/evaluate/{system}/{dataset}.log",
     benchmark:

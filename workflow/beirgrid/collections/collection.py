@@ -21,6 +21,8 @@ QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
 # Column of queries.parquet with the documents that are excluded for a query: by the benchmark (BRIGHT), or because the
 # document is the query itself (ArguAna).
 EXCLUDED = pa.field("excluded", pa.list_(pa.string()))
+# A column of queries.parquet where each query ranks candidates of its own alone (tasks of reranking): their ids.
+CANDIDATES = pa.field("candidates", pa.list_(pa.string()))
 ROW_GROUP = 8192
 # Characters of text per group of documents in memory, so that a group holds fewer long documents.
 GROUP_TEXT = 100_000_000
@@ -238,9 +240,19 @@ def read_queries(path: str | Path) -> dict[str, str]:
 
 
 def read_excluded(path: str | Path) -> dict[str, set[str]]:
-    """Return query id to excluded documents, for queries with exclusions."""
+    """Return query id to the documents that are not ranked for it, of the queries that have such."""
+    return {query: documents for query, documents in _read_ids(path, EXCLUDED.name).items() if documents}
+
+
+def read_candidates(path: str | Path) -> dict[str, set[str]]:
+    """Return query id to the only documents that are ranked for it; empty where all of the corpus are."""
+    return _read_ids(path, CANDIDATES.name)
+
+
+def _read_ids(path: str | Path, column: str) -> dict[str, set[str]]:
+    """Return query id to the ids in a column of queries.parquet; empty where the file has no such column."""
     with files.reading(path), pq.ParquetFile(path) as file:
-        if "excluded" not in file.schema_arrow.names:
+        if column not in file.schema_arrow.names:
             return {}
-        rows = file.read(["_id", "excluded"]).to_pylist()
-    return {row["_id"]: set(row["excluded"]) for row in rows if row["excluded"]}
+        rows = file.read(["_id", column]).to_pylist()
+    return {row["_id"]: set(row[column]) for row in rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from ..config.datasets import Corpus, Dataset
 from ..core.errors import DataError, quoted
 from . import collection, ids
 from .qrels import MAX_GRADE, Judgement, say_overruled
-from .sources import Exclusion, LocalSource, Source, SourceQuery
+from .sources import Candidate, Exclusion, LocalSource, Source, SourceQuery
 
 
 class Judged(NamedTuple):
@@ -20,7 +20,8 @@ class Judged(NamedTuple):
     Attributes:
         texts: query id to text, for queries with qrels, in the source's order. Without qrels, all queries.
         grades: query id to document id to grade.
-        excluded: query id to the documents that are excluded for the query.
+        excluded: query id to the documents that are not ranked for the query.
+        candidates: query id to the only documents that are ranked for it; empty where all are.
         facts: counts for the record.
         warnings: warnings for the log.
     """
@@ -28,6 +29,7 @@ class Judged(NamedTuple):
     texts: dict[str, str]
     grades: dict[str, dict[str, int]]
     excluded: dict[str, list[str]]
+    candidates: dict[str, list[str]]
     facts: dict[str, Any]
     warnings: list[str]
 
@@ -45,12 +47,13 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
-    grades, excluded, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
+    grades, excluded, candidates, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
     texts, dropped, synthetic = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
     if not grades and not texts:
         raise DataError(f"dataset {name!r} has no queries")
     judged = {document for query in grades.values() for document in query}
-    known = collection.known_ids(documents, judged | texts.keys())
+    known = collection.known_ids(documents, judged | texts.keys() | {one for of in candidates.values() for one in of})
+    _check_candidates(name, texts, candidates, known)
     missing = judged - known
     if judged and missing == judged:
         raise DataError(
@@ -89,13 +92,28 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         "own_documents_dropped": len(own),
         "same_ids_kept": len(named - own),
     }
+    if candidates:
+        facts["candidates"] = sum(map(len, candidates.values()))
     marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] if synthetic else []
     if isinstance(source, LocalSource) and (version := source.version(dataset)):
         marks.append(version)
     if marks:
         facts["marks"] = marks
     not_ranked = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
-    return Judged(texts, grades, not_ranked, facts, warnings)
+    return Judged(texts, grades, not_ranked, candidates, facts, warnings)
+
+
+def _check_candidates(
+    name: str, texts: dict[str, str], candidates: dict[str, list[str]], known: Container[str]
+) -> None:
+    """Raise DataError if some queries have no candidates and others have, or a candidate is no document."""
+    if not candidates:
+        return
+    if lacking := [query for query in texts if query not in candidates]:
+        raise DataError(f"dataset {name!r}: {len(lacking)} queries have no candidates, {quoted(lacking[0])} first")
+    for query in texts:
+        if unknown := [document for document in candidates[query] if document not in known]:
+            raise DataError(f"dataset {name!r}: the corpus lacks the candidate {quoted(unknown[0])} of {quoted(query)}")
 
 
 def _own_documents(
@@ -132,17 +150,21 @@ def _same_text(query: str, document: collection.Document) -> bool:
 
 
 def _grades(
-    name: str, dataset: Dataset, corpus: Corpus, judgements: Iterator[Judgement | Exclusion]
-) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], int]:
-    """Return the qrels, the excluded documents per query, and the number of judgements overruled by later ones."""
+    name: str, dataset: Dataset, corpus: Corpus, judgements: Iterator[Judgement | Exclusion | Candidate]
+) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], dict[str, list[str]], int]:
+    """Return qrels, documents not ranked, the only ones ranked, and how many judgements a later one overruled."""
     grades: dict[str, dict[str, int]] = {}
     excluded: dict[str, list[str]] = {}
+    candidates: dict[str, list[str]] = {}
     overruled = 0
     for item in judgements:
         ids.check(item.query, item.place)
         ids.check(item.document, item.place)
         if isinstance(item, Exclusion):
             excluded.setdefault(item.query, []).append(item.document)
+            continue
+        if isinstance(item, Candidate):
+            candidates.setdefault(item.query, []).append(item.document)
             continue
         query, document, grade, place = item
         if abs(grade) > MAX_GRADE:
@@ -157,7 +179,7 @@ def _grades(
             raise DataError(
                 f"query {quoted(query)} of dataset {name!r} excludes the relevant document {quoted(both[0])}"
             )
-    return grades, excluded, overruled
+    return grades, excluded, candidates, overruled
 
 
 def _judged_queries(

@@ -55,6 +55,14 @@ class Exclusion(NamedTuple):
     place: str
 
 
+class Candidate(NamedTuple):
+    """A document that may be ranked for a query, where the benchmark lets a query rank such documents alone."""
+
+    query: str
+    document: str
+    place: str
+
+
 class Source(Protocol):
     """The interface of a source of one collection."""
 
@@ -66,8 +74,8 @@ class Source(Protocol):
         """Yield the queries of a dataset, judged or not."""
         ...
 
-    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
-        """Yield the qrels and the exclusions of a dataset."""
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion | Candidate]:
+        """Yield the qrels of a dataset, and which documents are not, or alone, ranked for a query."""
         ...
 
 
@@ -313,20 +321,29 @@ class MtebSource:
             yield SourceDocument(read_id(row, place, "id"), title, text, place)
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
-        for row in self._loaded["queries"]:
-            place = f"{self.corpus.task} query {row['id']!a}"
-            yield SourceQuery(read_id(row, place, "id"), read_text(row, "text", place, required=True), place)
+        from mteb._create_dataloaders import _retrieval_texts
+        from mteb.types import PromptType
 
-    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
+        # As models of mteb read a query: with its instruction, and a conversation as one text.
+        texts = _retrieval_texts(self._loaded["queries"], PromptType.query)
+        for row, text in zip(self._loaded["queries"], texts, strict=True):
+            place = f"{self.corpus.task} query {row['id']!a}"
+            yield SourceQuery(read_id(row, place, "id"), encodable(text, "text", place), place)
+
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion | Candidate]:
         for query, grades in self._loaded["relevant_docs"].items():
             place = f"{self.corpus.task} qrels of query {query!r}"
             for document, grade in grades.items():
                 yield Judgement(str(query), str(document), int(grade), place)
-        # mteb lists a query's candidate documents (BRIGHT: all but the excluded ones).
-        everything = {row["id"] for row in self._loaded["corpus"]} if self._loaded.get("top_ranked") else set()
-        for query, documents in (self._loaded.get("top_ranked") or {}).items():
-            for document in sorted(everything.difference(documents)):
-                yield Exclusion(str(query), str(document), f"{self.corpus.task} candidates of query {query!r}")
+        top_ranked = self._loaded.get("top_ranked") or {}
+        everything = {row["id"] for row in self._loaded["corpus"]} if top_ranked else set()
+        # Some tasks list all documents but few, which their benchmark excludes (BRIGHT).
+        nearly_all = all(2 * len(documents) > len(everything) for documents in top_ranked.values())
+        for query, documents in top_ranked.items():
+            place = f"{self.corpus.task} candidates of query {query!r}"
+            kind = Exclusion if nearly_all else Candidate
+            for document in sorted(everything.difference(documents) if nearly_all else set(documents)):
+                yield kind(str(query), str(document), place)
 
     @cached_property
     def _loaded(self) -> dict[str, Any]:
@@ -381,6 +398,11 @@ def _hub_rows(
     with _errors_of_library(_hub_failed, f"{identifier} at {revision[:12]}"):
         have = datasets.get_dataset_config_names(identifier, revision=revision)
         name = next((name for name in configurations if name in have), None)
+        if limiting := [one for one in have if one in ("top_ranked", "instruction")]:
+            raise DataError(
+                f"{identifier} has {' and '.join(limiting)} of its queries, which source: huggingface does not read: "
+                "name its task of mteb, which source: mteb reads"
+            )
         if name is None:
             raise DataError(
                 f"{identifier} has no configuration {' or '.join(configurations)} (it has {', '.join(have)}), "

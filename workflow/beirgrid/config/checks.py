@@ -11,7 +11,7 @@ from ..core.errors import BeirgridError, DataError
 from ..core.families import RERANKERS, RETRIEVERS, named
 from . import entries, lock
 from .entries import Config
-from .metric_names import parse_metric
+from .metric_names import MAIN, parse_metric
 from .model_checks import model_problems, trained_on_problems, unknown, use_problems
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
 from .systems import places_of, weight_problems
@@ -46,6 +46,12 @@ def registry_problems(config: Config) -> Iterator[str]:
             parse_metric(metric)
         except BeirgridError as error:
             yield f"metrics: {error}"
+    for name, dataset in config.datasets.items():
+        try:
+            if parse_metric(dataset.metric).name == MAIN:
+                yield f"datasets.{name}.metric: main stands for this metric, so it must be another one"
+        except BeirgridError as error:
+            yield f"datasets.{name}.metric: {error}"
     if config.mirror and not is_url(config.mirror) and not is_folder(resolve_path(config.mirror)):
         yield f"mirror: there is no folder {resolve_path(config.mirror)} (a URL starts with https:// and has a host)"
 

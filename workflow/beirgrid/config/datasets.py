@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .metric_names import USUAL
 from .places import resolve_path, splits
 from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Revision
 
@@ -113,6 +114,7 @@ class Dataset(Entry):
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")
+    metric: str = Field(USUAL, description="Main metric, name@k: what main stands for among metrics.")
     relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(
         "", description="Grades of the qrels. Tables show them."
     )

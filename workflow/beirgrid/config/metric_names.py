@@ -20,6 +20,7 @@ NAMES = (
     "success",
     "hole",
     "hole_corpus",
+    "p_mrr",
 )
 # The names that ir_measures has for them. It has none for the other metrics.
 _MEASURES = {
@@ -33,6 +34,10 @@ _MEASURES = {
     "success": "Success",
 }
 _NAMES = {measure: name for name, measure in _MEASURES.items()}
+# Stands for the main metric of each dataset.
+MAIN = "main"
+# The main metric of a dataset whose entry names none.
+USUAL = "ndcg@10"
 # What config.yaml asks for.
 STANDARD = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10")
 # The metrics of which less is better.
@@ -59,12 +64,14 @@ def written(name: str) -> str:
 
 
 def parse_metric(text: str) -> Metric:
-    """Read ``name@k``, in either spelling.
+    """Read ``name@k``, in either spelling, or ``main``.
 
     Raises:
         BeirgridError: there is no such metric; the message suggests the closest one.
     """
     text = metric_key(text)
+    if text == MAIN:
+        return Metric(MAIN, 1)
     match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", text)
     if not match:
         base = text.split("@")[0].lower()

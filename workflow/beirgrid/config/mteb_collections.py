@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..core.errors import ConfigError
+from ..core.errors import BeirgridError, ConfigError
+from .metric_names import USUAL, parse_metric
 from .registry import COMMIT, mteb_version, quiet
 from .tasks import named
 
+# Types of mteb's tasks over texts that rank documents for queries. In all but the first, queries have instructions, or
+# candidates that are ranked alone.
+KINDS = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
+# Who reads the data of a task.
+CLASSES = {
+    "hub": "beirgrid reads the files of the hub",
+    "mteb": "mteb's own code reads the data (`source: mteb`)",
+    "registered": "the task is a dataset of `config/datasets.yaml`",
+    "mean": "the task is a mean of other tasks",
+    "refused": "the task cannot be run here",
+}
+# mteb's names of metrics that differ from ours.
+_METRICS = {"precision": "p", "hit_rate": "success"}
+# Main metrics that have no cut: accuracy is recall at 1, and p-MRR compares whole rankings of 1,000 documents.
+_WITHOUT_CUT = {"accuracy": "recall@1", "p-MRR": "p_mrr@1000"}
 # Languages of Lucene's analyzers: ISO 639-3, as mteb writes them, to ISO 639-1.
 _ISO_639_1 = {
     **{"ara": "ar", "ben": "bn", "dan": "da", "deu": "de", "eng": "en", "spa": "es", "fas": "fa", "fin": "fi"},
@@ -17,6 +34,53 @@ _ISO_639_1 = {
     **{"nob": "no", "nor": "no", "pol": "pl", "por": "pt", "rus": "ru", "swe": "sv", "swa": "sw", "tel": "te"},
     **{"tha": "th", "tur": "tr", "ukr": "uk", "zho": "zh", "cmn": "zh", "yor": "yo"},
 }
+
+
+class ListedTask(NamedTuple):
+    """A task of mteb, who reads its data, and why.
+
+    Attributes:
+        name: as mteb lists it.
+        kind: its type.
+        reader: a key of ``CLASSES``.
+        rows: how many datasets it stands for, one for each subset and split.
+        metric: its main metric.
+        reason: why that reader reads it.
+    """
+
+    name: str
+    kind: str
+    reader: str
+    rows: int
+    metric: str
+    reason: str
+
+
+def listed() -> list[ListedTask]:
+    """Return each task of mteb that ranks documents for queries, by name."""
+    with quiet():
+        import mteb
+
+        return [_listed(mteb.get_task(name)) for name in task_names()]
+
+
+def _listed(task: Any) -> ListedTask:
+    meta, datasets = task.metadata, dict[str, Any]()
+    metric = main_metric(meta.main_score) or f"{USUAL} (mteb: {meta.main_score})"
+    try:
+        rows = _rows(task, datasets)
+    except ConfigError as error:
+        return ListedTask(meta.name, meta.type, "refused", 0, metric, str(error).removeprefix(f"{meta.name}: "))
+    if not datasets:
+        return ListedTask(meta.name, meta.type, "registered", 1, metric, rows[0])
+    if "mean_of" in datasets.get(meta.name, {"dataset": {}})["dataset"]:
+        parts = datasets[meta.name]["dataset"]["mean_of"]
+        return ListedTask(meta.name, meta.type, "mean", 1, metric, f"mean of {len(parts)}")
+    reasons = [
+        reason for split in meta.eval_splits for reason in [reason_to_load(task, _figures(task, split))] if reason
+    ]
+    reader = "mteb" if reasons else "hub"
+    return ListedTask(meta.name, meta.type, reader, len(rows), metric, reasons[0] if reasons else "")
 
 
 def collection(name: str) -> dict[str, Any] | None:
@@ -40,11 +104,13 @@ def collection(name: str) -> dict[str, Any] | None:
             members = [mteb.get_task(max(whole, key=len))]
         else:
             try:
-                members = list(mteb.get_benchmark(name).tasks)
+                members, left_out = _members(mteb.get_benchmark(name))
             except KeyError:
                 return None
+            found |= {"left_out": left_out} if left_out else {}
         for task in members:
-            found["rows"] += (_in_benchmark if len(members) > 1 else _rows)(task, found["datasets"])
+            rows = _rows(task, found["datasets"])
+            found["rows"] += _as_one(task, name, rows, found["datasets"]) if len(members) > 1 else rows
     if whole and name not in whole:  # one subset or split
         one = {row: facts for row, facts in found["datasets"].items() if row == name}
         return found | {"rows": list(one), "datasets": one} if one else None
@@ -55,27 +121,51 @@ def collection(name: str) -> dict[str, Any] | None:
 def _task_names() -> frozenset[str]:
     import mteb
 
-    kinds = ["Retrieval"]
+    kinds = list(KINDS)
     single = {task.metadata.name for task in mteb.get_tasks(task_types=kinds, exclude_aggregate=True)}
     return frozenset(single | {task.metadata.name for task in mteb.get_tasks(task_types=kinds)})
+
+
+def task_names() -> list[str]:
+    """Return the names of mteb's tasks that rank documents for queries."""
+    return sorted(_task_names())
 
 
 def collection_names() -> list[str]:
     """Return the names of mteb's retrieval tasks and of its benchmarks."""
     import mteb
 
-    return [*sorted(_task_names()), *(benchmark.name for benchmark in mteb.get_benchmarks())]
+    return [*task_names(), *(benchmark.name for benchmark in mteb.get_benchmarks())]
 
 
-def _in_benchmark(task: Any, datasets: dict[str, Any]) -> list[str]:
+def _members(benchmark: Any) -> tuple[list[Any], int]:
+    """Return the tasks that a benchmark's name stands for, and how many others it has.
+
+    All tasks where all rank texts for queries. Otherwise those of type Retrieval, over whose scores mteb has a mean of
+    its own, or of another type that ranks texts where there are none of that type.
+    """
+    tasks = list(benchmark.tasks)
+    ranking = [task for task in tasks if task.metadata.type in KINDS and list(task.metadata.modalities) == ["text"]]
+    if len(ranking) < len(tasks):
+        ranking = [task for task in ranking if task.metadata.type == "Retrieval"] or ranking
+    if not ranking:
+        kinds = ", ".join(sorted({task.metadata.type for task in tasks}))
+        raise ConfigError(f"{benchmark.name} has no task that ranks texts for queries, only {kinds}")
+    return ranking, len(tasks) - len(ranking)
+
+
+def _as_one(task: Any, benchmark: str, rows: list[str], datasets: dict[str, Any]) -> list[str]:
     """Return the one row of a task of a benchmark, whose mean counts each task once: mteb's ``get_score``.
 
-    The score of a task with several subsets or splits is the mean over these.
+    The score of a task with several subsets or splits is the mean over these. Where the benchmark has some subsets of a
+    task, the row of their mean is named after both.
     """
-    rows = _rows(task, datasets)
+    name = task.metadata.name
     if len(rows) > 1:
-        rows, parts = [task.metadata.name], rows
-        datasets[rows[0]] = {"mteb": mteb_version(), "task": rows[0], "dataset": {"mean_of": parts}}
+        if list(task.hf_subsets) != list(task.metadata.hf_subsets):
+            name = f"{name}@{re.sub(r'[^A-Za-z0-9]+', '-', benchmark).strip('-')}"
+        rows, parts = [name], rows
+        datasets[name] = {"mteb": mteb_version(), "task": task.metadata.name, "dataset": {"mean_of": parts}}
     return rows
 
 
@@ -89,11 +179,11 @@ def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
         rows = [row for part in parts for row in _rows(part, datasets)]
         datasets[meta.name] = {"mteb": mteb_version(), "task": meta.name, "dataset": {"mean_of": rows}}
         return [meta.name]
-    if meta.type != "Retrieval" or "text" not in meta.modalities or len(meta.modalities) > 1:
-        raise ConfigError(f"{meta.name} is a task of type {meta.type} over {', '.join(meta.modalities)}: not retrieval")
+    if meta.type not in KINDS or list(meta.modalities) != ["text"]:
+        raise ConfigError(f"{meta.name} is a task of type {meta.type} over {', '.join(meta.modalities)}: not of texts")
     if not COMMIT.match(str(meta.dataset.get("revision"))):
         raise ConfigError(f"{meta.name}: mteb pins no commit of its data")
-    pairs = [(subset, split) for subset in meta.hf_subsets for split in meta.eval_splits]
+    pairs = [(subset, split) for subset in task.hf_subsets for split in meta.eval_splits]
     rows = []
     for subset, split in pairs:
         several = [subset] * (len(meta.hf_subsets) > 1) + [split] * (len(meta.eval_splits) > 1)
@@ -108,11 +198,11 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
     corpus: dict[str, Any] = {"source": "huggingface", "id": meta.dataset["path"], "split": split}
     if subset != "default":
         corpus["subset"] = subset
-    if _loads_itself(task):
+    figures = _figures(task, split)
+    if reason_to_load(task, figures):
         corpus |= {"source": "mteb", "task": meta.name}
         del corpus["id"]
     corpus["revision"] = meta.dataset["revision"]
-    figures = ((meta.descriptive_stats or {}).get(split) or {}) if meta.descriptive_stats else {}
     figures = (figures.get("hf_subset_descriptive_stats") or {}).get(subset, figures)
     if documents := _documents(figures):
         corpus["documents"] = documents
@@ -120,9 +210,19 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
         corpus["language"] = language
     if meta.license and meta.license != "not specified":
         corpus["licence"] = str(meta.license)
-    dataset = {"corpus": row, "split": split, "task": "retrieval", "queries_are_documents": "auto"}
+    dataset = {"corpus": row, "split": split, "task": meta.type.lower()}
+    # mteb drops the document with the id of the query where a task says so, whatever its text.
+    dataset["queries_are_documents"] = bool(task.ignore_identical_ids)
+    if (metric := main_metric(meta.main_score)) not in ("", USUAL):
+        dataset["metric"] = metric
     dataset["domain"] = ", ".join(meta.domains or ()).lower()
     return {"mteb": mteb_version(), "task": meta.name, "corpus": corpus, "dataset": dataset}
+
+
+def _figures(task: Any, split: str) -> Mapping[str, Any]:
+    """Return mteb's statistics of a split, those of its subsets among them."""
+    found: Mapping[str, Any] = (task.metadata.descriptive_stats or {}).get(split) or {}
+    return found
 
 
 def _documents(figures: Mapping[str, Any]) -> int:
@@ -132,10 +232,33 @@ def _documents(figures: Mapping[str, Any]) -> int:
     return int(figures.get("num_documents") or round(by_length))
 
 
-def _loads_itself(task: Any) -> bool:
-    """Tell whether a task has code of its own that loads or changes its data."""
+def reason_to_load(task: Any, figures: Mapping[str, Any]) -> str:
+    """Return why mteb's own code has to load the data of a task; empty if it stands on the hub as it is used.
+
+    Args:
+        task: the task.
+        figures: mteb's statistics of a split.
+    """
     own = [cls for cls in type(task).__mro__ if cls.__module__.startswith("mteb.tasks")]
-    return any(name in vars(cls) for cls in own for name in ("load_data", "dataset_transform"))
+    if any(name in vars(cls) for cls in own for name in ("load_data", "dataset_transform")):
+        return "mteb has code of its own for it"
+    parts = [figures, *(figures.get("hf_subset_descriptive_stats") or {}).values()]
+    if task.metadata.type != "Retrieval" or any(part.get("top_ranked_statistics") for part in parts):
+        return "its queries have candidates or instructions"
+    if "Conversational retrieval" in (task.metadata.task_subtypes or ()):
+        return "its queries are conversations"
+    return ""
+
+
+def main_metric(score: str) -> str:
+    """Return our name of a main metric of mteb; empty if beirgrid does not compute it."""
+    name, _, k = score.partition("_at_")
+    found = _WITHOUT_CUT.get(score, f"{_METRICS.get(name, name)}@{k}")
+    try:
+        parse_metric(found)
+    except BeirgridError:
+        return ""
+    return found
 
 
 def _language(meta: Any, subset: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from ..core.errors import ConfigError, nearest, say
 from ..core.families import FAMILIES
 from . import lock
+from .metric_names import MAIN, USUAL, metric_key
 from .tasks import named
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
@@ -36,7 +37,7 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     if not all(isinstance(raw.get(key), Mapping) for key in ("grid", "models", "systems", "datasets", "corpora")):
         return raw  # whose check says what is wrong
     raw, by_row = _with_collections(raw)
-    return _with_models(raw, by_row)
+    return _with_main_metric(_with_models(raw, by_row))
 
 
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
@@ -57,6 +58,18 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
     tasks = named() | {row: locked["datasets"][row]["task"] for row in datasets if row in locked["datasets"]}
     grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
     return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
+
+
+def _with_main_metric(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration that names the main metric of its datasets in place of ``main``, if they share one."""
+    metrics = _listed(raw.get("metrics"))
+    entries = [raw["datasets"].get(row) for row in _parts(raw)]
+    found = {entry.get("metric", USUAL) for entry in entries if isinstance(entry, Mapping) and "mean_of" not in entry}
+    if MAIN not in metrics or len(found) != 1:
+        return raw
+    (shared,) = found
+    others = [name for name in metrics if metric_key(name) != shared]
+    return {**raw, "metrics": [shared if name == MAIN else name for name in others]}
 
 
 def _listed(names: Any) -> list[str]:
@@ -82,7 +95,7 @@ def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> di
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
     if not found["benchmarks"]:
         return known  # the check of the configuration says that there is no such dataset
-    _say(found["benchmarks"], "collections")
+    _say([_said(name, one) for name, one in found["benchmarks"].items()], "collections")
     return lock.keep(found)
 
 
@@ -181,6 +194,12 @@ def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: 
         raise ConfigError("the configuration names models that cannot be used:\n  - " + "\n  - ".join(problems))
     _say(missing, "models")
     return lock.keep({"models": found})["models"]
+
+
+def _said(name: str, collection: Mapping[str, Any]) -> str:
+    """Return the name of a collection, with what of a benchmark it does not stand for."""
+    left_out = collection.get("left_out", 0)
+    return f"{name} (without its {left_out} tasks of other types)" if left_out else name
 
 
 def _say(found: Iterable[str], what: str) -> None:

@@ -139,9 +139,10 @@ def page(text: str) -> str:
 
 
 def main() -> None:
-    """Write the schema and both pages."""
+    """Write the schema and the pages."""
     configuration = page(Path(PAGE).read_text(encoding="utf-8"))
-    for path, text in ((SCHEMA, schema()), (PAGE, configuration), (listing.PAGE, listing.page())):
+    listed = {listing.PAGE: listing.page(), listing.TASKS_PAGE: listing.tasks_page()}
+    for path, text in {SCHEMA: schema(), PAGE: configuration, **listed}.items():
         path.write_text(text, encoding="utf-8")
         say(f"wrote {path}")
 

@@ -9,14 +9,15 @@ from typing import Annotated, Any
 
 import yaml
 
+from ..config.metric_names import USUAL
 from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError, warn
 from ..results.scores import unanswered
 from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
-from .mteb import MAIN, main_score, task_of
+from .mteb import main_score, task_of
 
-_NOTE = f"{MAIN} × 100, computed by {SOFTWARE}, not by mteb"
+_NOTE = f"{{}} × 100, computed by {SOFTWARE}, not by mteb"
 
 
 def export_huggingface(
@@ -62,6 +63,11 @@ def _named(text: str) -> tuple[str, str]:
     return dataset, hub
 
 
+def _metric(cell: ExportedCell) -> str:
+    """Return the name of the main metric of a cell."""
+    return str(cell.evaluation["settings"].get("main", USUAL))
+
+
 def eval_results(cells: Iterable[ExportedCell], hub_datasets: dict[str, str]) -> list[dict[str, Any]]:
     """Return the evaluation results of cells in the hub's YAML form; values are percentages, as in mteb."""
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
@@ -73,7 +79,9 @@ def eval_results(cells: Iterable[ExportedCell], hub_datasets: dict[str, str]) ->
                 task_id=task_of(cell),
                 value=round(100 * main_score(cell), 5),
                 date=cell.evaluation["finished"],
-                notes=", ".join(filter(None, (_NOTE, cell.precisions, unanswered(cell.evaluation)))),
+                notes=", ".join(
+                    filter(None, (_NOTE.format(_metric(cell)), cell.precisions, unanswered(cell.evaluation)))
+                ),
             )
             for cell in cells
         ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..config.metric_names import parse_metric
+from ..config.metric_names import MAIN, USUAL, parse_metric
 from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError
@@ -14,9 +14,7 @@ from ..core.version import full_version
 from ..results.scores import unanswered
 from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
 
-# mteb's main score of retrieval tasks.
-MAIN = "ndcg@10"
-# mteb's names of our metrics, if they differ.
+# mteb's names of our metrics, where they differ.
 _METRICS = {"p": "precision", "success": "hit_rate"}
 # Languages as mteb writes them: ISO 639-3 and script, by ISO 639-1 code.
 _LANGUAGES = {
@@ -81,7 +79,7 @@ def task_result(cell: ExportedCell) -> dict[str, Any]:
     record = cell.dataset_record
     settings, source = record["settings"], record["settings"].get("source", {})
     revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
-    scores = {_metric(metric): value for metric, value in cell.scores.means.items()}
+    scores = {_metric(metric): value for metric, value in cell.scores.means.items() if metric != MAIN}
     about = {"main_score": main_score(cell), "hf_subset": "default", "languages": [_language(cell)]}
     return {
         "dataset_revision": revision,
@@ -97,14 +95,15 @@ def task_result(cell: ExportedCell) -> dict[str, Any]:
 
 
 def main_score(cell: ExportedCell) -> float:
-    """Return nDCG@10.
+    """Return the main metric of the dataset, nDCG@10 unless the grid computed another.
 
     Raises:
         DataError: nDCG@10 was not computed.
     """
-    if MAIN not in cell.scores.means:
-        raise DataError(f"{cell.result.scores} has no {MAIN}, the main score of retrieval tasks: add it to metrics")
-    return cell.scores.means[MAIN]
+    for metric in (MAIN, USUAL):
+        if metric in cell.scores.means:
+            return cell.scores.means[metric]
+    raise DataError(f"{cell.result.scores} has no {USUAL}, the main score of retrieval tasks: add it to metrics")
 
 
 def _metric(name: str) -> str:

@@ -27,6 +27,7 @@ from ..config.entries import (
     Rrf,
     WeightedSum,
 )
+from ..config.metric_names import MAIN
 from ..core.cli import as_words
 from .grid import Grid
 
@@ -118,6 +119,10 @@ class Params:
         entry = self.grid.system(wildcards.system)
         assert isinstance(entry, Foreign)
         return tuple(entry.allow)
+
+    def main(self, wildcards: Any) -> str | None:
+        """Return the metric of a dataset that ``main`` stands for, if the grid asks for that."""
+        return self.grid.config.datasets[wildcards.dataset].metric if MAIN in self.grid.config.metrics else None
 
     # Train
 

@@ -89,7 +89,8 @@ class Summary:
 
     def _dataset(self, name: str) -> DatasetSummary:
         entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
-        described: dict[str, Any] = {key: getattr(entry, key) for key in ("task", "domain", "relevance", "statistics")}
+        keys = ("task", "domain", "relevance", "metric", "statistics")
+        described: dict[str, Any] = {key: getattr(entry, key) for key in keys}
         folders = [str(missing[part]) for part in self.grid.parts(name) if part in missing]
         described["not_supplied"] = tuple(map(portable, folders))
         if entry.mean_of:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..config.metric_names import lower_is_better
+from ..config.metric_names import MAIN, lower_is_better
 from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from ..results.summary import NO, GridSummary
@@ -83,12 +83,21 @@ class GridCell(NamedTuple):
 
 
 class MetricTable(NamedTuple):
-    """The table of one metric: ``rows`` has a system and its cells, in the order of the columns."""
+    """The table of one metric.
+
+    Attributes:
+        metric: its name.
+        lower_is_better: whether the lowest value is the best.
+        columns: what there is a value of.
+        rows: a system and its cells, in the order of the columns.
+        meant: which metric ``main`` is in each column.
+    """
 
     metric: str
     lower_is_better: bool
     columns: list[Column]
     rows: list[tuple[str, list[GridCell]]]
+    meant: str = ""
 
 
 class Facts(NamedTuple):
@@ -133,7 +142,15 @@ def _table(
                 cell = cell._replace(flaw=_flaw(facts, system, column))
             row.append(cell)
         rows.append((system, row))
-    return MetricTable(metric, lower, columns, rows)
+    return MetricTable(metric, lower, columns, rows, _meant(grid, metric))
+
+
+def _meant(grid: GridSummary, metric: str) -> str:
+    """Return which metric the main one of each row is; empty for another metric."""
+    rows: dict[str, list[str]] = {}
+    for row in grid.rows if metric == MAIN else ():
+        rows.setdefault(grid.meant(metric, row), []).append(row)
+    return "; ".join(f"{name} of {', '.join(of)}" for name, of in rows.items())
 
 
 def _flaw(facts: dict[tuple[str, str], Facts], system: str, column: Column) -> str:

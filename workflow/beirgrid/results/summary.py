@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from ..config.datasets import Statistics
+from ..config.metric_names import MAIN, USUAL
 from ..config.values import LIST, Entry, NotNegative, Seed
 from ..core import files
 from ..core.errors import DataError
@@ -30,6 +31,7 @@ class DatasetSummary(Entry):
     task: str = Field("", description="Task, as in the BEIR paper.")
     domain: str = Field("", description="Domain, as in the BEIR paper.")
     relevance: str = Field("", description="Grades of the qrels.")
+    metric: str = Field(USUAL, description="Main metric, which main stands for.")
     statistics: Statistics = Field(Statistics(), description="Known figures.")
     source: str = Field("", description="Source of the dataset. An averaged dataset has none.")
     licence: str = Field("", description="Licence of its corpus.")
@@ -101,6 +103,13 @@ class GridSummary(Entry):
     def members(self) -> list[str]:
         """The systems of single seeds, which are not columns."""
         return [member for members in self.seeds.values() for member in members]
+
+    def meant(self, metric: str, dataset: str) -> str:
+        """Return what a metric of the grid is on a dataset; that of a mean whose parts have several is ``main``."""
+        if metric != MAIN:
+            return metric
+        found = {self.datasets[part].metric for part in self.datasets[dataset].mean_of or (dataset,)}
+        return found.pop() if len(found) == 1 else MAIN
 
     def trained(self, system: str, row: str) -> str:
         """Tell whether a row is in a system's training data: yes, no or unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..collections import collection
@@ -26,6 +27,7 @@ def read(
     corpus: Path,
     depth: int,
     allow: Collection[str] = (),
+    candidates: Mapping[str, set[str]] = MappingProxyType({}),
 ) -> ImportedRun:
     """Read a run under the rules for the workflow's own runs.
 
@@ -40,6 +42,7 @@ def read(
         corpus: corpus.parquet.
         depth: documents per query to keep.
         allow: flaws to accept: ``missing-queries``.
+        candidates: query id to the only documents that are ranked for it, where not all are.
 
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
@@ -60,7 +63,9 @@ def read(
         )
     _check_documents(path, found, corpus)
     kept = {
-        query: runs.canonical(query, *found[query], depth, excluded.get(query, ())) if query in found else runs.EMPTY
+        query: runs.canonical(query, *found[query], depth, excluded.get(query, ()), candidates.get(query))
+        if query in found
+        else runs.EMPTY
         for query in queries
     }
     facts = {

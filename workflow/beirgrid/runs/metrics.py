@@ -12,6 +12,7 @@ import numpy as np
 
 from ..collections import qrels as judgements
 from ..config.metric_names import Metric, parse_metric
+from ..core.errors import DataError, quoted
 from . import runs
 
 # Our metric name to trec_eval's, without the cut-off.
@@ -30,8 +31,8 @@ def evaluate_run(
             scores the larger document id comes first, as in trec_eval.
         qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
             relevant.
-        metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole or
-            hole_corpus; or as ir_measures writes them: nDCG@10, R@100, RR@10, AP@1000, P@10, Success@1.
+        metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole,
+            hole_corpus or p_mrr; or as ir_measures writes them: nDCG@10, R@100, RR@10, AP@1000, P@10, Success@1.
 
     Returns:
         the mean by the name of the metric, as the caller writes it.
@@ -68,7 +69,10 @@ def per_query(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], metrics: Se
     """
     parsed = {name: parse_metric(name) for name in metrics}
     ranked = [run[query].ids if query in run else [] for query in qrels]
-    values = evaluate(list(parsed.values()), list(qrels.values()), ranked)
+    of_pairs = [metric for metric in parsed.values() if metric.name == "p_mrr"]
+    values = evaluate([metric for metric in parsed.values() if metric not in of_pairs], list(qrels.values()), ranked)
+    for metric in of_pairs:
+        values[metric] = _p_mrr(qrels, dict(zip(qrels, ranked, strict=True)), metric.k)
     return {name: values[metric] for name, metric in parsed.items()}
 
 
@@ -132,6 +136,37 @@ def _with_trec_eval(
         for metric in metrics:
             values[metric][int(query)] = of_query[f"{_TREC_EVAL[metric.name]}_{metric.k}"]
     return values
+
+
+def _p_mrr(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, list[str]], k: int) -> np.ndarray:
+    """Return for both queries of a pair how an instruction moves what it excludes (FollowIR, Weller et al., 2024).
+
+    The queries ``{id}-og`` and ``{id}-changed`` differ in their instruction. The documents that are relevant for one of
+    them only should move. A pair has the mean over these documents, from -1 (all move the wrong way) to 1.
+    """
+    values = np.zeros(len(qrels))
+    for number, query in enumerate(qrels):
+        stem = query.rpartition("-")[0]
+        first, second = f"{stem}-og", f"{stem}-changed"
+        if first not in qrels or second not in qrels or query not in (first, second):
+            raise DataError(f"p_mrr compares queries ID-og and ID-changed; {quoted(query)} is none of such a pair")
+        relevant = [{document for document, grade in qrels[one].items() if grade > 0} for one in (first, second)]
+        moves = [
+            _move(*(_rank(ranked[one][:k], document) for one in (first, second)))
+            for document in relevant[0] ^ relevant[1]
+        ]
+        values[number] = np.mean(moves) if moves else 0.0
+    return values
+
+
+def _rank(ids: list[str], document: str) -> int:
+    """Return the rank of a document; one that is not ranked stands after the last."""
+    return ids.index(document) + 1 if document in ids else len(ids) + 1
+
+
+def _move(before: int, after: int) -> float:
+    """Return 1 - before / after for a document that falls, and after / before - 1 for one that rises."""
+    return after / before - 1 if before >= after else 1 - before / after
 
 
 def _mrr(grades: Mapping[str, int], ids: list[str], k: int) -> float:

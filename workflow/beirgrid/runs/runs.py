@@ -41,8 +41,17 @@ def canonical(
     scores: np.ndarray | list[float],
     depth: int | None = None,
     excluded: Collection[str] = (),
+    candidates: Collection[str] | None = None,
 ) -> Ranking:
-    """Sort a ranking canonically, drop the ``excluded`` documents, and cut at ``depth``.
+    """Return a ranking in canonical order, cut at ``depth``.
+
+    Args:
+        query: id of the query, for messages.
+        ids: the documents.
+        scores: their scores, higher is better.
+        depth: documents to keep; all unless given.
+        excluded: documents that are left out.
+        candidates: the only documents that are not left out; all unless given.
 
     Raises:
         DataError: a score is not a finite float32.
@@ -61,6 +70,8 @@ def canonical(
         order = by_id[np.argsort(-values[by_id], kind="stable")]
     if excluded:
         order = order[[ids[i] not in excluded for i in order.tolist()]]
+    if candidates is not None:
+        order = order[[ids[i] in candidates for i in order.tolist()]]
     order = order[:depth]
     return Ranking([ids[i] for i in order.tolist()], values[order])
 

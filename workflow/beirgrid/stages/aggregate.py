@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -105,7 +105,7 @@ def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Ke
     answers = Answers(
         scores=scores,
         seeds=collect_seeds(grid, scores, found.across),
-        verdicts=judge(scores, loaded.published, _tolerances(grid)),
+        verdicts=judge(scores, loaded.published, _tolerances(grid), grid.meant),
         costs=collect_costs(grid_cells.steps_of(loaded.cells)),
         significance=found.significance,
         pairs=found.pairs,
@@ -181,12 +181,17 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     return typed("seeds", pd.DataFrame(made, columns=SEED_COLUMNS))
 
 
-def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str, float]) -> pd.DataFrame:
-    """Compare each score with each published value of its cell.
+def judge(
+    scores: pd.DataFrame,
+    values: list[Published],
+    tolerances: Mapping[str, float],
+    meant: Callable[[str, str], str] = lambda metric, dataset: metric,
+) -> pd.DataFrame:
+    """Return each score beside each published value of its cell, with the verdict.
 
-    The verdict is ``no reference`` for a score without a published value, the status for a cell without a score,
-    ``other protocol`` for a value under another protocol, and ``another commit`` if a score deviates from a value of
-    another commit.
+    A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
+    value is its status; beside a value of another protocol stands ``other protocol``. A score that deviates from a
+    value of another commit has the verdict ``another commit``. ``meant`` gives what a metric is on a dataset.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     for reference in values:
@@ -199,7 +204,8 @@ def judge(scores: pd.DataFrame, values: list[Published], tolerances: Mapping[str
     for values_of_cell in scores[columns].itertuples(index=False, name=None):
         cell = dict(zip(columns, values_of_cell, strict=True))
         unjudged = "no reference" if cell["status"] == DONE else cell["status"]
-        of_cell = known.get((cell["system"], cell["dataset"], cell["metric"]), [])
+        metric = meant(cell["metric"], cell["dataset"])
+        of_cell = known.get((cell["system"], cell["dataset"], metric), [])
         rows += [{**cell, **_verdict(cell, reference, tolerances)} for reference in of_cell]
         if not of_cell:
             rows.append({**cell, "verdict": unjudged})
@@ -211,8 +217,11 @@ def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.Data
     found: dict[tuple[str, str, str], Published] = {}
     for value in values:
         here = {local_name(value.system), local_name(value.checkpoint)} & {*grid.systems}
-        if not here and value.dataset in grid.rows and value.metric in grid.metrics:
-            found.setdefault((value.system, value.dataset, value.metric), value)
+        if here or value.dataset not in grid.rows:
+            continue
+        for metric in grid.metrics:
+            if value.metric == grid.meant(metric, value.dataset):
+                found.setdefault((value.system, value.dataset, metric), value._replace(metric=metric))
     table = pd.DataFrame(found.values(), columns=list(Published._fields))
     return typed("published", table.rename(columns={"tolerance_class": "class"}))
 

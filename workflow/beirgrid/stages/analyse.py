@@ -212,7 +212,7 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
         top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
         rankings[cell.system] = {query: run[query].ids for query in chosen.queries() if query in run}
         of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)
-        if (curve := depth.of_cell(cell, qrels, metric)) is not None:
+        if (curve := depth.of_cell(cell, qrels, grid.meant(metric, dataset))) is not None:
             curves.append(curve)
         progress.add(1)
     if not grid.datasets[dataset].show_text:

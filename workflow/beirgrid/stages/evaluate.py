@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..collections import qrels as judgements
-from ..config.metric_names import STANDARD, metric_key, parse_metric, written
+from ..config.metric_names import MAIN, STANDARD, USUAL, metric_key, parse_metric, written
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, quoted, warn
 from ..core.provenance import Artifact
@@ -25,7 +25,8 @@ def evaluate(
     *,
     run: Annotated[Artifact, "run, TREC format, plain or .gz"],
     qrels: Annotated[Artifact, "qrels, BEIR or TREC layout, plain or .gz"],
-    metrics: Annotated[tuple[str, ...], "metrics, such as nDCG@10 or ndcg@10"] = STANDARD,
+    metrics: Annotated[tuple[str, ...], "metrics, such as nDCG@10 or ndcg@10, or main"] = STANDARD,
+    main: Annotated[str, "metric of the dataset that main stands for"] = USUAL,
     system: Annotated[str, "name of the system"] = "",
     dataset: Annotated[str, "name of the dataset"] = "",
     output: Annotated[Path | None, "scores and their record to write, .json; without it the scores are printed"] = None,
@@ -40,12 +41,14 @@ def evaluate(
         DataError: run or qrels cannot be read, or the run has queries without qrels. If scores are printed, these
             queries are skipped with a warning, unless the run has no others.
     """
-    metrics = tuple(map(metric_key, metrics))
-    for name in metrics:
+    metrics, main = tuple(map(metric_key, metrics)), metric_key(main)
+    for name in (*metrics, main):
         parse_metric(name)
+    meant = {name: main if name == MAIN else name for name in metrics}
     results: dict[str, Any] = {}
     outputs = [per_query] if per_query else []
-    settings, origin = {"metrics": list(metrics)}, lineage.check({"run": run, "qrels": qrels})
+    settings: dict[str, Any] = {"metrics": list(metrics)} | ({"main": main} if MAIN in metrics else {})
+    origin = lineage.check({"run": run, "qrels": qrels})
     recorded = provenance.record("evaluate", output, settings, outputs, results, origin) if output else None
     with recorded or nullcontext({}) as facts:
         grades, found = judgements.read(qrels), runs.read(run)
@@ -65,7 +68,8 @@ def evaluate(
                 f"{len(look_alikes)} documents of {run} are not judged, but their ids differ from judged ones only in "
                 f"Unicode form (NFC or NFD), {look_alikes[0]!a} first",
             )
-        values = metrics_per_query(found, grades, metrics)
+        computed = metrics_per_query(found, grades, [*dict.fromkeys(meant.values())])
+        values = {name: computed[metric] for name, metric in meant.items()}
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
         scores = Scores(system=system, dataset=dataset, queries=len(grades), means=means)
         if per_query:

@@ -61,7 +61,11 @@ def fetch_dataset(
     corpus_entry: Annotated[CorpusEntry, "registry entry of its corpus, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
     mirror: Mirror = "",
-    queries: Annotated[Path, "queries.parquet to write: _id, text and, for queries with excluded documents, excluded"],
+    queries: Annotated[
+        Path,
+        "queries.parquet to write: _id, text and, where not all documents are ranked for a query, those that are not "
+        "(excluded) or those that are (candidates)",
+    ],
     qrels: Annotated[Path, "qrels.tsv to write"],
     record: Record,
 ) -> None:
@@ -90,6 +94,8 @@ def _write_queries(found: judged.Judged, path: Path) -> None:
     not_ranked = [found.excluded.get(query, []) for query in found.texts]
     if any(not_ranked):
         table = table.append_column(collection.EXCLUDED, [not_ranked])
+    if found.candidates:
+        table = table.append_column(collection.CANDIDATES, [[found.candidates[query] for query in found.texts]])
     pq.write_table(table, path)
 
 
@@ -183,7 +189,7 @@ def fetch_run(
     origin = lineage.check({"queries": queries, "corpus": corpus})
     with provenance.record("fetch_run", record, settings, [output], origin=origin) as facts:
         texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
-        found = imported.read(run, texts, excluded, corpus, depth, allow)
+        found = imported.read(run, texts, excluded, corpus, depth, allow, collection.read_candidates(queries))
         runs.write(output, found.run, system)
         for warning in found.warnings:
             warn(warning)

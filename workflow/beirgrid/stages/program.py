@@ -82,17 +82,18 @@ def retrieve_program(
     origin = lineage.check({"program": index, "corpus": corpus, "queries": queries})
     with provenance.record("retrieve_program", record, settings, [output], origin=origin) as facts:
         texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
+        candidates = collection.read_candidates(queries)
         with files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             run = folder / "run.trec"
-            # All excluded documents of a query may be among its best.
-            most = depth + max(map(len, excluded.values()), default=0)
+            # All documents that are not ranked for a query may be among its best, and candidates among the last.
+            most = collection.count(corpus) if candidates else depth + max(map(len, excluded.values()), default=0)
             places = {"run": run, "depth": most, "threads": threads} | ({"index": index} if index else {})
             facts["search_seconds"] = _run(command, folder, corpus, texts, places)
             if not run.is_file():
                 raise BeirgridError("the command wrote no file {run}")
             try:
-                found = imported.read(run, texts, excluded, corpus, depth, allow)
+                found = imported.read(run, texts, excluded, corpus, depth, allow, candidates)
             except DataError as error:
                 raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
         runs.write(output, found.run, system)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,6 +31,10 @@ Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row orde
 Depth = Annotated[SizeOption, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
 Record = Annotated[Path, "record to write, .json"]
+# Where queries have candidates, each search finds all documents: pairs of both at a time, and queries with BM25.
+_PAIRS, _WITH_CANDIDATES = 4_000_000, 64
+# More hits than Lucene can find.
+_EVERY = 2**31 - 1
 _ENTRY = "registry entry of the model, JSON"
 # Maps query vectors and a depth to the scores and rows of documents.
 Search = Callable[[Any, int], Found]
@@ -79,21 +84,16 @@ def retrieve_lexical(
     settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
     origin = lineage.check({"lucene": index, "queries": queries}, asked={"fields": fields, "language": language})
     with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
-        texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
+        texts, limits = collection.read_queries(queries), _Limits(queries, depth)
+        bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
+        run: runs.Run = {}
         started = time.monotonic()
-        hits = lucene.search(
-            index,
-            texts,
-            fields=fields,
-            language=language,
-            k1=k1,
-            b=b,
-            depth=_searched(depth, excluded),
-            threads=threads,
-            memory_mb=memory,
-        )
+        for start, stop in limits.blocks(len(texts), _WITH_CANDIDATES):
+            block = dict(islice(texts.items(), start, stop))
+            deep = limits.searched(_EVERY)
+            hits = lucene.search(index, block, **bm25, depth=deep, threads=threads, memory_mb=memory)
+            run |= {query: limits.ranking(query, *found) for query, found in hits.items()}
         facts["search_seconds"] = round(time.monotonic() - started, 3)
-        run = {query: runs.canonical(query, *hits[query], depth, excluded.get(query, ())) for query in texts}
         runs.write(output, run, system)
         facts.update(_counts(run, len(texts)), device="cpu")
 
@@ -161,9 +161,9 @@ def retrieve_dense(
     ):
         facts |= _retrieve(asked, model, compute, search, answers)
         if exact:
-            _, best = flat.find(exact, encoded[0], found[0].shape[1], compute)
+            _, best = flat.find(exact, np.concatenate(encoded), found[0].shape[1], compute)
             depths = (10, 100, asked.depth)
-            facts["recall_of_exact"] = approximate.recalls(found[0], best[:, : asked.depth], depths)
+            facts["recall_of_exact"] = approximate.recalls(np.concatenate(found), best[:, : asked.depth], depths)
 
 
 def retrieve_late_interaction(
@@ -190,11 +190,12 @@ def retrieve_late_interaction(
     settings = {**model.given(), **how, "depth": asked.depth}
     origin = lineage.check(asked.inputs | {"tokens": tokens, "indexes": indexes})
     with provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts:
+        every = candidates is None or bool(collection.read_candidates(asked.queries))
 
         def search(vectors: maxsim.TokenVectors, depth: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
             steps = len(vectors.counts) * len(tokens)
             progress = Progress(f"retrieve from {len(tokens)} shards", steps, "searches")
-            if candidates is None:
+            if candidates is None or every:
                 return maxsim.search_exhaustively(tokens, vectors, depth, progress)
             scores, rows = maxsim.search(tokens, indexes, vectors, candidates, progress)
             facts["candidates_per_query"] = round(float(np.mean([len(row) for row in rows])), 1)
@@ -206,8 +207,9 @@ def retrieve_late_interaction(
 def _retrieve(
     asked: Asked, model: ModelEntry, compute: Compute, search: Search, answers: Path | None = None
 ) -> dict[str, Any]:
-    """Encode the queries, search, and write the canonical run; return facts for the record."""
-    texts, excluded = collection.read_queries(asked.queries), collection.read_excluded(asked.queries)
+    """Encode the queries, search, write the canonical run, and return facts for the record."""
+    texts, limits = collection.read_queries(asked.queries), _Limits(asked.queries, asked.depth)
+    documents = collection.count(asked.corpus)
     with compute.start() as runtime:
         encoder = open_encoder(asked.checkpoint, model, runtime, answers)
         vectors = encoder.encode_queries(list(texts.values()))
@@ -217,17 +219,46 @@ def _retrieve(
         variety.add(checked, list(texts.values()))
         variety.check("all queries")
         facts: dict[str, Any] = dict(encoder.facts())
-    started = time.monotonic()
-    scores, rows = search(vectors, _searched(asked.depth, excluded))
-    facts["search_seconds"] = round(time.monotonic() - started, 3)
-    run = dict(_rankings(texts, excluded, collection.read_ids(asked.corpus, rows), scores, rows, asked.depth))
+    run: runs.Run = {}
+    seconds = 0.0
+    for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
+        started = time.monotonic()
+        scores, rows = search(_part(vectors, start, stop), limits.searched(documents))
+        seconds += time.monotonic() - started
+        ids = collection.read_ids(asked.corpus, rows)
+        run |= _rankings(list(texts)[start:stop], limits, ids, scores, rows)
+    facts["search_seconds"] = round(seconds, 3)
     runs.write(asked.output, run, asked.system)
     return facts | _counts(run, len(texts))
 
 
-def _searched(depth: int, excluded: dict[str, set[str]]) -> int:
-    """Return the depth of the search: all excluded documents may be among the best."""
-    return depth + max(map(len, excluded.values()), default=0)
+def _part(vectors: Any, start: int, stop: int) -> Any:
+    """Return the vectors of some queries."""
+    if not isinstance(vectors, maxsim.TokenVectors):
+        return vectors[start:stop]
+    ends = np.concatenate([[0], np.cumsum(vectors.counts)])
+    return maxsim.TokenVectors(vectors.vectors[ends[start] : ends[stop]], vectors.counts[start:stop])
+
+
+class _Limits:
+    """Which documents are ranked for each query of a dataset, and how many of them."""
+
+    def __init__(self, queries: Path, depth: int) -> None:
+        self.depth = depth
+        self.excluded, self.candidates = collection.read_excluded(queries), collection.read_candidates(queries)
+
+    def searched(self, documents: int) -> int:
+        """Return how many documents to search for: excluded ones may be the best, and candidates the last of all."""
+        return documents if self.candidates else self.depth + max(map(len, self.excluded.values()), default=0)
+
+    def blocks(self, queries: int, size: int) -> Iterator[tuple[int, int]]:
+        """Yield the first query, and the one after the last, of each search: all, or few where each finds all."""
+        size = size if self.candidates else max(queries, 1)
+        yield from ((start, min(start + size, queries)) for start in range(0, queries, size))
+
+    def ranking(self, query: str, ids: list[str], scores: np.ndarray | list[float]) -> runs.Ranking:
+        """Return the canonical ranking of a query."""
+        return runs.canonical(query, ids, scores, self.depth, self.excluded.get(query, ()), self.candidates.get(query))
 
 
 def _counts(run: runs.Run, queries: int) -> dict[str, int]:
@@ -236,15 +267,15 @@ def _counts(run: runs.Run, queries: int) -> dict[str, int]:
 
 
 def _rankings(
-    queries: dict[str, str],
-    excluded: dict[str, set[str]],
+    queries: list[str],
+    limits: _Limits,
     ids: collection.Ids,
     scores: Sequence[np.ndarray] | np.ndarray,
     rows: Sequence[np.ndarray] | np.ndarray,
-    depth: int,
-) -> Iterator[tuple[str, runs.Ranking]]:
-    """Yield each query with its canonical ranking; negative rows mean no document."""
-    for number, query in enumerate(queries):
-        found = rows[number] >= 0
-        documents = ids.take(rows[number][found]).to_pylist()
-        yield query, runs.canonical(query, documents, scores[number][found], depth, excluded.get(query, ()))
+) -> runs.Run:
+    """Return the canonical ranking of each query; rows below 0 are none."""
+    found = {query: rows[number] >= 0 for number, query in enumerate(queries)}
+    return {
+        query: limits.ranking(query, ids.take(rows[number][found[query]]).to_pylist(), scores[number][found[query]])
+        for number, query in enumerate(queries)
+    }

@@ -66,6 +66,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         corpus = provenance.read_record(record)["settings"]["corpus"]
         self.corpus = provenance.artifact(place / paths.CORPUS.format(corpus=corpus))
         self.queries, self.excluded = collection.read_queries(queries), collection.read_excluded(queries)
+        self.candidates = collection.read_candidates(queries)
         self.qrels = qrels.read(place / paths.QRELS.format(dataset=dataset))
 
     def __call__(
@@ -95,6 +96,8 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         """
         texts = _encode(model, list(self.queries.values()), is_query=True)
         depth = self.depth + max(map(len, self.excluded.values()), default=0)
+        if self.candidates:
+            depth = collection.count(self.corpus)
         scores = np.zeros((len(self.queries), 0), np.float32)
         rows = np.zeros((len(self.queries), 0), np.int64)
         ids: list[str] = []
@@ -108,7 +111,12 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
                 scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
         return {
             query: runs.canonical(
-                query, [ids[row] for row in rows[number]], scores[number], self.depth, self.excluded.get(query, ())
+                query,
+                [ids[row] for row in rows[number]],
+                scores[number],
+                self.depth,
+                self.excluded.get(query, ()),
+                self.candidates.get(query),
             )
             for number, query in enumerate(self.queries)
         }
