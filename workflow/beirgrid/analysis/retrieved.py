@@ -107,7 +107,7 @@ def curves(grid: GridSummary, metric: str) -> pd.DataFrame:
             left -= len(judged)
             if left < 0:
                 return pd.concat(found, ignore_index=True)
-            curve = depth.of_cell(cell, judged, metric)
+            curve = depth.of_cell(cell, judged, grid.meant(metric, dataset))
             if curve is not None:
                 found.append(curve)
     return pd.concat(found, ignore_index=True)

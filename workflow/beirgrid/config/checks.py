@@ -14,7 +14,7 @@ from .entries import Config
 from .metric_names import MAIN, parse_metric
 from .model_checks import model_problems, trained_on_problems, unknown, use_problems
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
-from .systems import places_of, weight_problems
+from .systems import MOST_TUNED, places_of, weight_problems
 from .values import unread_by_bm25
 
 
@@ -47,6 +47,7 @@ def registry_problems(config: Config) -> Iterator[str]:
         except BeirgridError as error:
             yield f"metrics: {error}"
     for name, dataset in config.datasets.items():
+        yield from _dev_problems(name, config)
         try:
             if parse_metric(dataset.metric).name == MAIN:
                 yield f"datasets.{name}.metric: main stands for this metric, so it must be another one"
@@ -186,8 +187,37 @@ def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Itera
         yield f"{where}.of: a fusion needs at least two different systems, not {len(set(system.of))}"
     for part in system.of:
         yield from unknown(f"{where}.of", "system", part, config.systems)
-    if isinstance(system, entries.WeightedSum) and system.weights is not None:
+    if not isinstance(system, entries.WeightedSum) or system.weights is None:
+        return
+    if not isinstance(system.weights, str):
         yield from (f"{where}.weights{problem}" for problem in weight_problems(system.weights, len(system.of)))
+    elif len(system.of) > MOST_TUNED:
+        yield f"{where}.of: weights of at most {MOST_TUNED} systems are tuned, not of {len(system.of)}"
+
+
+def _tuning_problems(name: str, config: Config) -> Iterator[str]:
+    """Yield the datasets of the grid that have no queries on which the weights of a fusion may be tuned."""
+    for row in config.grid.datasets:
+        for part in config.datasets[row].mean_of or (row,):
+            if config.datasets[part].dev is None:
+                yield (
+                    f"systems.{name}.weights: tuned needs queries that are not those of the grid, and datasets.{part} "
+                    f"names none (dev). Give weights, or leave {name!r} to a grid without {part!r}"
+                )
+
+
+def _dev_problems(name: str, config: Config) -> Iterator[str]:
+    """Yield what is wrong with the dataset on which weights are tuned for another one."""
+    entry, where = config.datasets[name], f"datasets.{name}.dev"
+    if entry.dev is None:
+        return
+    yield from unknown(where, "dataset", entry.dev, config.datasets)
+    if (dev := config.datasets.get(entry.dev)) is None:
+        return
+    if entry.mean_of or dev.corpus != entry.corpus:
+        yield f"{where}: {entry.dev!r} has another corpus than {name!r}"
+    elif (dev.id, dev.revision, dev.split) == (entry.id, entry.revision, entry.split):
+        yield f"{where}: {entry.dev!r} has the queries of {name!r}, on which nothing may be tuned"
 
 
 # How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
@@ -266,6 +296,8 @@ def grid_problems(config: Config) -> Iterator[str]:
     for name in with_parts(config.systems, config.grid.systems):
         system = config.systems[name]
         models |= set(models_of(config, system))
+        if isinstance(system, entries.WeightedSum) and system.tuned:
+            yield from _tuning_problems(name, config)
         if isinstance(system, entries.Reranked) and (system.depth or 0) > config.retrieve.depth:
             depth = f"{system.depth} is deeper than the runs are"
             yield f"systems.{name}.depth: {depth} (retrieve.depth is {config.retrieve.depth})"

@@ -114,6 +114,9 @@ class Dataset(Entry):
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")
+    dev: Name | None = Field(
+        None, description="Dataset over the same corpus on whose queries weights are tuned. It must have other queries."
+    )
     metric: str = Field(USUAL, description="Main metric, name@k: what main stands for among metrics.")
     relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(
         "", description="Grades of the qrels. Tables show them."

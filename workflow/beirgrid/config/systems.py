@@ -205,11 +205,20 @@ class WeightedSum(Fused):
 
     fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
     norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
-    weights: Annotated[tuple[float, ...], LIST] | None = Field(
-        None, description="One weight per fused system. By default, all weights are equal."
+    weights: Literal["tuned"] | Annotated[tuple[float, ...], LIST] | None = Field(
+        None,
+        description="One weight per fused system. By default, all weights are equal. tuned: those with the highest "
+        "main metric on the dataset that the entry of each dataset names as dev.",
     )
 
+    @property
+    def tuned(self) -> bool:
+        """Whether the weights are tuned."""
+        return self.weights == "tuned"
 
+
+# Systems among which weights are tuned: a grid of weights has 286 points for four.
+MOST_TUNED = 4
 # The smallest weight of a fusion; its inverse is the largest. float32 cannot hold the scores under other weights.
 _LEAST_WEIGHT = 1e-6
 

@@ -39,6 +39,7 @@ _SHARED: dict[str, tuple[str, ...]] = {
     "program": ("corpus",),
     "run": _RUN,
     "runs": _RUN,
+    "dev_runs": ("corpus",),
     "first_stage": _RUN,
     "scores": _RUN,
 }

@@ -19,6 +19,7 @@ from ..config.entries import (
     LocalExpansion,
     PublishedExpansion,
     Reranked,
+    WeightedSum,
     WithQueries,
 )
 from ..config.places import is_file
@@ -181,6 +182,27 @@ class Inputs:
         """Return the component runs of a reranked or fused system."""
         parts = self.grid.system(wildcards.system).parts
         return [paths.RUN.format(system=part, dataset=wildcards.dataset) for part in parts]
+
+    def dev_runs(self, wildcards: Any) -> list[str]:
+        """Return the runs on which the weights of a fusion are tuned; other fusions have none."""
+        dev = self._dev(wildcards)
+        return [paths.RUN.format(system=part, dataset=dev) for part in self.grid.system(wildcards.system).parts if dev]
+
+    def dev_qrels(self, wildcards: Any) -> list[str]:
+        """Return the qrels with which the weights of a fusion are tuned."""
+        return [paths.QRELS.format(dataset=dev)] if (dev := self._dev(wildcards)) else []
+
+    def queries_apart(self, wildcards: Any) -> list[str]:
+        """Return the queries of a dataset and those on which the weights of a fusion are tuned."""
+        dev = self._dev(wildcards)
+        return [paths.QUERIES.format(dataset=name) for name in (wildcards.dataset, dev) if dev]
+
+    def _dev(self, wildcards: Any) -> str:
+        """Return the dataset on which the weights of a fusion are tuned; empty unless they are."""
+        entry = self.grid.system(wildcards.system)
+        if not (isinstance(entry, WeightedSum) and entry.tuned):
+            return ""
+        return self.grid.config.datasets[wildcards.dataset].dev or ""
 
     def pair_scores(self, wildcards: Any) -> str:
         """Return the manifest of a reranked system's pair scores."""

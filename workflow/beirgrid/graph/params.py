@@ -265,8 +265,10 @@ class Params:
         if isinstance(entry, Rrf):
             return {"method": "rrf", "k": entry.k}
         assert isinstance(entry, WeightedSum)
-        weights = json.dumps(entry.weights) if entry.weights is not None else None
-        return {"method": "wsum", "norm": entry.norm, "weights": weights}
+        options = {"method": "wsum", "norm": entry.norm}
+        if entry.tuned:
+            return options | {"tune": self.grid.config.datasets[wildcards.dataset].metric}
+        return options | {"weights": json.dumps(entry.weights) if entry.weights is not None else None}
 
 
 def _run(model: ModelEntry) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ..config.entries import (
     Reranked,
     Retriever,
     TrainedOn,
+    WeightedSum,
 )
 from ..core import paths
 from ..core.portable import portable
@@ -65,6 +66,7 @@ class Summary:
             datasets={name: self._dataset(name) for name in shown},
             seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
             families={system: self._family(system) for system in config.grid.systems},
+            tuned=tuple(system for system in config.grid.systems if self._is_tuned(system)),
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
             compare=config.grid.compare,
@@ -87,12 +89,19 @@ class Summary:
             return self.grid.model(entry.retriever if isinstance(entry, Retriever) else entry.reranker).family
         return entry.kind
 
+    def _is_tuned(self, system: str) -> bool:
+        """Tell whether the weights of a fusion, or of one that a system is made from, are tuned."""
+        parts = with_parts(self.grid.config.systems, [system])
+        entries = (self.grid.system(part) for part in parts)
+        return any(isinstance(entry, WeightedSum) and entry.tuned for entry in entries)
+
     def _dataset(self, name: str) -> DatasetSummary:
         entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
         keys = ("task", "domain", "relevance", "metric", "statistics")
         described: dict[str, Any] = {key: getattr(entry, key) for key in keys}
         folders = [str(missing[part]) for part in self.grid.parts(name) if part in missing]
         described["not_supplied"] = tuple(map(portable, folders))
+        described["dev"] = entry.dev or ""
         if entry.mean_of:
             return DatasetSummary(**described, mean_of=entry.mean_of)
         corpus = self.grid.corpus(name)

@@ -81,7 +81,7 @@ def render(
         failures=grids.failures(grid, answers),
         precision=data_tables.precision_note(answers.scores, grid),
         flaws=data_tables.flaw_notes(answers.scores, grid),
-        training_notes=data_tables.training_notes(grid),
+        training_notes=[*data_tables.training_notes(grid), *data_tables.tuning_notes(grid)],
         seed_notes=[*data_tables.seed_notes(grid), *([data_tables.DEVIATION] if grid.seeds else [])],
         baseline_name=sections.baseline_of(answers),
         groups=groups,

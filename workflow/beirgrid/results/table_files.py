@@ -128,7 +128,7 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
         deviations.loc[name] = seeds[seeds["mean_of"] == joined(averaged)].set_index("system")["deviation"]
         notes += _lacking(status.loc[averaged], grid)
     notes += [*seed_notes(grid), *([DEVIATION] if len(seeds) else [])]
-    notes += training_notes(grid)
+    notes += [*training_notes(grid), *tuning_notes(grid)]
     notes += flaw_notes(answers.scores, grid)
     notes += filter(None, [precision_note(answers.scores, grid)])
     return Wide(values, shown, deviations, group, trained, flawed, tuple(notes))
@@ -190,6 +190,15 @@ def seed_notes(grid: GridSummary) -> list[str]:
     for system, members in grid.seeds.items():
         by_number.setdefault(len(members), []).append(system)
     return [f"Mean over {number} seeds: {', '.join(systems)} (seeds.csv)." for number, systems in by_number.items()]
+
+
+def tuning_notes(grid: GridSummary) -> list[str]:
+    """Return the sentence on fusions whose weights are tuned: on which queries, for each dataset."""
+    if not grid.tuned:
+        return []
+    parts = [part for row in grid.rows for part in grid.datasets[row].mean_of or (row,)]
+    splits = ", ".join(f"{part} on {grid.datasets[part].dev}" for part in dict.fromkeys(parts))
+    return [f"Weights tuned on other queries than those that are scored: {', '.join(grid.tuned)} ({splits})."]
 
 
 def training_notes(grid: GridSummary) -> list[str]:

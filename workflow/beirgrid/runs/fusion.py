@@ -5,7 +5,8 @@ The definitions are those of ranx (Bassani and Romelli, 2022); the tests compare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ..config.values import Norm
 from ..core.errors import DataError, quoted
 from . import runs
+from .metrics import per_query
 
 Method = Literal["rrf", "wsum"]
 
@@ -67,19 +69,69 @@ def fuse(
     }
 
 
+class Tuned(NamedTuple):
+    """Weights of a fusion, the value of the metric that they were chosen for, and among how many they were."""
+
+    weights: list[float]
+    value: float
+    queries: int
+    tried: int
+
+
+def tune(parts: list[runs.Run], qrels: Mapping[str, Mapping[str, int]], metric: str, norm: Norm, depth: int) -> Tuned:
+    """Return the convex weights with the highest mean of a metric; of several, those nearest to equal weights.
+
+    Weights are multiples of 1/20 for two runs, and of 1/10 for more.
+
+    Args:
+        parts: the runs.
+        qrels: query to document to grade.
+        metric: name of the metric, name@k.
+        norm: normalisation of scores before the sum.
+        depth: documents per query of the fused runs.
+
+    Raises:
+        DataError: ``norm`` is ``max`` and the best score of a query is not positive.
+    """
+    if norm == "max":
+        _refuse_negative(parts)
+    points = {query: _points([part.get(query, runs.EMPTY) for part in parts], _NORMS[norm]) for query in qrels}
+    steps = 20 if len(parts) == 2 else 10
+    choices = [
+        np.array(shares) / steps for shares in product(range(steps + 1), repeat=len(parts)) if sum(shares) == steps
+    ]
+    values = []
+    for weights in choices:
+        run = {
+            query: runs.canonical(query, ids, weights @ of_parts, depth) for query, (ids, of_parts) in points.items()
+        }
+        values.append(float(np.mean(per_query(run, qrels, [metric])[metric])))
+    best = max(values)
+    chosen = min((weights for weights, value in zip(choices, values, strict=True) if value == best), key=np.ptp)
+    return Tuned(chosen.tolist(), best, len(qrels), len(choices))
+
+
 def _fuse_query(
     query: str, rankings: list[runs.Ranking], weights: list[float], normalise: Normalise, depth: int
 ) -> runs.Ranking:
-    """Sum the weighted points of one query's documents."""
+    """Return the weighted sum of the points that rankings give to the documents of one query."""
+    ids, points = _points(rankings, normalise)
+    sums = np.zeros(len(ids))
+    for of_part, weight in zip(points, weights, strict=True):
+        sums += weight * of_part
+    return runs.canonical(query, ids, sums, depth)
+
+
+def _points(rankings: list[runs.Ranking], normalise: Normalise) -> tuple[list[str], np.ndarray]:
+    """Return the documents that rankings of a query have, and the points that each gives them [rankings, documents]."""
     rows = {document: row for row, document in enumerate(dict.fromkeys(id_ for part in rankings for id_ in part.ids))}
-    sums = np.zeros(len(rows))
-    for ranking, weight in zip(rankings, weights, strict=True):
+    points = np.zeros((len(rankings), len(rows)))
+    for number, ranking in enumerate(rankings):
         if ranking.ids:
             ranked, others = normalise(ranking.scores.astype(np.float64), len(rows))
-            points = np.full(len(rows), others)
-            points[[rows[document] for document in ranking.ids]] = ranked
-            sums += weight * points
-    return runs.canonical(query, rows, sums, depth)
+            points[number] = others
+            points[number, [rows[document] for document in ranking.ids]] = ranked
+    return list(rows), points
 
 
 def _reciprocal_ranks(k: int) -> Normalise:

@@ -41,11 +41,12 @@ class Ranker(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of a system: its stage, the second word of its command, and the values of its command's options."""
+    """A step of a system: its stage, the second word of its command, the values of its command's options, its facts."""
 
     stage: str
     kind: str
     values: dict[str, Any]
+    facts: dict[str, Any]
 
 
 class Search(NamedTuple):
@@ -128,6 +129,8 @@ def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
     parts = [_open_source(run, device, stack) for run in step.values["runs"]]
     method, depth = step.values["method"], step.values["depth"]
     options = {name: step.values[name] for name in ("k", "norm", "weights")}
+    if step.values["tune"]:
+        options["weights"] = step.facts["weights"]
 
     def rank(text: str) -> runs.Ranking:
         return fusion.fuse([{"": part.rank(text)} for part in parts], method, depth, **options)[""]
@@ -149,10 +152,11 @@ def read_step(path: str | Path) -> Step:
     kind = words.pop(0) if stage == "retrieve" and words else ""
     command = stages.COMMANDS.get(f"{stage} {kind}".strip())
     if stage not in _STAGES or command is None:
-        return Step(stage, kind, {})
+        return Step(stage, kind, {}, {})
     module, _, name = command.function.partition(":")
     try:
-        return Step(stage, kind, _options(getattr(importlib.import_module(f"beirgrid.{module}"), name), words))
+        values = _options(getattr(importlib.import_module(f"beirgrid.{module}"), name), words)
+        return Step(stage, kind, values, record["facts"])
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
