@@ -68,15 +68,24 @@ def _indexed(retriever: str, folder: Path, corpus: Path, models: dict[str, Path]
     return {**search, **late, "indexes": [built]}
 
 
+def _ranked(retriever: str, search: dict[str, Any], queries: Path, depth: int, folder: Path) -> dict[str, list[str]]:
+    """Return the documents that a retriever ranks for each query."""
+    output = folder / f"{queries.stem}.run.gz"
+    asked = {"system": "s", "depth": depth, "queries": queries, "output": output, "record": folder / "run.json"}
+    if retriever != "lexical":
+        inputs = {name: search[name] for name in ("checkpoint", "corpus")}
+        search = {name: value for name, value in search.items() if name not in inputs}
+        asked = {"asked": retrieve.Asked(**asked, **inputs)}
+    SEARCHES.get(retriever, retrieve.retrieve_vectors)(**asked, **search)
+    return {query: ranking.ids for query, ranking in runs.read(output).items()}
+
+
 @pytest.mark.parametrize("retriever", RETRIEVERS)
 def test_a_querys_own_document_is_in_no_run(fetched, tiny_models, tmp_path, retriever):
     search = _indexed(retriever, tmp_path, fetched / "corpus.parquet", tiny_models)
     found = {}
     for queries, depth in (("free", 9), ("queries", 3)):
-        files = {"queries": fetched / f"{queries}.parquet", "output": tmp_path / f"{queries}.run.gz"}
-        retrieve_ = SEARCHES.get(retriever, retrieve.retrieve_vectors)
-        retrieve_(system="s", depth=depth, **files, record=tmp_path / f"{queries}.json", **search)
-        found[queries] = {query: ranking.ids for query, ranking in runs.read(files["output"]).items()}
+        found[queries] = _ranked(retriever, search, fetched / f"{queries}.parquet", depth, tmp_path)
     assert all(own in found["free"][own] for own in OWN)
     # Documents go before the cut: three others are left.
     assert found["queries"] == {own: [other for other in found["free"][own] if other != own][:3] for own in OWN}
@@ -86,19 +95,13 @@ def test_a_querys_own_document_is_in_no_run(fetched, tiny_models, tmp_path, retr
 def test_a_query_with_candidates_ranks_these_alone(fetched, tiny_models, tmp_path, retriever):
     """The candidates of each query are its last documents, so that a search to the depth of the run finds none."""
     search = _indexed(retriever, tmp_path, fetched / "corpus.parquet", tiny_models)
-    retrieve_ = SEARCHES.get(retriever, retrieve.retrieve_vectors)
-
-    def ranked(queries, depth):
-        output = tmp_path / "s.run.gz"
-        retrieve_(system="s", depth=depth, queries=queries, output=output, record=tmp_path / "s.json", **search)
-        return {query: ranking.ids for query, ranking in runs.read(output).items()}
-
-    whole = ranked(fetched / "free.parquet", 9)
+    whole = _ranked(retriever, search, fetched / "free.parquet", 9, tmp_path)
     candidates = {own: documents[-3:] for own, documents in whole.items()}
     table = pq.read_table(fetched / "free.parquet")
     column = [candidates[own] for own in table["_id"].to_pylist()]
     pq.write_table(table.append_column(collection.CANDIDATES, [column]), tmp_path / "queries.parquet")
-    assert ranked(tmp_path / "queries.parquet", 2) == {own: documents[:2] for own, documents in candidates.items()}
+    found = _ranked(retriever, search, tmp_path / "queries.parquet", 2, tmp_path)
+    assert found == {own: documents[:2] for own, documents in candidates.items()}
 
 
 def test_fusion_and_reranking_keep_to_the_documents_of_their_runs(fetched, tiny_models, tmp_path):
