@@ -57,8 +57,7 @@ def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> 
     Args:
         grid: summary of the grid.
         cells: state of each cell, with its values per query.
-
-    known: cached statistics by name, which are reused for unchanged scores.
+        known: cached statistics by name, which are reused for unchanged scores.
     """
     measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
     of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]

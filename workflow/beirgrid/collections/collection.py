@@ -181,7 +181,8 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
         corpus: corpus.parquet.
         found: int64 rows per query; negative rows mean no document.
 
-    Raises: DataError: a row is beyond the corpus.
+    Raises:
+        DataError: a row is beyond the corpus.
     """
     rows = np.unique(np.concatenate(list(found)))
     rows = rows[rows >= 0]

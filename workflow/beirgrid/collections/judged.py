@@ -128,7 +128,8 @@ def _own_documents(
 
     ``auto`` compares the query's words with those of the document's text, and of title and text together.
 
-    Raises: DataError: the qrels judge a document that would be excluded.
+    Raises:
+        DataError: the qrels judge a document that would be excluded.
     """
     own = named if dataset.queries_are_documents is True else set()
     if dataset.queries_are_documents == "auto" and named:

@@ -139,7 +139,8 @@ def write(
 
     Holds the ids of the corpus and the queries of one bucket in memory.
 
-    Args: entry: the number of queries to take, and allowed gaps.
+    Args:
+        entry: the number of queries to take, and allowed gaps.
         predicted: queries in any order.
         corpus: corpus.parquet.
         output: parquet to write, a row per document (``collection.EXPANSION_SCHEMAS``).

@@ -80,8 +80,9 @@ def open_encoder(
         DataError: the checkpoint is damaged, or is not what the entry says.
 
     Example:
-        >>> encoder = open_encoder("checkpoint", {"family": "dense", "similarity": "cosine"})  # doctest: +SKIP >>>
-        encoder.encode_documents(["A title. A text."]).shape  # doctest: +SKIP (1, 384)
+        >>> encoder = open_encoder("checkpoint", {"family": "dense", "similarity": "cosine"})  # doctest: +SKIP
+        >>> encoder.encode_documents(["A title. A text."]).shape  # doctest: +SKIP
+        (1, 384)
     """
     folder, runtime = Path(folder), runtime or Compute().start()
     model = encoding_model(entry) if isinstance(entry, Mapping) else entry

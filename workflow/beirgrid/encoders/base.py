@@ -177,7 +177,8 @@ class LoadedModel(Generic[EntryT]):
     def set_precision(self, output: str = "") -> None:
         """Restrict low precision to the transformer; pooling, projection and normalisation run in float32.
 
-        Args: output: name of the output with one row per text, if the family reads only that output.
+        Args:
+            output: name of the output with one row per text, if the family reads only that output.
         """
         import torch
 
@@ -211,7 +212,8 @@ class LoadedModel(Generic[EntryT]):
             config: the transformer's configuration.
             limit: maximum tokens per text.
 
-        Raises: DataError: batches of one length would not help (``check_scaling``).
+        Raises:
+            DataError: batches of one length would not help (``check_scaling``).
         """
         weight_checks.check_scaling(config, limit)
         lengths = weight_checks.probe_lengths(config, limit)

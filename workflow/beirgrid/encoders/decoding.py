@@ -228,12 +228,15 @@ class TokenSampler:
     def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool, fast: bool = True) -> None:
         """Take over a model of transformers.
 
-        Args: model: the model. Its LM head is removed: ``.logits`` become hidden states. top_k: number of most likely
-        tokens to sample from. top_p: probability mass of the nucleus to sample from. shortlist: whether bfloat16 may
-        preselect tokens (``shortlist.ShortlistHead``). fast: whether attention may be computed by matrix products
-        (``kernels.attention``).
+        Args:
+            model: the model. Its LM head is removed: ``.logits`` become hidden states.
+            top_k: number of most likely tokens to sample from.
+            top_p: probability mass of the nucleus to sample from.
+            shortlist: whether bfloat16 may preselect tokens (``shortlist.ShortlistHead``).
+            fast: whether attention may be computed by matrix products (``kernels.attention``).
 
-        Raises: DataError: the model does not define its start and end tokens.
+        Raises:
+            DataError: the model does not define its start and end tokens.
         """
         self.model, self.top_k, self.top_p = model, top_k, top_p
         own = model.generation_config

@@ -189,8 +189,7 @@ class Engine:
             tokenized: the tokens of each window; its iterator runs in another thread.
             tokenizer: pads the batches.
             forward: computes a batch's inputs to results, on the device. Several threads may call it at once.
-
-        keep: converts a batch's results, arrays on the host. Several threads may call it at once.
+            keep: converts a batch's results, arrays on the host. Several threads may call it at once.
             progress: counts each text as one.
             most: texts per batch.
 

@@ -73,7 +73,8 @@ def fits(transformer: Any, tokenizer: Any, kind: str) -> bool:
 class Overflows:
     """Counts the texts that overflow float16.
 
-    Attributes: texts: number of such texts.
+    Attributes:
+        texts: number of such texts.
     """
 
     def __init__(self) -> None:

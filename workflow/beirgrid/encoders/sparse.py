@@ -167,7 +167,8 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
 
     Call this before ``set_precision``, which keeps the pooling in float32.
 
-    Returns: whether the pooling was replaced. If not, it needs a number per token and term.
+    Returns:
+        whether the pooling was replaced. If not, it needs a number per token and term.
     """
     pooling, head = model[-1], transformer.get_output_embeddings()
     if sparta:

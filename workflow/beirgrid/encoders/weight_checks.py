@@ -91,7 +91,8 @@ def check_scaling(config: Any, limit: int | None) -> None:
         config: the transformer's configuration.
         limit: maximum tokens per text.
 
-    Raises: DataError: the limit is larger, or there is none.
+    Raises:
+        DataError: the limit is larger, or there is none.
     """
     rope = getattr(config, "rope_parameters", None) or {}
     parameters = [rope, *(value for value in rope.values() if isinstance(value, dict))]
@@ -112,7 +113,9 @@ def probe_lengths(config: Any, limit: int | None) -> list[int]:
 
     Two exceed the smallest attention window or chunk of the configuration, if the limit does.
 
-    Args: config: the transformer's configuration. limit: maximum tokens per text.
+    Args:
+        config: the transformer's configuration.
+        limit: maximum tokens per text.
     """
     found = [value for key, value in config.get_text_config().to_dict().items() if _WINDOWS.search(key)]
     sizes = [size for value in found for size in (value if isinstance(value, list) else [value])]

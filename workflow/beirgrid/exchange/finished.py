@@ -100,7 +100,8 @@ class ExportedCell:
 def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[ExportedCell]]:
     """Return the results and their finished cells, after checking runs and scores against their records.
 
-    Raises: DataError: no cell is finished, a file is damaged, or the output is not empty.
+    Raises:
+        DataError: no cell is finished, a file is damaged, or the output is not empty.
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"--output: {output} is not an empty folder; name a new one")

@@ -68,7 +68,8 @@ class Chat(NamedTuple):
 def read_endpoint(path: Path) -> Endpoint:
     """Read a YAML file with the key ``endpoint``, in the form of model entries.
 
-    Raises: ConfigError: the file is not valid; names the wrong key.
+    Raises:
+        ConfigError: the file is not valid; names the wrong key.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -48,8 +48,7 @@ def rank_biased_overlap(first: Sequence[str], second: Sequence[str], persistence
 
     Args:
         first, second: document ids, best first. The longer ranking is cut to the length of the shorter one.
-
-    persistence: weight of each rank relative to the previous one.
+        persistence: weight of each rank relative to the previous one.
     """
     depth = min(len(first), len(second))
     seen_first: set[str] = set()

@@ -37,8 +37,7 @@ class Pool(NamedTuple):
         pairs: the chosen pairs, without those of earlier pools.
         candidates: pairs among the top ``depth`` documents of all runs.
         complete: by system, the depth to which the pool covers every query's documents.
-
-    left_out: by system, the share of rank-biased-precision weight outside of the pool.
+        left_out: by system, the share of rank-biased-precision weight outside of the pool.
     """
 
     pairs: list[PooledPair]
@@ -59,10 +58,8 @@ def pool(
     Args:
         rankings: the runs.
         method: weighting of pairs.
-
-    depth: documents considered per run and query.
-
-    budget: most pairs; None for all candidates.
+        depth: documents considered per run and query.
+        budget: most pairs; None for all candidates.
         earlier: pairs that are in the pool already: the budget is for others.
     """
     queries = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
@@ -102,8 +99,11 @@ def sample_queries(queries: Iterable[str], number: int) -> list[str]:
 def leave_out(rankings: Rankings, without: Sequence[str], method: Method, depth: int) -> set[tuple[str, str]]:
     """Return the pairs that would not be in the pool without some systems.
 
-    Args: rankings: the runs. without: the systems to leave out, such as one system or a family. method: weighting of
-    pairs. depth: documents considered per run and query.
+    Args:
+        rankings: the runs.
+        without: the systems to leave out, such as one system or a family.
+        method: weighting of pairs.
+        depth: documents considered per run and query.
     """
     others = {system: of_system for system, of_system in rankings.items() if system not in without}
     full, reduced = (

@@ -34,8 +34,7 @@ class SetQuery(NamedTuple):
         id: id of the query.
         text: its text.
         times: frequency in the log; 1 for a query of a file.
-
-    stratum: frequency and length class in the log; empty for a query of a file.
+        stratum: frequency and length class in the log; empty for a query of a file.
         synthetic: whether a model wrote it.
         source: id of the document from which the model wrote it.
     """

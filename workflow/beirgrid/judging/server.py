@@ -74,7 +74,8 @@ class Judging:
     def judge(self, judge: str, row: dict[str, Any]) -> dict[str, Any]:
         """Store a judgement; return the next pair and the progress.
 
-        Raises: BeirgridError: the grade is not one of the set's, or a skipped pair has no reason.
+        Raises:
+            BeirgridError: the grade is not one of the set's, or a skipped pair has no reason.
         """
         self.store.judge(_judgement(judge, row, self.set.description.grades))
         return self.next(judge)
@@ -108,7 +109,8 @@ def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Gradin
 def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
     """Create a server on the loopback interface; return it and the address to open.
 
-    Args: judging: the operations on the set.
+    Args:
+        judging: the operations on the set.
         port: the port; 0 for a free one.
     """
     token = secrets.token_urlsafe(16)
@@ -192,7 +194,8 @@ def offline(judging: Judging, judge: str, pairs: Iterable[tuple[str, str]]) -> s
 def take_back(judging: Judging, judge: str, path: Path) -> int:
     """Import the judgements of a CSV file with columns query, document, grade and reason; return their number.
 
-    Raises: BeirgridError: a grade is not valid; names the row. Nothing is stored then.
+    Raises:
+        BeirgridError: a grade is not valid; names the row. Nothing is stored then.
     """
     text = path.read_text(encoding="utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(text)))

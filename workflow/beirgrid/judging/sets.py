@@ -1,8 +1,11 @@
 """Evaluation sets on disk: a folder in BEIR layout, with description, pool, judgements and versions of the qrels.
 
 set.json              name, guideline, grades, origin of documents and queries, models that judged, versions
-corpus.jsonl          documents queries.jsonl         queries judgements.sqlite     the pool, and all judgements of all
-judges versions/{n}.tsv      the qrels of each version qrels/test.tsv        the qrels of the newest version
+corpus.jsonl          documents
+queries.jsonl         queries
+judgements.sqlite     the pool, and all judgements of all judges
+versions/{n}.tsv      the qrels of each version
+qrels/test.tsv        the qrels of the newest version
 """
 
 from __future__ import annotations
@@ -103,14 +106,15 @@ class EvaluationSet:
     def create(cls, folder: Path, documents: Iterable[SetDocument], origin: str, **values: Any) -> EvaluationSet:
         """Create the folder of a set with its corpus.
 
-        Args: folder: the folder, without a set. Its name becomes the set's name. documents: the documents. origin:
-        origin of the documents.
+        Args:
+            folder: the folder, without a set. Its name becomes the set's name.
+            documents: the documents.
+            origin: origin of the documents.
             values: values of the description.
 
         Raises:
             BeirgridError: the folder already has a set, or its name cannot be a dataset's.
-
-        DataError: there are no documents, or two have the same id.
+            DataError: there are no documents, or two have the same id.
         """
         if (folder / "set.json").exists():
             raise BeirgridError(f"{folder} is an evaluation set already; delete it, or choose another folder")
@@ -191,9 +195,11 @@ class EvaluationSet:
 
         A version contains judgements of people or of one model, never of both.
 
-        Args: how: resolution of disagreements (``agreement.resolve``). adjudicator: the judge who decides, for
-        ``adjudicated``. without: people whose judgements are excluded. model: the model whose judgements replace
-        people's.
+        Args:
+            how: resolution of disagreements (``agreement.resolve``).
+            adjudicator: the judge who decides, for ``adjudicated``.
+            without: people whose judgements are excluded.
+            model: the model whose judgements replace people's.
 
         Raises:
             BeirgridError: there are no judgements, an adjudicator has not decided all disagreements, or none of the

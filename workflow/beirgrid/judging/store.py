@@ -41,9 +41,10 @@ class Grading(NamedTuple):
 class JudgeProgress(NamedTuple):
     """Progress of a judge.
 
-    Attributes: judged: pairs that the judge has graded or skipped. left: pairs that wait for this judge, including
-    pairs that other judges may take. seconds_left: estimate from the judge's last judgements; None before the third
-    one.
+    Attributes:
+        judged: pairs that the judge has graded or skipped.
+        left: pairs that wait for this judge, including pairs that other judges may take.
+        seconds_left: estimate from the judge's last judgements; None before the third one.
     """
 
     judged: int
@@ -81,7 +82,9 @@ class JudgementStore:
     def add_pool(self, pairs: Iterable[PooledPair], overlap: float = 0.0) -> int:
         """Add pairs to the pool, and return the number of new ones. Existing pairs and judgements are kept.
 
-        Args: pairs: the pairs. overlap: share of queries that every judge judges, chosen by a hash of their ids.
+        Args:
+            pairs: the pairs.
+            overlap: share of queries that every judge judges, chosen by a hash of their ids.
         """
         with self._connect() as connection:
             before: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]

@@ -271,10 +271,14 @@ def verify(
 ) -> dict[str, str]:
     """Verify the files of a checkpoint; return the SHA-256 of each.
 
-    Args: name: name of the model. folder: the checkpoint. registered: SHA-256 by file, from the registry. converted:
-    pickled files that were verified before their conversion.
+    Args:
+        name: name of the model.
+        folder: the checkpoint.
+        registered: SHA-256 by file, from the registry.
+        converted: pickled files that were verified before their conversion.
 
-    Raises: DataError: a registered file is missing or differs, or the folder has no checkpoint.
+    Raises:
+        DataError: a registered file is missing or differs, or the folder has no checkpoint.
     """
     registered = registered or {}
     digests = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])

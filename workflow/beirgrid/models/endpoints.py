@@ -51,8 +51,11 @@ class BudgetError(BeirgridError):
 class Usage(NamedTuple):
     """Usage by requests.
 
-    Attributes: requests: answered requests. tokens: tokens read and written, as counted by the server. price: price of
-    the tokens. bound: whether tokens and price are upper bounds, because the server does not count tokens.
+    Attributes:
+        requests: answered requests.
+        tokens: tokens read and written, as counted by the server.
+        price: price of the tokens.
+        bound: whether tokens and price are upper bounds, because the server does not count tokens.
     """
 
     requests: int = 0
@@ -148,15 +151,18 @@ class Client:
     Requests respect the account's limits. Responses are cached in the folder ``answers``, if given, so an answered
     request is never sent again.
 
-    Attributes: usage: usage of all answered requests, including those of earlier processes.
+    Attributes:
+        usage: usage of all answered requests, including those of earlier processes.
     """
 
     def __init__(self, endpoint: Endpoint, ledger: Path, answers: Path | None = None, identity: str = "") -> None:
         """Set up a client.
 
-        Args: endpoint: the model, with its connection settings. ledger: file with the account's spending. answers:
-        cache folder for responses. identity: the model's identity beyond its name. Cached responses of another identity
-        are not used.
+        Args:
+            endpoint: the model, with its connection settings.
+            ledger: file with the account's spending.
+            answers: cache folder for responses.
+            identity: the model's identity beyond its name. Cached responses of another identity are not used.
 
         Raises:
             ConfigError: an environment variable that the endpoint names is not set, or a budget cannot be kept.
@@ -176,7 +182,10 @@ class Client:
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
         """Embed the texts of one request: float32 [texts, dimension].
 
-        Args: texts: the texts. query: whether the texts are queries. dimension: expected dimension; None accepts any.
+        Args:
+            texts: the texts.
+            query: whether the texts are queries.
+            dimension: expected dimension; None accepts any.
         """
         body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
         if self.endpoint.dimensions:

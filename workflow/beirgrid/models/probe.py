@@ -36,7 +36,8 @@ def reached(endpoint: Endpoint, connection: str) -> Endpoint:
 def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
     """Store a server's response to the probe in a folder; return the model's identity for the record.
 
-    Raises: DataError: the server gives no valid response.
+    Raises:
+        DataError: the server gives no valid response.
     """
     probed = probe(family, endpoint, folder)
     files.write_json(folder / PROBE, {**endpoint.identity(), "probe": probed})
@@ -46,8 +47,10 @@ def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
 def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
     """Return a server's rounded vectors or scores of fixed texts; for a chat model, the name that it states.
 
-    Args: family: family of the model. endpoint: the endpoint with its connection. folder: the model's checkpoint,
-    beside which the ledger is.
+    Args:
+        family: family of the model.
+        endpoint: the endpoint with its connection.
+        folder: the model's checkpoint, beside which the ledger is.
     """
     client = Client(endpoint, folder.parent / LEDGER)
     if family == "dense":

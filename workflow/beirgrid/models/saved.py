@@ -20,7 +20,8 @@ _OWN_MARKERS = ("ColBERT", "MultiVectorEncoder")
 def settings(folder: Path) -> dict[str, Any]:
     """Read ``config_sentence_transformers.json``; empty without that file.
 
-    Raises: DataError: its prompts are not a mapping of names to texts.
+    Raises:
+        DataError: its prompts are not a mapping of names to texts.
     """
     path = folder / "config_sentence_transformers.json"
     saved = _json(path)
@@ -60,10 +61,8 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
 
     Args:
         name: name of the model.
-
-    folder: the checkpoint.
-
-    given: those of ``query`` and ``document`` for which the entry has a prompt, possibly empty.
+        folder: the checkpoint.
+        given: those of ``query`` and ``document`` for which the entry has a prompt, possibly empty.
     """
     saved = settings(folder)
     prompts = {role: text for role, text in (saved.get("prompts") or {}).items() if text}
@@ -124,8 +123,9 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
 def refuse_outside(folder: Path) -> None:
     """Refuse a checkpoint whose files refer to weights or modules outside of it, which no record would hash.
 
-    Raises: DataError: such a reference exists, an index or list of modules is damaged, or the checkpoint is an adapter,
-    which needs another checkpoint's weights.
+    Raises:
+        DataError: such a reference exists, an index or list of modules is damaged, or the checkpoint is an adapter,
+            which needs another checkpoint's weights.
     """
     for source, name in _named(folder):
         place = Path(os.path.normpath(source.parent / name))

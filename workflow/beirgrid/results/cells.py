@@ -87,8 +87,7 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     Args:
         grid: summary of the grid.
         failures: for each missing output of a failed job, the job's log and the log's last line.
-
-    running: whether the grid is running. Cells with outdated settings are then pending.
+        running: whether the grid is running. Cells with outdated settings are then pending.
     """
     look = _Look(grid, failures or {}, running)
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}

@@ -98,7 +98,8 @@ def locate(place: str | Path, grid: str = "", directory: Path = Path()) -> Place
         grid: name of the grid to find in the folder; empty for all that the folder has.
         directory: base folder of relative places.
 
-    Raises: DataError: the folder has no such grid.
+    Raises:
+        DataError: the folder has no such grid.
     """
     path = Path(directory, place)
     if not path.exists() and path == Path(directory, path.name) and (named := _grids(Path(directory)).get(path.name)):
@@ -138,7 +139,8 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
         grid: name of the grid to find in the folder; empty for all that the folder has.
         directory: base folder of relative places.
 
-    Raises: DataError: there are no results, or the summary of a grid is missing or damaged.
+    Raises:
+        DataError: there are no results, or the summary of a grid is missing or damaged.
     """
     folder, summary = locate(place, grid, directory)
     if summary:

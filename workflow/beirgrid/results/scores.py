@@ -153,8 +153,8 @@ def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
         DataError: a file of scores is damaged, or there is none.
 
     Example:
-        >>> scores = load_scores("results")  # doctest: +SKIP >>> scores.pivot(index="dataset", columns=["metric",
-        "system"], values="value")  # doctest: +SKIP
+        >>> scores = load_scores("results")  # doctest: +SKIP
+        >>> scores.pivot(index="dataset", columns=["metric", "system"], values="value")  # doctest: +SKIP
     """
     import pandas as pd
 

@@ -130,7 +130,8 @@ class GridSummary(Entry):
 def read(path: str | Path) -> GridSummary:
     """Read the summary of a grid.
 
-    Raises: DataError: the file is missing, is not a summary, or contradicts itself.
+    Raises:
+        DataError: the file is missing, is not a summary, or contradicts itself.
     """
     with files.reading(path):
         content = Path(path).read_bytes()

@@ -96,7 +96,8 @@ def search_shards(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the shards' indexes one after another and merge the results.
 
-    Args: shards: files of ``write_index``, in row order.
+    Args:
+        shards: files of ``write_index``, in row order.
         queries: float32 [queries, dimension].
         depth: documents per query.
         kind: the kind of the indexes.
@@ -132,7 +133,8 @@ def search_shards(
 def _read(path: Path, kind: AnyIndex) -> Any:
     """Read an index of ``write_index``.
 
-    Raises: DataError: the index is damaged, of another kind, or built with other parameters.
+    Raises:
+        DataError: the index is damaged, of another kind, or built with other parameters.
     """
     import faiss
 

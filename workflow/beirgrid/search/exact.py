@@ -63,8 +63,10 @@ _FEW = 1 / 64
 class Block(NamedTuple):
     """A block of a shard's documents.
 
-    Attributes: shard: float32 [documents, dimension], all documents of the shard. offset: corpus row of the shard's
-    first document. start: the block's first row in the shard.
+    Attributes:
+        shard: float32 [documents, dimension], all documents of the shard.
+        offset: corpus row of the shard's first document.
+        start: the block's first row in the shard.
         shifted: float32 [block, dimension], the documents minus the shift.
         low: ``shifted``, rounded to the format of the first pass.
         length: float64 scalar, upper bound of the norms of ``shifted``.

@@ -77,8 +77,10 @@ class Quantised(NamedTuple):
 class Int8Block(NamedTuple):
     """A block of a shard's documents minus the shift, prepared for the first pass.
 
-    Attributes: start: the block's first row in the shard. vectors: the quantised documents. terms: float32 [3,
-    documents], the documents' factors in the thresholds.
+    Attributes:
+        start: the block's first row in the shard.
+        vectors: the quantised documents.
+        terms: float32 [3, documents], the documents' factors in the thresholds.
     """
 
     start: int
@@ -91,8 +93,8 @@ class Sample(NamedTuple):
 
     Attributes:
         blocks: the sampled documents.
-
-    rank: with high probability, at least ``depth`` documents of the shard score higher than the sample's rank ``rank``.
+        rank: with high probability, at least ``depth`` documents of the shard score higher than the sample's rank
+            ``rank``.
     """
 
     blocks: list[Int8Block]
@@ -208,10 +210,8 @@ class Int8Top:
     Attributes:
         scores: float64 [queries, room], scores of the best documents so far, best first after ``settle``.
         rows: int64 [queries, room], their corpus rows.
-
-    count: int64 [queries], number of kept documents; at least ``depth`` once as many were added.
-
-    counts: number of products computed in each format.
+        count: int64 [queries], number of kept documents; at least ``depth`` once as many were added.
+        counts: number of products computed in each format.
     """
 
     def __init__(self, queries: np.ndarray, shift: np.ndarray, depth: int) -> None:

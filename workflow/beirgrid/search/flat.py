@@ -103,8 +103,11 @@ def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tupl
         that of scores in float64; documents with equal scores are in the order of their rows.
 
     Example:
-        >>> import numpy as np >>> documents = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32) >>> scores, rows =
-        search_exact(documents, np.array([[1, 0]], np.float32), depth=2) >>> rows.tolist() [[0, 2]]
+        >>> import numpy as np
+        >>> documents = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+        >>> scores, rows = search_exact(documents, np.array([[1, 0]], np.float32), depth=2)
+        >>> rows.tolist()
+        [[0, 2]]
     """
     import torch
 
@@ -141,8 +144,7 @@ def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
     Args:
         path: the index.
         kinds: names of the allowed faiss classes.
-
-    flags: faiss's IO flags.
+        flags: faiss's IO flags.
 
     Raises:
         DataError: the index is damaged, of another kind, or not for inner products.

@@ -130,8 +130,7 @@ def build_index(documents: Path, index: Path, fields: str, language: str, thread
 
     Raises:
         DataError: Lucene does not support the language, or writes no index.
-
-    BeirgridError: Java or Lucene fails.
+        BeirgridError: Java or Lucene fails.
     """
     _check_language(language)
     arguments = ["-collection", COLLECTIONS[fields], "-input", ".", "-index", str(index.absolute())]
@@ -148,7 +147,8 @@ def _java_class(options: list[str]) -> Callable[[str], Any]:
 
     A process can start only one Java, which runs until the process ends.
 
-    Raises: BeirgridError: Java is missing, or cannot be loaded into this process.
+    Raises:
+        BeirgridError: Java is missing, or cannot be loaded into this process.
     """
     import jnius_config
 
@@ -195,7 +195,8 @@ class Searcher:
     def __init__(self, index: Path, *, fields: str, language: str, k1: float, b: float, memory_mb: int) -> None:
         """Open an index with the fields (``flat`` or ``multifield``) and the language of its build.
 
-        Raises: DataError: Lucene does not support the language.
+        Raises:
+            DataError: Lucene does not support the language.
             BeirgridError: there is no index, or Java cannot run Lucene.
         """
         _check_language(language)

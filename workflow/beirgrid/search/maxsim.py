@@ -135,8 +135,8 @@ class TokenShard:
     def blocks(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the non-empty ``documents`` (ascending) with their vectors, BLOCK tokens at a time.
 
-        Yields: the documents, their token vectors (float32 [tokens, dimension]), and each document's first row in
-        these.
+        Yields:
+            the documents, their token vectors (float32 [tokens, dimension]), and each document's first row in these.
         """
         counts = self.offsets[documents + 1] - self.offsets[documents]
         documents, counts = documents[counts > 0], counts[counts > 0]

@@ -62,8 +62,11 @@ def aggregate(
 class Loaded(NamedTuple):
     """The inputs of a grid's tables.
 
-    Attributes: cells: state of each cell, with its values per query. published: published values. shown: published
-    values of the files that the grid shows. kept: cached statistics, by name.
+    Attributes:
+        cells: state of each cell, with its values per query.
+        published: published values.
+        shown: published values of the files that the grid shows.
+        kept: cached statistics, by name.
     """
 
     cells: Cells

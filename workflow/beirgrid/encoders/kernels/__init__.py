@@ -52,7 +52,8 @@ def narrow_last_layer(
 ) -> bool:
     """Narrow the last layer to the first token of each text if nothing else is read (``last_layer``).
 
-    Returns: whether the layer was narrowed.
+    Returns:
+        whether the layer was narrowed.
     """
     from . import last_layer
 

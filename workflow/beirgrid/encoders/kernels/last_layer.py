@@ -33,12 +33,11 @@ def narrow(
 
     Args:
         transformer: the transformers model below pooling or head. Its batches are padded on the right.
+        read: computes the output that is used, a row per text, from a batch's inputs.
+        autocast: returns the autocast context.
 
-    read: computes the output that is used, a row per text, from a batch's inputs.
-
-    autocast: returns the autocast context.
-
-    Returns: whether the layer was narrowed.
+    Returns:
+        whether the layer was narrowed.
     """
     import torch
 

@@ -28,8 +28,7 @@ class Maxima:
         Args:
             terms: float32 [terms, width].
             bias: added to the products, float32 [terms].
-
-        reorder: whether to store the vectors in oneDNN's layout (``linear``).
+            reorder: whether to store the vectors in oneDNN's layout (``linear``).
         """
         size = TERMS[terms.device.type]
         bias = terms.new_zeros(len(terms)) if bias is None else bias
