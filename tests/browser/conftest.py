@@ -10,6 +10,7 @@ import pages
 import pytest
 
 from beirgrid.page import sections
+from beirgrid.page.analyses import Figure
 from beirgrid.page.render import render
 from beirgrid.results.answers import Answers
 from beirgrid.results.cells import Cells
@@ -41,16 +42,18 @@ def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callabl
         tables: Answers | None = None,
         cells: Cells | None = None,
         documents: dict | None = None,
+        pictures: tuple[Figure, ...] = (),
         **options,
     ):
         path = tmp_path / "index.html"
-        is_papers = grid is paper and tables is None and cells is None
+        is_papers = grid is paper and tables is None and cells is None and not pictures
         path.write_text(
             paper_page
             if is_papers
             else render(
                 grid,
                 tables or pages.tables(grid),
+                pictures,
                 queries=sections.per_query(grid, cells or {}),
                 documents=documents or {},
             ),

@@ -15,9 +15,10 @@ import pytest
 
 from beirgrid.config.metric_names import written
 from beirgrid.page import matrix as grids
+from beirgrid.page.analyses import Figure
 from beirgrid.results.answers import typed
 from beirgrid.results.cells import CellState
-from beirgrid.results.summary import GridSummary
+from beirgrid.results.summary import GridSummary, ModelFacts
 
 ALL_METRICS = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10", "success@1", "hole@10")
 # Cells that are not done.
@@ -484,6 +485,50 @@ def test_everything_is_on_the_printed_paper(show, size, tmp_path):
     for name in (*grid.systems, *grid.rows):
         assert name in text
     assert "python-mbeirgridindexdense--outputx" in text
+
+
+def test_two_printed_pages_sum_the_report_up(show):
+    """Answer and chosen metric, then the first picture; what follows are details, and the screen has all as before."""
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
+    svg = "<svg xmlns='http://www.w3.org/2000/svg' width='600' height='300'><rect width='600' height='300'/></svg>"
+    page = show(pages.grid(7, 3), pictures=(Figure("a", "The first picture", svg), Figure("b", "The second", svg)))
+    before = [part.get_attribute("data-metric") for part in page.locator("#grid .metric").all()]
+    sheets = pypdf.PdfReader(io.BytesIO(page.pdf(prefer_css_page_size=True))).pages
+    first, second, *others = (" ".join(unicodedata.normalize("NFKC", sheet.extract_text()).split()) for sheet in sheets)
+    assert "7 systems × 3 datasets" in first
+    assert "has the highest" in first
+    assert "climate" not in first
+    assert "The first picture" in second
+    assert "The second" not in first + second
+    assert "The second" in "".join(others)
+    for title in ("R@100 system", "hole@10: the lowest value is the best system"):
+        assert title in " ".join(others)
+        assert title not in first + second
+    assert [part.get_attribute("data-metric") for part in page.locator("#grid .metric").all()] == before
+
+
+def test_systems_are_ranked_with_the_facts_of_their_models(show):
+    grid = pages.grid(3, 4)
+    facts = {"model": "a/b", "parameters": 22.7, "dimensions": 384, "max_length": 256, "licence": "MIT"}
+    grid = grid.model_copy(update={"models": {"bm25-flat": ModelFacts(**facts)}})
+    tables = pages.tables(grid)
+    page = show(grid, tables)
+    page.locator("#systems").scroll_into_view_if_needed()
+    columns = page.locator("#systems-table thead th").all_inner_texts()
+    rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#systems-table tbody tr").all()]
+    of = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    values = tables.scores[tables.scores["metric"] == "ndcg@10"].pivot(
+        index="system", columns="dataset", values="value"
+    )
+    means = values.mean(axis=1).sort_values(ascending=False)
+    assert [row[0] for row in rows] == list(means.index)
+    assert [row["rank"] for row in of.values()] == ["1", "2", "3"]
+    assert {name: row["mean"] for name, row in of.items()} == {name: f"{mean:.4f}" for name, mean in means.items()}
+    told = of["bm25-flat"]
+    shown = [told[name] for name in ("model", "parameters (M)", "dimensions", "length", "licence")]
+    assert shown == ["a/b", "22.7", "384", "256", "MIT"]
+    assert float(told["QA (2)"]) == pytest.approx(values.loc["bm25-flat", ["trec-covid", "hotpotqa"]].mean(), abs=1e-4)
+    assert "dimensions" not in show(pages.grid(3, 4)).locator("#systems-table thead").inner_text()
 
 
 @pytest.mark.full  # it measures time

@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 import yaml
 
@@ -49,6 +51,19 @@ def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     assert re.search(r"^analyses +1$", done.stdout, re.MULTILINE)
     assert (tmp_path / "there").is_dir()
     assert not (tmp_path / ".snakemake").exists()
+
+
+def test_a_folder_in_beir_layout_is_a_dataset(tmp_path):
+    folder = pages.folder(tmp_path / "notes")
+    done = run("--systems", "bm25-flat", "--datasets", "./notes,demo", "-n", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = written(tmp_path)
+    assert content["grid"]["datasets"] == ["notes", "demo"]
+    assert content["corpora"] == {"notes": {"source": "local", "path": str(folder)}}
+    shutil.rmtree(folder / "qrels")
+    done = run("--systems", "bm25-flat", "--datasets", "notes", "-n", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{folder} needs relevance judgements in qrels/test.tsv" in done.stderr
 
 
 def test_a_folder_with_a_checkpoint_is_a_model(tiny_models, tmp_path):

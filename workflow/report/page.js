@@ -438,6 +438,7 @@ if (one("#second")) {
   [one("#first").value, one("#second").value] = [first, second];
   compare();
 }
+const metrics = all(".metric").map((part) => part.dataset.metric);
 // A long table costs time: each becomes interactive when a reader comes near it.
 const near = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
@@ -448,7 +449,12 @@ const near = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "100%" });
 all("table[id]").forEach((table) => near.observe(table));
-addEventListener("beforeprint", () => all("table[id]").forEach(enhance));
+addEventListener("beforeprint", () => {
+  all("table[id]").forEach(enhance);
+  one("#later").append(...all("#grid .metric:not(.chosen)"));
+});
+addEventListener("afterprint", () => one("#grid .controls").after(...all(".metric").sort((a, b) =>
+  metrics.indexOf(a.dataset.metric) - metrics.indexOf(b.dataset.metric))));
 document.documentElement.dataset.ready = "";
 requestIdleCallback(() => (document.documentElement.dataset.drawn = ""));
 performance.mark("ready");

@@ -20,7 +20,7 @@ from ..config.entries import (
 )
 from ..core import paths
 from ..core.portable import portable
-from ..results.summary import Cell, DatasetSummary, GridSummary, ModelNote
+from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
 from .cell_records import Records
 from .commands import Commands
 from .grid import Grid
@@ -67,6 +67,7 @@ class Summary:
             seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
             families={system: self._family(system) for system in config.grid.systems},
             tuned=tuple(system for system in config.grid.systems if self._is_tuned(system)),
+            models={system: facts for system in config.grid.systems if (facts := self._model(system))},
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
             compare=config.grid.compare,
@@ -82,12 +83,25 @@ class Summary:
         )
         return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
 
-    def _family(self, system: str) -> str:
-        """Return the family of a system's model (of a reranked system: the reranker's), ``lexical`` or ``fusion``."""
+    def _model_of(self, system: str) -> str:
+        """Return the name of a system's model, the reranker's of a reranked system; empty without one."""
         entry = self.grid.system(self.grid.members(system)[0])
         if isinstance(entry, Retriever | Reranked):
-            return self.grid.model(entry.retriever if isinstance(entry, Retriever) else entry.reranker).family
-        return entry.kind
+            return entry.retriever if isinstance(entry, Retriever) else entry.reranker
+        return ""
+
+    def _family(self, system: str) -> str:
+        """Return the family of a system's model; lexical or fusion without one."""
+        name = self._model_of(system)
+        return self.grid.model(name).family if name else self.grid.system(self.grid.members(system)[0]).kind
+
+    def _model(self, system: str) -> ModelFacts | None:
+        """Return the facts of a system's model; None without one."""
+        if not (name := self._model_of(system)):
+            return None
+        model = self.grid.model(name)
+        size = {"parameters": model.size.parameters, "dimensions": model.size.dimensions}
+        return ModelFacts(model=model.checkpoint or name, max_length=model.max_length, licence=model.licence, **size)
 
     def _is_tuned(self, system: str) -> bool:
         """Tell whether the weights of a fusion, or of one that a system is made from, are tuned."""

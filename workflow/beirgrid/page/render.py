@@ -21,7 +21,7 @@ from ..core.version import dated_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary
-from . import analyses, sections, steps, texts
+from . import about, analyses, sections, steps, texts
 from . import matrix as grids
 from .answer import all_published, answer
 
@@ -63,11 +63,12 @@ def render(
         sections.two_systems(grid),
         sections.over_seeds(grid, answers),
         sections.not_run_here(grid, answers),
+        about.leaderboard(grid, answers),
     ]
     pairs, whole = sections.pairs(grid, answers)
     analysed = analyses.read(grid.name, answers.scores)
     by_metric = [table.without_empty() for table in by_metric]
-    groups, baseline, across, pair, seeds, not_run = by_metric
+    groups, baseline, across, pair, seeds, not_run, systems = by_metric
     return environment.get_template("index.html.j2").render(
         version=dated_version(),
         grid=grid,
@@ -89,13 +90,14 @@ def render(
         across=across,
         pair=pair,
         seeds=seeds,
+        systems=systems,
         not_run=not_run if len(answers.published) else None,
         verdicts=sections.verdicts(answers),
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
         costs=sections.costs(answers),
         spent=sections.SPENT,
-        datasets=sections.datasets(grid, answers),
+        datasets=about.datasets(grid, answers),
         steps=found.steps,
         analyses=analysed,
         pictures=pictures,

@@ -12,26 +12,15 @@ import pandas as pd
 
 from ..collections import collection
 from ..config.metric_names import lower_is_better, written
-from ..core import paths, provenance
-from ..core.errors import DataError
+from ..core import paths
 from ..results import table_files
 from ..results.answers import Answers
 from ..results.cells import Cells
-from ..results.summary import DatasetSummary, GridSummary
+from ..results.summary import GridSummary
 from . import texts
 from .matrix import VERDICTS, means
 
 Rows = list[list[str]]
-# Counts by fetch that a reader should know.
-CORPUS_COUNTS = {"empty_documents": "documents without text", "duplicates_dropped": "duplicate documents dropped"}
-DATASET_COUNTS = {
-    "duplicates_dropped": "duplicate queries dropped",
-    "unknown_documents": "judged documents not in the corpus",
-    "queries_without_relevant": "queries without relevant documents",
-    "overruled_judgements": "judgements overruled",
-    "own_documents_dropped": "queries that are documents and do not retrieve themselves",
-    "same_ids_kept": "queries with the id of another document",
-}
 # Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
 MOST_PAIRS = 20_000
 # Maximum per-query values on the page, and the range of queries listed per dataset.
@@ -384,46 +373,3 @@ def _spent(steps: pd.DataFrame) -> list[str]:
         texts.price(steps["price"].sum(min_count=1)),
         texts.price(steps["price_per_1000_queries"].mean()),
     ]
-
-
-def datasets(grid: GridSummary, answers: Answers) -> Rows:
-    """Tabulate the registered facts and fetch's counts of each dataset."""
-    queries = answers.scores.dropna(subset="queries").groupby("dataset")["queries"].first().to_dict()
-    rows = []
-    for name in grid.rows:
-        entry = grid.datasets[name]
-        corpus, dataset = _facts(entry.corpus_record), _facts(entry.dataset_record)
-        relevant = f"{dataset['relevant'] / dataset['queries']:.1f}" if dataset else ""
-        published = entry.statistics.relevant
-        source = f"mean of {', '.join(entry.mean_of)}" if entry.mean_of else entry.source
-        rows.append(
-            [
-                name,
-                source,
-                texts.count(queries.get(name, math.nan)),
-                relevant,
-                "" if published is None else f"{published}",
-                entry.task,
-                entry.domain,
-                entry.relevance,
-                entry.licence,
-                _note(entry, corpus, dataset),
-            ]
-        )
-    return rows
-
-
-def _facts(record: str) -> dict[str, Any]:
-    """Return fetch's counts; empty if it has not run or its record is damaged."""
-    try:
-        return dict(provenance.read_record(record)["facts"]) if record else {}
-    except DataError:
-        return {}
-
-
-def _note(entry: DatasetSummary, corpus: dict[str, Any], dataset: dict[str, Any]) -> str:
-    if entry.not_supplied:
-        return f"not supplied: there is no folder {', '.join(entry.not_supplied)}"
-    counted = [(corpus.get(key), what) for key, what in CORPUS_COUNTS.items()]
-    counted += [(dataset.get(key), what) for key, what in DATASET_COUNTS.items()]
-    return ", ".join(f"{count} {what}" for count, what in counted if count)

@@ -66,6 +66,16 @@ class Cell(Entry):
     records: Texts = Field((), description="Records of all steps before the evaluation, in order.")
 
 
+class ModelFacts(Entry):
+    """What leaderboards tell of the model behind a system, which is the reranker of a system that reranks."""
+
+    model: str = Field(description="Its name on the hub, or that of its entry.")
+    parameters: float | None = Field(None, description="Parameters in millions.")
+    dimensions: int | None = Field(None, description="Dimensions of its vectors.")
+    max_length: int | None = Field(None, description="Word pieces kept of a text.")
+    licence: str = Field("", description="Licence of the weights.")
+
+
 class ModelNote(Entry):
     """Remarks on a model's numbers, from its registry entry."""
 
@@ -84,6 +94,7 @@ class GridSummary(Entry):
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of averaged datasets.")
     tuned: Texts = Field((), description="Fusions whose weights are tuned.")
     families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
+    models: dict[str, ModelFacts] = Field({}, description="Model behind each system that has one.")
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="Baseline of the comparisons, if any.")
     compare: Texts = Field((), description="The two systems of a planned comparison, if any.")

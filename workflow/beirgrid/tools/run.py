@@ -33,6 +33,7 @@ examples:
   beirgrid run paper --profile slurm                       a ready-made grid, on a cluster
   beirgrid run --systems bm25,minilm --datasets scifact    no file; -n shows the jobs only
   beirgrid run --model ./my-model --against bm25,minilm --datasets scifact,nfcorpus
+  beirgrid run --model ./my-model --datasets ./my-collection
   beirgrid run --model BAAI/bge-small-en-v1.5 --datasets scifact
   beirgrid run grid.yaml --cores 8 --resources gpu=2       options of Snakemake"""
 
@@ -54,7 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """Declare the options that describe a grid without a file."""
     parser.add_argument("--systems", type=_names, default=[], metavar="A,B", help="systems, with commas between them")
-    parser.add_argument("--datasets", type=_names, default=[], metavar="A,B", help="datasets (default: scifact)")
+    parser.add_argument(
+        "--datasets",
+        type=_names,
+        default=[],
+        metavar="A,B",
+        help="datasets, or folders in BEIR layout (default: scifact)",
+    )
     parser.add_argument("--model", default="", help="a model: its folder, its id on the Hugging Face hub, or its name")
     parser.add_argument("--family", default="", help="family of the model (default: from its files or mteb)")
     parser.add_argument(
@@ -209,7 +216,13 @@ def describe(args: argparse.Namespace) -> dict[str, Any]:
         system, entries = describe_model(args.model, args.family)
         systems = [*dict.fromkeys([*(args.against or ["bm25"]), *systems]), system]
         content |= entries
-    datasets = args.datasets or ["scifact"]
+    datasets = []
+    for name in args.datasets or ["scifact"]:
+        if is_folder(Path(name).expanduser()) and ("/" in name or name not in merged([]).datasets):
+            name, entries = describe_collection(name)
+            for key, of in entries.items():
+                content[key] = {**content.get(key, {}), **of}
+        datasets.append(name)
     grid = {"name": args.name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
     return {**content, "grid": grid, **({"metrics": args.metrics} if args.metrics else {})}
 
@@ -272,7 +285,7 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
     splits = sorted({file.name.partition(".")[0] for file in path.glob("qrels/*.tsv*")})
     if not splits or (len(splits) > 1 and "test" not in splits):
         found = f"it has those of {', '.join(splits)}" if splits else "there are none"
-        raise ConfigError(f"--collection: {path} needs relevance judgements in qrels/test.tsv; {found}")
+        raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv; {found}")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._") or "mine"
     config = merged([])
     name = f"my-{name}" if name in {*config.datasets, *config.corpora} else name
