@@ -100,8 +100,13 @@ class Summary:
         if not (name := self._model_of(system)):
             return None
         model = self.grid.model(name)
-        size = {"parameters": model.size.parameters, "dimensions": model.size.dimensions}
-        return ModelFacts(model=model.checkpoint or name, max_length=model.max_length, licence=model.licence, **size)
+        return ModelFacts(
+            model=model.checkpoint or name,
+            parameters=model.size.parameters,
+            dimensions=model.size.dimensions,
+            max_length=model.max_length,
+            licence=model.licence,
+        )
 
     def _is_tuned(self, system: str) -> bool:
         """Tell whether the weights of a fusion, or of one that a system is made from, are tuned."""
