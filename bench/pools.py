@@ -3,8 +3,10 @@
 Usage: pools.py RESULTS DATASET QRELS. RESULTS is a folder with runs of several systems on the dataset. The qrels play
 the judge of each pool. Prints a Markdown table: for each budget, each number of queries and each way to choose pairs,
 Kendall's tau of the systems' ranking by nDCG@10, the largest error of a mean, how many of the differences between two
-systems lie within the confidence interval that the pool's judgements give, and how many intervals name the wrong
-system as the better one. A number of queries below all is drawn 20 times; the figures are means.
+systems lie within the confidence interval that the pool's judgements give, how many intervals name the wrong system as
+the better one, how many name the right one, and half of an interval's length. A number of queries below all is drawn 20
+times; the figures are means. Rows named full have the full qrels of the queries: what they lack in tau is due to the
+sample of queries alone.
 """
 
 from __future__ import annotations
@@ -41,17 +43,23 @@ def values(found: dict[str, runs.Run], grades: Grades) -> Values:
     }
 
 
-def compared(by_pool: Values, truth: Values) -> tuple[float, float]:
-    """Return the share of pairs of systems whose true difference is in the 95 % interval, and that of wrong winners."""
+def compared(by_pool: Values, truth: Values) -> tuple[float, float, float, float]:
+    """Compare 95 % intervals of differences with the true ones, over all pairs of systems.
+
+    Returns:
+        Shares of pairs whose true difference is inside, of wrong and of right winners, and half of a mean length.
+    """
     pairs = list(itertools.combinations(truth, 2))
-    inside = wrong = 0
+    inside = wrong = right = length = 0.0
     for first, second in pairs:
         differences = by_pool[first] - by_pool[second]
         mean, half = float(np.mean(differences)), stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
         true = float(np.mean(truth[first]) - np.mean(truth[second]))
         inside += abs(mean - true) <= half
         wrong += abs(mean) > half and mean * true < 0
-    return inside / len(pairs), wrong / len(pairs)
+        right += abs(mean) > half and mean * true > 0
+        length += half
+    return inside / len(pairs), wrong / len(pairs), right / len(pairs), length / len(pairs)
 
 
 def judged(rankings: pools.Rankings, full: Grades, method: pools.Method, budget: int) -> Grades:
@@ -69,24 +77,29 @@ def main() -> None:
     found = {path.parent.name: runs.read(path) for path in sorted(Path(results).glob(f"runs/*/{dataset}.run.gz"))}
     truth = values(found, full)
     print(f"{len(found)} systems, {len(full)} queries, {sum(map(len, full.values()))} judgements in the qrels\n")
-    print("| judgements | queries | method | tau | largest error | differences in the interval | wrong winners |")
-    print("|---:|---:|---|---:|---:|---:|---:|")
-    for budget, number, method in itertools.product(BUDGETS, QUERIES, get_args(pools.Method)):
+    print("| judgements | queries | method | tau | largest error | inside | wrong winners | right winners | half |")
+    print("|---:|---:|---|---:|---:|---:|---:|---:|---:|")
+    rows_of_pools = itertools.product(BUDGETS, QUERIES, get_args(pools.Method))
+    for budget, number, method in [*rows_of_pools, *((0, number, "full") for number in QUERIES)]:
         rows, spent = [], []
         for repetition in range(REPETITIONS if number else 1):
             order = sorted(full, key=lambda query: pools.draw(str(repetition), query))
             asked = order[: number or None]
             rankings = {system: {q: run[q].ids for q in asked if q in run} for system, run in found.items()}
-            grades = judged(rankings, full, method, budget)
+            if method == "full":
+                grades = {query: full[query] for query in asked}
+            else:
+                grades = judged(rankings, full, method, budget)
             by_pool = values(found, grades)
             means = [(float(np.mean(by_pool[system])), float(np.mean(truth[system]))) for system in truth]
             tau = stats.kendalltau(*zip(*means, strict=True)).statistic
             rows.append((tau, max(abs(estimate - true) for estimate, true in means), *compared(by_pool, truth)))
             spent.append(sum(map(len, grades.values())))
-        tau, error, inside, wrong = np.mean(rows, 0)
+        tau, error, inside, wrong, right, half = np.mean(rows, 0)
         asked_of = number or len(full)
         print(
-            f"| {np.mean(spent):.0f} | {asked_of} | {method} | {tau:.2f} | {error:.3f} | {inside:.0%} | {wrong:.0%} |",
+            f"| {np.mean(spent):.0f} | {asked_of} | {method} | {tau:.2f} | {error:.3f} | {inside:.0%} | {wrong:.0%} | "
+            f"{right:.0%} | {half:.3f} |",
             flush=True,
         )
 

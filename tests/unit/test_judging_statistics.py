@@ -10,9 +10,11 @@ import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import fleiss_kappa
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
 from beirgrid.judging import agreement, estimates, overlap, pools
+from beirgrid.tools import set_findings
 
 RUNS = {
     "a": {"q1": ["d1", "d2", "d3"], "q2": ["e1", "e2"]},
@@ -166,6 +168,24 @@ def test_power_agrees_with_statsmodels_where_queries_are_many():
     assert estimates.queries_needed(differences, 0) == 0
 
 
+def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
+    """Three systems put the one relevant document at rank 1 or 2. Some pairs differ with p below 0.05 before Holm."""
+    random = np.random.default_rng(27)
+    first = {"a": random.random(60) < 0.85, "b": random.random(60) < 0.65, "c": random.random(60) < 0.45}
+    rankings = {name: {f"q{n}": ["r", "x"] if won[n] else ["x", "r"] for n in range(60)} for name, won in first.items()}
+    grades = {f"q{n}": {"r": 1, "x": 0} for n in range(60)}
+    told = set_findings.reach(grades, rankings)
+    values = {name: np.where(won, 1.0, 1 / math.log2(3)) for name, won in first.items()}
+    pairs = list(itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2))
+    plain = [stats.ttest_rel(values[one], values[other]).pvalue for one, other in pairs]
+    corrected = multipletests(plain, method="holm")[1]
+    assert any(p < 0.05 < q for p, q in zip(plain, corrected, strict=True)), "the correction decides one pair"
+    for (one, other), p in zip(pairs, corrected, strict=True):
+        (line,) = (line for line in told if f"{one} is better than {other} by" in line or f"{one} and {other} " in line)
+        assert line.startswith("Closed: " if p < 0.05 else "Open among 3 comparisons: ")
+        assert f", p {p:.2g}." in line
+
+
 def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_does_not():
     """A model that overrates every second query, and people who judge 40 of 400 queries."""
     random = np.random.default_rng(4)
@@ -188,7 +208,7 @@ def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_doe
 
 
 def test_a_model_that_knows_nothing_does_no_harm():
-    random = np.random.default_rng(5)
+    random = np.random.default_rng(27)
     people, noise = random.random(50), random.random(500)
     found = estimates.prediction_powered_mean(noise[50:], noise[:50], people)
     alone = stats.t.interval(0.95, 49, np.mean(people), stats.sem(people))

@@ -53,6 +53,17 @@ def interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[float, 
     return mean - half / math.sqrt(len(differences)), mean + half / math.sqrt(len(differences))
 
 
+def paired_p(differences: np.ndarray) -> float:
+    """Return the p value of the two-sided paired t test, float [queries] to 0 to 1; 1 where all differences are 0."""
+    from scipy.stats import ttest_1samp
+
+    if len(differences) < 2 or not differences.any():
+        return 1.0
+    if not np.ptp(differences):
+        return 0.0  # each query has the same difference
+    return float(ttest_1samp(differences, 0.0).pvalue)
+
+
 def queries_needed(differences: np.ndarray, difference: float, power: float = 0.8, alpha: float = 0.05) -> int:
     """Return the number of queries that a paired two-sided test needs to detect a mean difference.
 

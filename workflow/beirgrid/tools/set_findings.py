@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..analysis.significance import holm
 from ..config.metric_names import parse_metric
 from ..judging import agreement, calibration, estimates, overlap, pools
 from ..runs import metrics
@@ -18,6 +19,7 @@ METRIC, HOLES = "ndcg@10", "hole@10"
 _DEPTHS, _LEAST = (5, 10, 20, 50), 5
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
+_LEVEL = 0.05
 # A run whose top 10 documents are judged to a smaller share than this gains more by a deeper pool than by more queries.
 _JUDGED_ENOUGH = 0.95
 
@@ -123,31 +125,47 @@ def reach(grades: Grades, rankings: pools.Rankings) -> list[str]:
     """Return which differences these queries can tell, which comparison is open, and what would close it."""
     found = values(grades, rankings)
     pairs = list(itertools.combinations(sorted(found, key=lambda name: -found[name].mean()), 2))
-    rows, said = [], []
-    for first, second in pairs:
-        differences = found[first] - found[second]
-        smallest = [estimates.smallest_difference(differences, n) for n in (len(differences), *_SIZES)]
-        rows.append([f"{first} − {second}", f"{differences.mean():+.4f}", *(f"{value:.4f}" for value in smallest)])
-        said.append(_verdict(first, second, differences))
-    if not rows:
+    if not pairs:
         return []
+    differences = [found[first] - found[second] for first, second in pairs]
+    rows = [
+        [
+            f"{first} − {second}",
+            f"{of_pair.mean():+.4f}",
+            *(f"{estimates.smallest_difference(of_pair, n):.4f}" for n in (len(of_pair), *_SIZES)),
+        ]
+        for (first, second), of_pair in zip(pairs, differences, strict=True)
+    ]
     headings = ["systems", "difference", "can be told now", *(f"with {n}" for n in _SIZES)]
     told = f"Differences of {METRIC} that a paired test finds with power 0.8:"
-    return [told, *columned(headings, rows), *said, _deeper_or_more(grades, rankings)]
+    corrected = holm(np.array([estimates.paired_p(of_pair) for of_pair in differences]))
+    said = [
+        _verdict(*pair, of_pair, float(p), len(pairs))
+        for pair, of_pair, p in zip(pairs, differences, corrected, strict=True)
+    ]
+    tests = f"Paired t tests, p corrected for {len(pairs)} comparisons (Holm):"
+    return [told, *columned(headings, rows), _deeper_or_more(grades, rankings), tests, *said]
 
 
-def _verdict(first: str, second: str, differences: np.ndarray) -> str:
+def _verdict(first: str, second: str, differences: np.ndarray, p: float, comparisons: int) -> str:
     """Return whether a comparison is closed, in one sentence, and how many queries would close it."""
     low, high = estimates.interval(differences)
     seen = float(differences.mean())
-    if low > 0:
-        return f"Closed: {first} is better than {second} by {seen:.4f} [{low:.4f}, {high:.4f}]."
+    found = f"{seen:.4f} [{low:.4f}, {high:.4f}], p {p:.2g}"
+    if p < _LEVEL:
+        return f"Closed: {first} is better than {second} by {found}."
     if not seen:
         return f"Open: {first} and {second} have the same mean."
-    needed = estimates.queries_needed(differences, seen)
+    if low > 0:
+        needed = estimates.queries_needed(differences, seen, alpha=_LEVEL / comparisons)
+        return (
+            f"Open among {comparisons} comparisons: {first} and {second} differ by {found}. Closed if no other one was "
+            f"planned. Otherwise {needed:,} queries find it with a probability of 0.8; there are {len(differences):,}."
+        )
+    needed = estimates.queries_needed(differences, seen, alpha=_LEVEL)
     return (
-        f"Open: {first} and {second} differ by {seen:.4f} [{low:.4f}, {high:.4f}]. If this is the true difference, "
-        f"{needed:,} queries find it with a probability of 0.8; there are {len(differences):,}."
+        f"Open: {first} and {second} differ by {found}. If this is the true difference, {needed:,} queries find it "
+        f"with a probability of 0.8; there are {len(differences):,}."
     )
 
 
@@ -161,7 +179,7 @@ def _deeper_or_more(grades: Grades, rankings: pools.Rankings) -> str:
     if shares[worst] < _JUDGED_ENOUGH:
         return (
             f"Judge deeper first: of the top 10 documents of {worst}, {shares[worst]:.0%} are judged. The others count "
-            "as not relevant."
+            "as not relevant, and what follows may change with them."
         )
     return f"More queries buy more than deeper pools: of each system's top 10, at least {shares[worst]:.0%} are judged."
 
