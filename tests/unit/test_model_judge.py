@@ -266,7 +266,7 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
     facts = EvaluationSet(made.folder).description.models["model:local"]
     assert facts["prompt"] == "Grade {passage} for {query}!"
     assert list(facts["sha256"]) == ["model.safetensors"]
-    with pytest.raises(BeirgridError, match="another prompt before"):
+    with pytest.raises(BeirgridError, match="another prompt"):
         command("judge", made.folder, "--with", checkpoint, "--as", "local")
     prompt.write_text("Grade {passage}")
     with pytest.raises(ConfigError, match=r"prompt\.txt lacks \{query\}"):

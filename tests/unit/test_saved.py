@@ -80,9 +80,9 @@ def test_a_fetched_model_with_prompts_of_its_own_is_refused(tiny_models, tmp_pat
 
 def test_another_similarity_is_refused(tmp_path):
     saved.check_use(_folder(tmp_path, {"similarity_fn_name": "cosine"}), "SentenceTransformer", "dot")  # the default
-    with pytest.raises(DataError, match=r"compared by 'dot' .* the entry's similarity is 'cosine'"):
+    with pytest.raises(DataError, match=r"has the similarity 'dot' .* the entry's similarity is 'cosine'"):
         saved.check_use(_folder(tmp_path, {"similarity_fn_name": "dot"}), "SentenceTransformer", "cosine")
-    with pytest.raises(DataError, match="compared by 'euclidean'"):
+    with pytest.raises(DataError, match="has the similarity 'euclidean'"):
         saved.check_use(_folder(tmp_path, {"similarity_fn_name": "euclidean"}), "SentenceTransformer", "dot")
     _folder(tmp_path, {"similarity_fn_name": "dot"}, ["models.Transformer", "models.Pooling", "models.Normalize"])
     saved.check_use(tmp_path, "SentenceTransformer", "cosine")
