@@ -9,7 +9,7 @@ WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscop
 
 .PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
   test-slurm-full \
-  lint docs schema bench bench-parts bench-scale reproduce lock
+  lint docs schema loaders bench bench-parts bench-scale reproduce lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -77,6 +77,10 @@ docs: .venv/ready-dev ## build the documentation into site/
 
 schema: .venv/ready ## write the JSON schema and docs/configuration.md from the classes of the entries
 	$(RUN) beirgrid.config.schema
+
+loaders: .venv/ready-dev ## compare models with mteb's own loaders, and write docs/loaders.md
+	BEIRGRID_LOADERS=1 $(RUN) pytest -q tests/parity/test_mteb.py tests/parity/test_adapters.py \
+	  --deselect tests/parity/test_mteb.py::test_the_page_of_loaders_is_up_to_date
 
 bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as ratios (BENCH=small: a small form of each part)
 	.venv/bin/python bench/bench.py
