@@ -1,4 +1,4 @@
-"""The configuration: typed entries, their families, and the checks that hold them together."""
+"""The configuration: typed entries, and the checks that need several of them."""
 
 from ..core.checkout import CHECKOUT
 from .checks import absent_folder, layers, models_behind, models_of, with_parts

@@ -1,4 +1,4 @@
-"""Checks that need several entries: whether names exist, families fit and folders are there."""
+"""Check entries against each other: names exist, families match, folders are present."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .values import unread_by_bm25
 
 
 def registry_problems(config: Config) -> Iterator[str]:
-    """Yield what is wrong with entries that name others, and with settings that name entries."""
+    """Yield problems of references between entries, and from settings to entries."""
     for kind, names in (("corpora", config.corpora), ("datasets", config.datasets), ("models", config.models)):
         yield from _case_problems(kind, names)
     yield from _case_problems("systems", config.systems)
@@ -58,7 +58,7 @@ def registry_problems(config: Config) -> Iterator[str]:
 
 
 def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield names that the file systems of macOS and Windows take for one."""
+    """Yield names that differ only in case, which macOS and Windows file systems do not distinguish."""
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(name.lower(), name)) != name:
@@ -90,16 +90,16 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
 
 
 def _supply_problems(name: str, config: Config) -> Iterator[str]:
-    """Yield the missing files of a local dataset that the grid asks for."""
+    """Yield the missing files of a local dataset of the grid."""
     dataset = config.datasets[name]
     for part in dataset.mean_of:
-        if part in config.datasets and not config.datasets[part].mean_of:  # a mean of itself would have no end
+        if part in config.datasets and not config.datasets[part].mean_of:  # an average of itself would recurse for ever
             yield from _supply_problems(part, config)
     corpus = config.corpora.get(dataset.corpus or "")
     if not isinstance(corpus, entries.LocalCorpus):
         return
     if absent_folder(corpus):
-        return  # its cells read "not supplied"
+        return  # its cells show "not supplied"
     folder = resolve_path(corpus.path)
     if not is_folder(folder):
         also = "" if Path(corpus.path).is_absolute() else f" (nor {Path.cwd() / corpus.path})"
@@ -118,7 +118,7 @@ def _supply_problems(name: str, config: Config) -> Iterator[str]:
 
 
 def absent_folder(corpus: entries.CorpusEntry) -> Path | None:
-    """Return the folder of a collection that its user must supply, if it is absent."""
+    """Return the absent folder of a collection that the user must supply; None if it is there."""
     if not isinstance(corpus, entries.LocalCorpus) or not corpus.supplied:
         return None
     folder = resolve_path(corpus.path)
@@ -126,7 +126,7 @@ def absent_folder(corpus: entries.CorpusEntry) -> Path | None:
 
 
 def place_problems(where: str, path: Path) -> Iterator[str]:
-    """Yield what is wrong with where a user's folder or file lies: among the files that the workflow writes."""
+    """Yield a problem if a user's folder or file lies among the files that the workflow writes."""
     here, own = Path.cwd().resolve(), path.resolve()
     if own == here or own in here.parents:
         yield f"{where}: the grid runs in {own} or below it, so its results would count as files of it; move it"
@@ -160,7 +160,7 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
 
 
 def _program_problems(where: str, system: entries.Program) -> Iterator[str]:
-    """Yield what the commands of a program leave out, or name although they have no such file."""
+    """Yield placeholders that the commands of a program lack or must not have."""
     needed = {"command": {"queries", "run"}, "index_command": {"corpus", "index"} if system.index_command else set()}
     absent = {"command": set() if system.index_command else {"index"}, "index_command": {"queries", "run", "depth"}}
     for key, names in needed.items():
@@ -171,7 +171,7 @@ def _program_problems(where: str, system: entries.Program) -> Iterator[str]:
 
 
 def _window_problems(where: str, system: entries.Reranked, config: Config) -> Iterator[str]:
-    """Yield another depth of a listwise reranker: its order of a few documents depends on how many it was given."""
+    """Yield conflicting depths of a listwise reranker, whose order depends on the number of documents it is given."""
     if not isinstance(config.models.get(system.reranker), entries.ListwiseReranker):
         return
     alike = (system.first_stage, system.reranker)
@@ -220,14 +220,14 @@ def _dev_problems(name: str, config: Config) -> Iterator[str]:
         yield f"{where}: {entry.dev!r} has the queries of {name!r}, on which nothing may be tuned"
 
 
-# How many rerankings and fusions may follow each other: Snakemake itself goes no deeper than some hundred.
+# Most rerankings and fusions in a row: Snakemake itself is limited to some hundred.
 MOST_LAYERS = 20
 # Jobs of one stage that Snakemake plans within minutes.
 MOST_SHARDS = 20_000
 
 
 def layer_problems(config: Config) -> Iterator[str]:
-    """Yield systems that are made from each other, or from too many others in a row."""
+    """Yield systems with circular or too deeply nested components."""
     try:
         found = layers(config.systems)
     except CycleError as error:
@@ -239,10 +239,10 @@ def layer_problems(config: Config) -> Iterator[str]:
 
 
 def layers(systems: Mapping[str, entries.SystemEntry]) -> dict[str, int]:
-    """Return how many rerankings and fusions each system goes through, parts first.
+    """Return the number of reranking and fusion steps of each system, components first.
 
     Raises:
-        CycleError: systems are made from each other.
+        CycleError: systems are components of each other.
     """
     found: dict[str, int] = {}
     for name in TopologicalSorter({name: system.parts for name, system in systems.items()}).static_order():
@@ -251,7 +251,7 @@ def layers(systems: Mapping[str, entries.SystemEntry]) -> dict[str, int]:
 
 
 def with_parts(systems: Mapping[str, entries.SystemEntry], names: Iterable[str]) -> list[str]:
-    """Return the named systems and those that they are made from, parts first, each once."""
+    """Return the named systems and their components, components first, each once."""
     found: dict[str, None] = {}
 
     def add(name: str) -> None:
@@ -266,20 +266,20 @@ def with_parts(systems: Mapping[str, entries.SystemEntry], names: Iterable[str])
 
 
 def models_of(config: Config, system: entries.SystemEntry) -> list[str]:
-    """Return the models that a system runs itself, the tower of its queries included."""
+    """Return the models that a system itself runs, including its query encoder."""
     named_there = [getattr(system, key, None) for key in ("retriever", "reranker", "expansion")]
     models = [name for name in named_there if name in config.models]
     return [*models, *(tower for name in models if (tower := config.models[name].query_tower))]
 
 
 def models_behind(config: Config, systems: Iterable[str]) -> list[str]:
-    """Return the models of systems and of their parts, and those that these are trained from or with, by name."""
+    """Return the models of systems and their components, with the models of their training, by name."""
     parts = with_parts(config.systems, systems)
     return trained_with(config, (model for name in parts for model in models_of(config, config.systems[name])))
 
 
 def trained_with(config: Config, models: Iterable[str]) -> list[str]:
-    """Return models and those that they are trained from or with, by name."""
+    """Return models with the models of their training (bases, teachers, generators), by name."""
     found, left = set[str](), list(models)
     while left:
         if (name := left.pop()) not in found:
@@ -291,7 +291,7 @@ def trained_with(config: Config, models: Iterable[str]) -> list[str]:
 
 
 def grid_problems(config: Config) -> Iterator[str]:
-    """Yield what is wrong with the systems, datasets and metrics that the grid asks for, taken together."""
+    """Yield problems of the combination of the grid's systems, datasets and metrics."""
     models: set[str] = set()
     for name in with_parts(config.systems, config.grid.systems):
         system = config.systems[name]
@@ -321,7 +321,7 @@ def grid_problems(config: Config) -> Iterator[str]:
 
 
 def folder_problems(where: str, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with where a user's checkpoint lies."""
+    """Yield problems of the location of a user's checkpoint."""
     if is_folder(folder):
         yield from place_problems(where, folder)
     else:
@@ -329,7 +329,7 @@ def folder_problems(where: str, folder: Path) -> Iterator[str]:
 
 
 def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
-    """Yield a lock file that cannot be read, or that names another commit than the checkpoint was fetched at."""
+    """Yield a problem if the lock file is unreadable, or names another commit than the fetched one."""
     try:
         locked = lock.read().get(checkpoint, {}).get("commit")
     except DataError as error:
@@ -338,7 +338,7 @@ def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
     record = Path(paths.MODEL_RECORD.format(model=model))
     try:
         fetched = files.read_json(record)["facts"].get("commit")
-    except (OSError, ValueError, KeyError):  # nothing is fetched yet
+    except (OSError, ValueError, KeyError):  # not fetched yet
         return
     if locked and fetched and locked != fetched:
         yield (
@@ -354,7 +354,7 @@ def searched_corpora(config: Config) -> set[str]:
 
 
 def _language_problems(config: Config) -> Iterator[str]:
-    """Yield corpora of the grid in a language that BM25 has no analyzer for, if the grid runs BM25."""
+    """Yield corpora in a language without a BM25 analyzer, if the grid runs BM25."""
     systems = with_parts(config.systems, config.grid.systems)
     lexical = [name for name in systems if isinstance(config.systems[name], entries.Bm25)]
     for corpus in sorted(searched_corpora(config)):
@@ -364,7 +364,7 @@ def _language_problems(config: Config) -> Iterator[str]:
 
 
 def _leakage_problems(config: Config, model: str) -> Iterator[str]:
-    """Yield datasets of the grid whose qrels a model of the grid, or what it learns from, is trained on."""
+    """Yield datasets of the grid on whose qrels a model of the grid, or a model behind it, is trained."""
     train = config.models[model].training
     for key, other in train.models.items() if train else ():
         if key != "generator":

@@ -1,6 +1,6 @@
-"""From the merged YAML to the checked configuration.
+"""Validate the merged YAML configuration.
 
-Imported while Snakemake parses the Snakefile, so it needs nothing heavy.
+Snakemake's parsing of the Snakefile imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     """Check the merged configuration and return it typed.
 
     Raises:
-        ConfigError: one message that lists everything that is wrong.
+        ConfigError: one message that lists all problems.
     """
     problems: list[str] = []
     refuse(_surrogates(raw, "", []))
@@ -56,11 +56,11 @@ def load(raw: Mapping[str, Any]) -> Config:
 
 
 def _surrogates(value: Any, where: str, around: list[int]) -> Iterator[str]:
-    """Yield a problem for each text of a configuration that has half of a surrogate pair."""
+    """Yield a problem for each text with a lone surrogate."""
     if isinstance(value, str):
         if half := lone_surrogate(value):
             yield f"{where}: {quoted(value)} has a lone surrogate, {half}"
-    elif isinstance(value, Mapping | list) and id(value) not in around:  # YAML's anchors can make a list hold itself
+    elif isinstance(value, Mapping | list) and id(value) not in around:  # with YAML anchors, a list can contain itself
         for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
             place = f"{where}.{key}".lstrip(".")
             yield from _surrogates(key, f"a key of {where or 'top level'}", around)
@@ -74,13 +74,13 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 def _line(problem: str) -> str:
-    """Return a problem as one line of the message, whatever it quotes."""
+    """Format a problem as a single line of the message."""
     shown = problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}"
     return "  - " + printable(shown)
 
 
 def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the valid entries of a registry by name; add what is wrong with the others to ``problems``."""
+    """Yield the valid entries of a registry by name; append the others' mistakes to ``problems``."""
     for name, value in raw[registry].items():
         _validated(_NAME, name, registry, problems)
         where = f"{registry}.{name}"
@@ -105,7 +105,7 @@ _KINDS: dict[str, Any] = {
 
 
 def _validated(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
-    """Return a value as its class, or None after adding what is wrong with it."""
+    """Validate a value as its class; return None after appending its mistakes to ``problems``."""
     try:
         if isinstance(kind, TypeAdapter):
             return kind.validate_python(value)
@@ -116,7 +116,7 @@ def _validated(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
 
 
 def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[entries.SystemEntry]:
-    """Return the class of a system by its keys, or raise ConfigError with what follows the system's name."""
+    """Return the class of a system by its keys; raise ConfigError with the message after the system's name."""
     if "fusion" in entry or "of" in entry:
         return entries.WeightedSum if entry.get("fusion") == "wsum" else entries.Rrf
     if "reranker" in entry or "first_stage" in entry:
@@ -131,7 +131,7 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
         return entries.Bm25
     model = models.get(entry["retriever"]) if isinstance(entry["retriever"], str) else None
     family = model.get("family") if isinstance(model, Mapping) else "dense"
-    if str(family) not in FAMILIES:  # which the model's own check says
+    if str(family) not in FAMILIES:  # reported by the model's own check
         return entries.Retriever
     if family not in RETRIEVERS:
         raise ConfigError(f".retriever: {entry['retriever']!r} is a {family} model; a retriever is needed here")

@@ -1,4 +1,4 @@
-"""checkpoints.lock.json: what was looked up once, so that all members of a group use the same.
+"""checkpoints.lock.json: commits and facts that were looked up once, so that all members of a group use the same.
 
 - The commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``: for some checkpoints, no source
   pins a commit. The first fetch asks the hub for the commit of the branch main. Later fetches use this commit only.
@@ -19,7 +19,7 @@ from ..core.errors import DataError
 
 LOCK = "checkpoints.lock.json"
 RESOLVE = "resolve"
-# The key beside the checkpoints, and what is under it.
+# The key beside the checkpoints, and its keys.
 _NAMES = "names"
 _KINDS = ("models", "datasets", "benchmarks")
 _BRANCH = "main"
@@ -29,7 +29,7 @@ def read() -> dict[str, Any]:
     """Return the lock file's content, by checkpoint: ``commit``, and ``files`` with their SHA-256.
 
     Raises:
-        DataError: the file is not what this module writes.
+        DataError: the file does not have the form that this module writes.
     """
     if not Path(LOCK).is_file():
         return {}
@@ -52,7 +52,7 @@ def names() -> dict[str, dict[str, Any]]:
 
 
 def keep(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Write down what was found of names, by kind and name; return all that is locked of names then."""
+    """Add facts about names to the lock file, by kind and name; return all locked names."""
     with _alone():
         locked, known = read(), names()
         known = {kind: dict(sorted((known[kind] | dict(found.get(kind, {}))).items())) for kind in _KINDS}
@@ -61,7 +61,7 @@ def keep(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def resolve(checkpoint: str) -> str:
-    """Return a checkpoint's commit from the lock file; if it has none, ask the hub once and write it down."""
+    """Return a checkpoint's commit from the lock file; if absent, ask the hub once and store it."""
     with _alone():
         locked = read()
         if checkpoint not in locked:
@@ -74,7 +74,7 @@ def resolve(checkpoint: str) -> str:
 
 
 def check(checkpoint: str, digests: dict[str, str]) -> None:
-    """Compare the SHA-256 of files as they were downloaded with the lock file's; write down those that it lacks.
+    """Compare the SHA-256 of downloaded files with the lock file's; store those that it lacks.
 
     Raises:
         DataError: a file differs.
@@ -93,13 +93,13 @@ def check(checkpoint: str, digests: dict[str, str]) -> None:
 
 
 def renewal(checkpoint: str) -> str:
-    """Return how to replace a checkpoint's entry."""
+    """Return a hint on replacing a checkpoint's entry."""
     return f"To use the hub's newest commit instead, remove {checkpoint!r} from {LOCK} and run again."
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Let one process at a time change the lock file, on all machines that share the working directory."""
+    """Hold the lock file's lock, across all machines that share the working directory."""
     from filelock import FileLock
 
     # Only system locks are used: a lock file would outlive a job that dies on another machine.

@@ -1,4 +1,4 @@
-"""Messages about entries that do not fit their class."""
+"""Format messages about entries that do not match their class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPES = {
     "dict": "mapping",
 }
 _TYPES |= dict.fromkeys(("model", "model_attributes", "mapping"), "mapping") | {"list": "list"}
-# Classes of which an entry is one, by the registry or key that holds it: a key of another one is named with its owner.
+# The classes of each registry or key. A key of another class is reported with that class.
 _MODELS: tuple[type[entries.ModelEntry], ...] = get_args(get_args(entries.Model)[0])
 _CORPORA: tuple[type[entries.CorpusEntry], ...] = get_args(get_args(entries.Corpus)[0])
 _RECIPES: tuple[type[entries.Adaptive], ...] = get_args(get_args(entries.Adaptation)[0])
@@ -35,7 +35,7 @@ _WHY_REVISION = " (40 hex digits), so that the numbers stay the same when the hu
 
 
 def explain(error: ValidationError, where: str, kind: type[entries.Entry] | None) -> Iterator[str]:
-    """Yield one line per mistake: the key, what it was given, and what it may be."""
+    """Yield one line per mistake: the key, its value, and the allowed values."""
     for details in error.errors():
         yield _line(details, where, kind)
 
@@ -81,7 +81,7 @@ def _shortened(value: Any) -> str:
 
 
 def _tags(path: list[str]) -> set[str]:
-    """Return the parts of a path that are no keys but name the class that a union chose."""
+    """Return the parts of a path that name a union's class and are not keys."""
     known = {*_values(_MODELS, "family"), *_values(_CORPORA, "source"), *_values(_RECIPES, "recipe"), entries.NAMED}
     if "index" in path:
         known |= set(_values(_INDEXES, "kind"))
@@ -172,7 +172,7 @@ def _keys(*kinds: type[entries.Entry]) -> set[str]:
 
 
 def _known_at(kind: type[entries.Entry] | None, path: list[str]) -> set[str]:
-    """Return the keys that the class at the end of a path has."""
+    """Return the keys of the class at the end of a path."""
     for part in path[:-1]:
         field = kind.model_fields.get(part) if kind else None
         inner = field.annotation if field else None
@@ -181,12 +181,12 @@ def _known_at(kind: type[entries.Entry] | None, path: list[str]) -> set[str]:
 
 
 def kind_name(kind: type[entries.Entry]) -> str:
-    """Return what messages call a class of systems."""
+    """Return the name of a class of systems in messages."""
     fusions: dict[type[entries.Entry], str] = {entries.Rrf: "rrf", entries.WeightedSum: "wsum"}
     return fusions.get(kind) or str(getattr(kind, "kind", kind.__name__))
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a sentence lists them: a, b and c."""
+    """Join names for a sentence: a, b and c."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last

@@ -40,7 +40,7 @@ MAIN = "main"
 USUAL = "ndcg@10"
 # What config.yaml asks for.
 STANDARD = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10")
-# The metrics of which less is better.
+# Metrics of which lower values are better.
 _LOWER = ("hole", "hole_corpus")
 
 
@@ -52,13 +52,13 @@ class Metric(NamedTuple):
 
 
 def metric_key(text: str) -> str:
-    """Return the name by which files know a metric: ``ndcg@10`` for ``nDCG@10``. Another text stays as it is."""
+    """Return a metric's name in files: ``ndcg@10`` for ``nDCG@10``. Other texts are returned unchanged."""
     name, at, k = text.partition("@")
     return f"{_NAMES.get(name, name)}{at}{k}"
 
 
 def written(name: str) -> str:
-    """Return a metric as readers see it: ``nDCG@10`` for ``ndcg@10``."""
+    """Return a metric's printed name: ``nDCG@10`` for ``ndcg@10``."""
     base, at, k = name.partition("@")
     return f"{_MEASURES.get(base, base)}{at}{k}"
 
@@ -67,7 +67,7 @@ def parse_metric(text: str) -> Metric:
     """Read ``name@k``, in either spelling, or ``main``.
 
     Raises:
-        BeirgridError: there is no such metric; the message suggests the closest one.
+        BeirgridError: the name is invalid; the message suggests the closest metric.
     """
     text = metric_key(text)
     if text == MAIN:
@@ -85,5 +85,5 @@ def parse_metric(text: str) -> Metric:
 
 
 def lower_is_better(metric: str) -> bool:
-    """Tell whether less of a metric is better, such as of unjudged documents."""
+    """Tell whether lower values of a metric are better, as for holes."""
     return parse_metric(metric).name in _LOWER

@@ -1,4 +1,4 @@
-"""Checks of models that need several entries: the models that they learn from, their datasets, their servers."""
+"""Check models against other entries: models of their training, datasets, endpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_SERVED = (*_OF_WEIGHTS, "trust_remote_code", "max_length", "precision", "po
 
 
 def unknown(where: str, kind: str, name: str | None, known: Iterable[str]) -> Iterator[str]:
-    """Yield that a name is none of those that are known."""
+    """Yield a problem if a name is unknown."""
     if name not in (known := list(known)):
         yield f"{where}: no {kind} is named {name!r}{nearest(str(name), known)}"
 
@@ -30,7 +30,7 @@ def trained_on_problems(where: str, stated: entries.TrainedOn | None, config: Co
 
 
 def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
-    """Yield what is wrong with an entry of a model."""
+    """Yield problems of a model's entry."""
     where = f"models.{name}"
     if name == "bm25":
         yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
@@ -71,7 +71,7 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
 
 
 def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint) -> Iterator[str]:
-    """Yield what is wrong with a model that a server runs."""
+    """Yield problems of a model behind an endpoint."""
     if model.family not in _SERVED:
         yield f"{where}.endpoint: a server can run {', '.join(_SERVED)} models here, and this is a {model.family} model"
     for key in _NOT_SERVED:
@@ -86,7 +86,7 @@ def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint
 
 
 def _loaded_problems(where: str, model: entries.ModelEntry) -> Iterator[str]:
-    """Yield what is wrong with a model that mteb's loader runs."""
+    """Yield problems of a model that mteb's loader runs."""
     if model.checkpoint is None or (model.path is None and model.revision is None):
         yield f"{where}: engine: mteb needs the checkpoint, as mteb lists it, and its revision (or a path to its files)"
     for key in ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision"):
@@ -95,7 +95,7 @@ def _loaded_problems(where: str, model: entries.ModelEntry) -> Iterator[str]:
 
 
 def _query_side_problems(where: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
-    """Yield what is wrong with how a model encodes queries: its prompts per dataset, its second tower."""
+    """Yield problems of a model's query side: prompts per dataset, query encoder."""
     for dataset in model.prefixes.datasets:
         yield from unknown(f"{where}.prompts.datasets", "dataset", dataset, config.datasets)
     if isinstance(model, entries.LateInteractionModel):
@@ -114,7 +114,7 @@ def _query_side_problems(where: str, model: entries.ModelEntry, config: Config) 
 def use_problems(
     where: str, name: str, families: Iterable[str], config: Config, also: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield what is wrong with the use of a model where models of some families are needed."""
+    """Yield problems of using a model where only some families are allowed."""
     yield from unknown(where, "model", name, [*config.models, *also])
     families = list(families)
     if name in config.models and (family := config.models[name].family) not in families:
@@ -157,7 +157,7 @@ def _reranker_problems(where: str, train: entries.CrossEncoderTraining, config: 
 def _adaptation_problems(
     name: str, model: entries.ModelEntry, train: entries.Adaptive, config: Config
 ) -> Iterator[str]:
-    """Yield what is wrong with a dense model that is adapted to a corpus."""
+    """Yield problems of a dense model that is adapted to a corpus."""
     where = f"models.{name}.train"
     yield from use_problems(f"{where}.base", train.base, ["dense"], config)
     base = config.models.get(train.base)

@@ -84,7 +84,7 @@ def _listed(task: Any) -> ListedTask:
 
 
 def collection(name: str) -> dict[str, Any] | None:
-    """Return the rows that a name stands for, with entries; None if mteb lists no such name.
+    """Return the rows of a name, with entries; None if mteb does not list it.
 
     Args:
         name: of a task, a benchmark, or one subset or split of a task (MIRACLRetrieval-sw).
@@ -155,7 +155,7 @@ def _members(benchmark: Any) -> tuple[list[Any], int]:
 
 
 def _as_one(task: Any, benchmark: str, rows: list[str], datasets: dict[str, Any]) -> list[str]:
-    """Return the one row of a task of a benchmark, whose mean counts each task once: mteb's ``get_score``.
+    """Return the single row of a benchmark's task: like mteb's ``get_score``, a benchmark's mean counts each task once.
 
     The score of a task with several subsets or splits is the mean over these. Where the benchmark has some subsets of a
     task, the row of their mean is named after both.

@@ -1,4 +1,4 @@
-"""Models and collections that a configuration names without an entry of their own: ids on the hub, mteb's tasks.
+"""Resolve names without an entry: model ids on the hub, and mteb's tasks.
 
 A name becomes an entry: mteb's facts from the lock file, and what the configuration says of it, which wins key by key.
 Names that the lock file lacks are resolved once, which imports mteb.
@@ -35,7 +35,7 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         ConfigError: mteb lists no such model, or beirgrid cannot run it.
     """
     if not all(isinstance(raw.get(key), Mapping) for key in ("grid", "models", "systems", "datasets", "corpora")):
-        return raw  # whose check says what is wrong
+        return raw  # reported by the checks
     raw, by_row = _with_collections(raw)
     return _with_main_metric(_with_models(raw, by_row))
 
@@ -73,12 +73,12 @@ def _with_main_metric(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _listed(names: Any) -> list[str]:
-    """Return the names of a list; another value has none, which its check says."""
+    """Return the names in a list; empty for other values, which the checks report."""
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return what is locked of collections, with those that it lacks if mteb lists them."""
+    """Return the locked collections, after adding unknown ones that mteb lists."""
     known = lock.names()
     missing = [name for name in unknown if name not in known["benchmarks"]]
     if not missing:
@@ -94,7 +94,7 @@ def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> di
         elif not nearest(name, registered) and (near := nearest(name, mteb_collections.collection_names())):
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
     if not found["benchmarks"]:
-        return known  # the check of the configuration says that there is no such dataset
+        return known  # the checks report the unknown dataset
     _say([_said(name, one) for name, one in found["benchmarks"].items()], "collections")
     return lock.keep(found)
 
@@ -131,7 +131,7 @@ def _is_id(name: Any) -> bool:
 
 
 def _columns(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids that stand where the name of a system does."""
+    """Yield ids in place of names of systems."""
     entries = [entry for entry in raw["systems"].values() if isinstance(entry, Mapping)]
     places = [raw["grid"].get("systems"), [raw["grid"].get("baseline")], raw["grid"].get("compare")]
     places += [[entry.get(key) for key in _SYSTEMS] for entry in entries] + [entry.get("of") for entry in entries]
@@ -140,7 +140,7 @@ def _columns(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _models(systems: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids that stand where the name of a model does."""
+    """Yield ids in place of names of models."""
     for entry in systems.values():
         if isinstance(entry, Mapping):
             yield from filter(_is_id, (entry.get(key) for key in _MODELS))
@@ -161,7 +161,7 @@ def _renamed(entry: Any) -> Any:
 
 
 def _system(name: str, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of the system that a model alone is."""
+    """Return the entry of a system with only this model."""
     family = FAMILIES.get(str(model.get("family")))
     if family and family.role == "reranker":
         raise ConfigError(
@@ -172,7 +172,7 @@ def _system(name: str, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str]) -> Mapping[str, Any]:
-    """Return mteb's facts of models from the lock file, which gets the models and prompts that it lacks."""
+    """Return mteb's facts of models from the lock file, after adding missing models and prompts."""
     known = lock.names()["models"] if wanted else {}
     missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
     if not missing:
@@ -203,7 +203,7 @@ def _said(name: str, collection: Mapping[str, Any]) -> str:
 
 
 def _say(found: Iterable[str], what: str) -> None:
-    """Report what was looked up."""
+    """Log the names that were looked up."""
     from . import registry
 
     say(
@@ -234,7 +234,7 @@ def _entry(
 
 
 def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> None:
-    """Refuse datasets of the grid before whose documents mteb puts another text than before those of most others."""
+    """Refuse datasets whose document prompt in mteb differs from that of most others."""
     for name, facts in locked.items():
         given = own.get(name, {}).get("prompts")
         if isinstance(given, Mapping) and "document" in given:
@@ -264,7 +264,7 @@ def _by_dataset(texts: Mapping[str, str], tasks: Mapping[str, str]) -> dict[str,
 
 
 def _over(entry: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with the keys of another over it, down into its mappings."""
+    """Merge the keys of another entry over an entry, recursively."""
     merged = dict(entry)
     for key, value in own.items():
         below = merged.get(key)

@@ -1,4 +1,4 @@
-"""Where the checkout is, and how the configuration's paths are read."""
+"""Resolve the paths of the configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ SCHEMA = CHECKOUT / "workflow" / "schemas" / "config.schema.yaml"
 
 
 def resolve_path(path: str) -> Path:
-    """Return an absolute path; a relative one starts at the working directory or, if nothing is there, the checkout."""
+    """Make a path absolute. A relative path starts at the working directory or, if it does not exist there, at the
+    checkout.
+    """
     here = _expanded(path)
     return here.absolute() if here.is_absolute() or is_folder(here) or is_file(here) else CHECKOUT / here
 
@@ -24,12 +26,12 @@ def run_file(pattern: str, dataset: str) -> Path:
 def _expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
-    except RuntimeError:  # ~someone who does not exist
+    except RuntimeError:  # ~user of an unknown user
         return Path(path)
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether a path is a folder; a path that cannot be looked up (a name of 300 characters) is none."""
+    """Tell whether a path is a folder; False if it cannot be looked up (a name of 300 characters)."""
     try:
         return path.is_dir()
     except OSError:
@@ -37,7 +39,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a path is a file; a path that cannot be looked up is none."""
+    """Tell whether a path is a file; False if it cannot be looked up."""
     try:
         return path.is_file()
     except OSError:
@@ -45,7 +47,7 @@ def is_file(path: Path) -> bool:
 
 
 def local_forms(folder: Path, name: str) -> list[Path]:
-    """Return which of ``folder/name`` and its gzipped form exist."""
+    """Return the existing ones of ``folder/name`` and its gzipped form."""
     return [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
 
 
@@ -55,7 +57,7 @@ def find_local(folder: Path, name: str) -> Path | None:
 
 
 def both_forms(folder: Path, name: str) -> str:
-    """Return the message about a folder that has a file and its gzipped form: they may differ."""
+    """Format the message about a folder with both a file and its gzipped form, which may differ."""
     return f"{folder} has both {name} and {name}.gz: keep one of them"
 
 
@@ -63,7 +65,7 @@ def is_url(place: str) -> bool:
     """Tell whether a place is the URL of a host and not a folder."""
     try:
         url = urlsplit(place)
-    except ValueError:  # brackets without an address in them
+    except ValueError:  # brackets without an address
         return False
     return url.scheme in ("http", "https") and bool(url.hostname)
 

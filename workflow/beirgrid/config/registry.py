@@ -1,7 +1,7 @@
-"""Models and collections as mteb lists them: facts for registry entries, and who can run a model.
+"""Read mteb's models: facts for registry entries, and the engine that can run each model.
 
-mteb is imported where a name is resolved, and by fetch where a task loads its data itself. Its import takes seconds.
-Neither needs a network: the facts are code in mteb's wheel.
+mteb, whose import takes seconds, is imported only to resolve a name, and by fetch for tasks that load their own data.
+No network is needed: the facts are code in mteb's wheel.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ _CORRECTIONS = Path(__file__).with_name("mteb_corrections.csv")
 
 
 class Listed(NamedTuple):
-    """A model of mteb, who runs it, and why nobody else does.
+    """A model of mteb, the engine that runs it, and the reason.
 
     Attributes:
         name: as mteb lists it, the id on the hub.
-        engine: who runs it.
+        engine: the engine that runs it.
         family: family of its entry; empty unless a job here runs it.
         reason: why this engine runs it.
     """
@@ -147,12 +147,12 @@ def _corrections() -> dict[str, str]:
 
 
 def models() -> list[Listed]:
-    """Return every model of mteb with who runs it, by name."""
+    """Return every model of mteb with its engine, by name."""
     return [classify(name) for name in sorted(_metas(), key=str.lower)]
 
 
 def classify(name: str, trusted: bool = False) -> Listed:
-    """Return who runs a model of mteb.
+    """Return the engine for a model of mteb.
 
     Args:
         name: as mteb lists it.
@@ -194,7 +194,7 @@ def _around(meta: Any) -> Mapping[str, Any]:
 
 
 def _refusal(meta: Any, trusted: bool) -> str:
-    """Return why nobody here runs a model; empty if somebody does."""
+    """Return the reason that beirgrid cannot run a model; empty if it can."""
     if "text" not in (meta.modalities or ()):
         return f"it reads no text, only {' and '.join(meta.modalities or ('what mteb does not say',))}"
     if "API" not in meta.framework and not meta.open_weights:
@@ -237,7 +237,7 @@ def _unknown_arguments(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[str, Any]:
-    """Return what mteb states of a model: its entry, and what an entry has no key for.
+    """Return mteb's facts of a model: its entry, and facts without a key in entries.
 
     Args:
         name: as mteb lists it.
