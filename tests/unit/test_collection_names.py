@@ -20,13 +20,15 @@ from beirgrid import config
 from beirgrid.collections import collection
 from beirgrid.collections.sources import open_source
 from beirgrid.config import lock, mteb_collections
-from beirgrid.config.entries import FORMS, HubCorpus, MtebCorpus
+from beirgrid.config.entries import FORMS, TOLERANCES, HubCorpus, MtebCorpus
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.results import published
 from beirgrid.results.cells import CellState
 from beirgrid.results.scores import Scores
 from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.stages.aggregate import collect_scores
+from beirgrid.tools.reproduce import _datasets
 
 QWEN = "Qwen/Qwen3-Embedding-0.6B"
 BRIGHT, COMMIT = "BrightBiologyRetrieval", "c26703e6600d97c579ee2985f16cf307db13ed85"
@@ -79,7 +81,7 @@ def test_a_task_that_loads_its_data_itself_is_fetched_by_its_own_code():
 
 
 def test_every_benchmark_and_task_expands_or_says_why_not():
-    """Of 562 tasks, those without a commit or with other input than text are refused."""
+    """Of 581 tasks, those without a commit or with other input than text are refused."""
     refused = []
     for name in mteb_collections.collection_names():
         try:
@@ -190,6 +192,22 @@ def test_the_main_metric_of_a_task_is_the_default():
     entries = tracked_configuration()["datasets"]
     with pytest.raises(ConfigError, match=r"datasets\.scifact\.metric: there is no metric 'ndgc'; did you mean 'ndcg'"):
         load("scifact", datasets={"scifact": {**entries["scifact"], "metric": "ndgc@10"}})
+
+
+def test_published_values_of_tasks_are_main_metrics_of_datasets_that_mteb_names():
+    values = list(published.read([ROOT / "config/published/mteb_tasks.csv"], TOLERANCES))
+    asked = {(value.dataset, value.metric) for value in values}
+    for name in {name for name, _ in asked}.difference(tracked_configuration()["datasets"]):
+        found = mteb_collections.collection(name)
+        assert found is not None, name
+        assert {metric for row, metric in asked if row == name} == {
+            found["datasets"][name]["dataset"].get("metric", "ndcg@10")
+        }
+    assert {"NanoSciFactRetrieval", "MIRACLRetrievalHardNegatives-sw", "BrightRetrieval-aops"} <= {*dict(asked)}
+    assert all(0 <= value.value <= 1 and len(value.dataset_revision) in (0, 7, 12) for value in values)
+    assert {value.tolerance_class for value in values} == {"checkpoint", "card"}
+    assert all((value.note == "copied from the model card") == (value.tolerance_class == "card") for value in values)
+    assert {*_datasets("codefuse-ai/F2LLM-v2-0.6B", "NanoBEIR", "ndcg@10")} == {*load("NanoBEIR").grid.datasets}
 
 
 def test_every_main_metric_has_our_name_but_three():

@@ -121,9 +121,9 @@ def collection(name: str) -> dict[str, Any] | None:
 def _task_names() -> frozenset[str]:
     import mteb
 
-    kinds = list(KINDS)
-    single = {task.metadata.name for task in mteb.get_tasks(task_types=kinds, exclude_aggregate=True)}
-    return frozenset(single | {task.metadata.name for task in mteb.get_tasks(task_types=kinds)})
+    every: dict[str, Any] = {"task_types": list(KINDS), "exclude_superseded": False}
+    single = {task.metadata.name for task in mteb.get_tasks(**every, exclude_aggregate=True)}
+    return frozenset(single | {task.metadata.name for task in mteb.get_tasks(**every)})
 
 
 def task_names() -> list[str]:
