@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from beirgrid.config.metric_names import written
 from beirgrid.core import files, paths
 from beirgrid.core.checkout import CHECKOUT
 from beirgrid.results.answers import DONE, Answers, read_answers
@@ -63,7 +64,7 @@ def page(answers: Answers, records: list[dict[str, Any]]) -> Iterator[str]:
         if not pd.isna(row["published"]):
             beside = [f"{row['published']:.4f}", f"{row['difference']:+.4f}", row["verdict"], row["source"]]
         interval = f"{row['low']:.4f} to {row['high']:.4f}"
-        cells = [row["dataset"], f"`{row['system']}`", row["metric"], f"{row['value']:.4f}", interval]
+        cells = [row["dataset"], f"`{row['system']}`", written(row["metric"]), f"{row['value']:.4f}", interval]
         yield f"| {' | '.join([*cells, *beside])} |"
     lacking = answers.verdicts.loc[answers.verdicts["status"] != DONE, ["system", "dataset"]].drop_duplicates()
     yield from (f"\nNot run for this page: `{system}` on {dataset}." for system, dataset in lacking.to_numpy())

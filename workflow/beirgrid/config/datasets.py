@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from .metric_names import USUAL
+from .metric_names import USUAL, metric_key
 from .places import resolve_path, splits
 from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Revision
 
@@ -117,7 +117,9 @@ class Dataset(Entry):
     dev: Name | None = Field(
         None, description="Dataset over the same corpus on whose queries weights are tuned. It must have other queries."
     )
-    metric: str = Field(USUAL, description="Main metric, name@k: what main stands for among metrics.")
+    metric: Annotated[str, AfterValidator(metric_key)] = Field(
+        USUAL, description="Main metric, name@k: what main stands for among metrics."
+    )
     relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(
         "", description="Grades of the qrels. Tables show them."
     )
