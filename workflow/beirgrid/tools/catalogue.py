@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=list(_KINDS))
     parser.add_argument("words", nargs="*", metavar="WORD", help="show only rows that contain all of these words")
     parser.add_argument("--here", action="store_true", help="show only what this folder already has")
-    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
+    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="same as Snakemake's --configfile")
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

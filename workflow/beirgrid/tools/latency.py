@@ -55,14 +55,14 @@ def latency(
 ) -> None:
     """Measure the latency of systems on this hardware, one query at a time.
 
-    A system is opened as the record of its run says, so its index must still be there. Reading the document ids of what
-    a search found, and the texts of the documents to rerank, is not counted. Fused systems and those with an
-    approximate or truncated index are left out. Several users ask whole systems, with the reading of ids and texts, and
-    every system is measured.
+    A system is opened from the record of its run, so its index must still exist. Reading ids of retrieved documents,
+    and texts of documents to rerank, is not counted. Fused systems and those with an approximate or truncated index are
+    left out. With several users, whole systems are measured, including the reading of ids and texts, and no system is
+    left out.
 
     The table has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top 10, 50, 100 and 200.
-    ``documents`` is the mean number of documents that a query found, or had reranked. ``as_run`` marks what the system
-    does as a whole, in the grid.
+    ``documents`` is the mean number of documents retrieved or reranked per query. ``as_run`` marks the depth that the
+    system has in the grid.
 
     Raises:
         BeirgridError: the grid has no such system or dataset.
@@ -81,7 +81,7 @@ def latency(
 
 
 def write(table: pd.DataFrame, path: Path) -> None:
-    """Write measurements into a table; those of the same system, step and hardware are replaced."""
+    """Write measurements to a table, replacing rows of the same system, step and hardware."""
     if path.is_file():
         table = pd.concat([read_latency(path), table])
     table = table.drop_duplicates(_KEY, keep="last")
@@ -89,7 +89,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 
 def _measure_at_once(concurrency: int, cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
-    """Return the row of one system that several users ask at the same time."""
+    """Measure one system under several concurrent users; return its row."""
     texts = _texts(cell, queries)
     with held_back(), ExitStack() as stack, ThreadPoolExecutor(concurrency) as pool:
         opened = open_system(cell.system, cell.dataset, device, stack)
@@ -110,13 +110,13 @@ def _about(cell: Cell, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
-    """Return the rows of one system."""
+    """Measure one system; return its rows."""
     steps = [read_step(path) for path in cell.records]
     own = steps[-1]
     texts = _texts(cell, queries)
     about = _about(cell, texts)
     if any(step.kind == "dense" and step.values["index"] for step in steps):
-        # Such an index is read whole for each search, which says nothing of a service that keeps it in memory.
+        # Such an index is read completely for each search, which does not represent a service that keeps it in memory.
         warn(f"{cell.system} is left out: only exact indexes are measured")
         return pd.DataFrame(columns=LATENCY_COLUMNS)
     first, scoring = _reranked(steps)
@@ -141,7 +141,7 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFram
 
 
 class _Timing(NamedTuple):
-    """A step that was timed: seconds of each query, float64 [queries], and the documents that the query found."""
+    """A timed step: seconds per query, float64 [queries], and the documents of each query."""
 
     step: str
     depth: int
@@ -159,7 +159,7 @@ def _reranked(steps: Sequence[Step]) -> tuple[Step | None, Step | None]:
 
 
 def _time_searches(search: Search, texts: Sequence[str], warm_up: int) -> tuple[np.ndarray, list[list[str]]]:
-    """Return the seconds of each query, float64 [queries], and the ids of the documents to rerank."""
+    """Time each query; return the seconds, float64 [queries], and the ids of the documents to rerank."""
     for text in texts[:warm_up]:
         search.find(text)
     timed = [_timed(search.find, text) for text in texts]
@@ -167,7 +167,7 @@ def _time_searches(search: Search, texts: Sequence[str], warm_up: int) -> tuple[
 
 
 class _Reranking(NamedTuple):
-    """Seconds of each query by depth, float64 [queries], and what they were measured on."""
+    """Seconds per query by depth, float64 [queries], with the hardware."""
 
     seconds: dict[int, np.ndarray]
     hardware: str
@@ -183,7 +183,7 @@ def _time_reranking(
     device: str,
     stack: ExitStack,
 ) -> _Reranking:
-    """Time the scoring of the top documents of each query. A query that found fewer has those scored that it found."""
+    """Time the scoring of each query's top documents. If a query returned fewer documents, only those are scored."""
     model: CrossEncoder | Seq2SeqReranker | DecoderReranker = step.values["model"]
     runtime = start(step.values, device, stack)
     scorer = open_scorer(step.values["checkpoint"], model, runtime)

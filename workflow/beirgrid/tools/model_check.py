@@ -1,4 +1,4 @@
-"""Whether models compute what they should on this machine, and how fast: what ``doctor`` runs in a process of its own.
+"""Check the results and the speed of a model on this machine; ``doctor`` runs this module in a separate process.
 
 ``python -m beirgrid.tools.model_check cuda`` encodes the demo collection with MiniLM in each number format of a device
 and compares the vectors with those of a CPU in float32.
@@ -36,7 +36,7 @@ _SIZE, _SECONDS = 4096, 1.0
 
 
 class Measured(NamedTuple):
-    """What a number format does on a device: distance to the CPU's float32, documents and operations per second."""
+    """Results of a number format on a device: distance to the CPU's float32, documents and operations per second."""
 
     precision: str
     distance: float
@@ -53,7 +53,7 @@ def main(device: str) -> None:
 
 
 def measure(device: str) -> Iterator[Measured]:
-    """Yield what each number format does on a device."""
+    """Measure each number format on a device."""
     model = merged([]).models["minilm"]
     corpus = CHECKOUT / "workflow" / "resources" / "demo" / "corpus.jsonl"
     documents = [json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines()]
@@ -84,7 +84,7 @@ def _encode(folder: Path, model: Any, texts: list[str], device: Any, precision: 
 
 
 def _peak(device: str, precision: str) -> float:
-    """Return the operations per second of a large matrix product."""
+    """Measure the operations per second of a large matrix product."""
     size = _SIZE if device == "cuda" else _SIZE // 4
     matrix = torch.randn(size, size, device=device, dtype=getattr(torch, precision))
     best, end = 0.0, time.monotonic() + _SECONDS

@@ -1,4 +1,4 @@
-"""Grids from Python: ``beirgrid.grid`` and ``beirgrid.evaluate``. Snakemake runs in a process of its own."""
+"""Run grids from Python (``beirgrid.grid``, ``beirgrid.evaluate``). Snakemake runs in a separate process."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def grid(
 ) -> pd.DataFrame:
     """Run a grid and return its scores, one row per system, dataset and metric.
 
-    What is finished in the directory is not computed again.
+    Finished steps in the directory are not computed again.
 
     Args:
         systems: registered systems, and models by their id on the hub.
         datasets: registered datasets.
         metrics: metrics, name@k; the standard ones unless given.
-        name: name of the grid; made of systems and datasets unless given.
+        name: name of the grid; by default, made of systems and datasets.
         directory: folder in which the grid runs.
         profile: Snakemake's profile, such as ``slurm``.
         options: more options of Snakemake, such as ``["--cores", "4"]``.

@@ -1,4 +1,4 @@
-"""Systems of a finished grid, opened again as their records say: for one query at a time."""
+"""Reopen systems of a finished grid from their records, for single queries."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from ..encoders import open_encoder, open_scorer
 from ..runs import fusion, runs
 from ..search import approximate, engine, lucene, maxsim
 
-# The stages whose steps can be opened.
+# Stages whose steps can be reopened.
 _STAGES = ("retrieve", "score", "rerank", "fuse")
 
 
 class Ranker(NamedTuple):
-    """A system that is open: ``rank`` returns the ranking of a query. Threads may call it at the same time."""
+    """An open system. ``rank`` returns the ranking of a query and is thread-safe."""
 
     rank: Callable[[str], runs.Ranking]
     hardware: str
@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
 
 class Search(NamedTuple):
-    """A retriever that is open. ``find`` searches; ``ranking`` looks up the document ids of what it found."""
+    """An open retriever. ``find`` searches; ``ranking`` looks up the document ids of the results."""
 
     find: Callable[[str], Any]
     ranking: Callable[[Any], runs.Ranking]
@@ -59,7 +59,7 @@ class Search(NamedTuple):
 
 
 def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ranker:
-    """Open a system as its records in the working directory say, with all systems that it is made of.
+    """Open a system and its components from the records in the working directory.
 
     Args:
         system: the system.
@@ -85,7 +85,7 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ran
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Keep what Java and other libraries write to standard error from the terminal, unless the work fails."""
+    """Hold back what Java and other libraries write to standard error; print it only if the block fails."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as said:
@@ -103,7 +103,7 @@ def held_back() -> Iterator[None]:
 
 
 def _open_source(run: Path, device: str, stack: ExitStack) -> Ranker:
-    """Open the system that a run is of."""
+    """Open the system behind a run."""
     named = dict(zip(("system", "dataset"), (run.parent.name, run.name.removesuffix(".run.gz")), strict=True))
     return open_system(**named, device=device, stack=stack)
 
@@ -140,7 +140,7 @@ def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
 
 
 def read_step(path: str | Path) -> Step:
-    """Return a step as its record says that it ran. A step that cannot be opened has no values.
+    """Read a step from its record. A step that cannot be reopened has no values.
 
     Raises:
         DataError: the record is missing or damaged, or records a command of another version.
@@ -162,14 +162,14 @@ def read_step(path: str | Path) -> Step:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser of recorded commands, which a person does not see."""
+    """A parser of recorded commands, whose errors become DataErrors."""
 
     def error(self, message: str) -> NoReturn:
         raise DataError(f"it records a command of another version of beirgrid ({message}). {files.REMEDY}")
 
 
 def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any]:
-    """Return the values that the options of a command give to its function."""
+    """Parse the options of a command to its function's arguments."""
 
     @functools.wraps(function)
     def keep(**values: Any) -> dict[str, Any]:
@@ -183,13 +183,13 @@ def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, A
 
 
 def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
-    """Return the runtime of a command, on another device than the command's own if one is asked for."""
+    """Start the runtime of a command, on the requested device or else the command's own."""
     compute: Compute = dataclasses.replace(values["compute"], device=device)
     return stack.enter_context(compute.start())
 
 
 def open_search(step: Step, device: str, stack: ExitStack) -> Search:
-    """Open the index, and the model if there is one, that a retrieval used."""
+    """Open the index and, if any, the model of a retrieval."""
     values, depth = step.values, step.values["depth"]
     if step.kind == "lexical":
         options = {name: values[name] for name in ("fields", "language", "k1", "b")}
@@ -199,7 +199,7 @@ def open_search(step: Step, device: str, stack: ExitStack) -> Search:
     encoder, computing = open_encoder(values["checkpoint"], values["model"], runtime), threading.Lock()
 
     def find(text: str) -> Any:
-        with computing:  # a tokenizer and a model take one text after the other
+        with computing:  # tokenizer and model are not thread-safe
             vectors = encoder.encode_queries([text])
         return _search_vectors(step, vectors, depth)
 

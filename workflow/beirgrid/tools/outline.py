@@ -1,4 +1,4 @@
-"""What a run says at its end, in at most 25 lines: the main table, verdicts, what failed, the answer, and the page."""
+"""Summarise a finished run in at most 25 lines: main table, verdicts, failures, the answer, and the report's path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..results.summary import GridSummary
 from .text import aligned
 
 LINES = 25
-# The most and the least lines of the table, including its head, and the most of what failed.
+# Most and fewest lines of the table, including its header, and most lines on failures.
 _TABLE, _LEAST, _FAILED = 16, 4, 3
 
 
@@ -49,7 +49,7 @@ def _older(page: Path) -> Iterator[str]:
 
 
 def _table(table: table_files.Wide, metric: str, width: int, lines: int) -> Iterator[str]:
-    """Yield the metric's table: as many systems and rows as fit; systems are rows where there are many of them."""
+    """Yield the metric's table with as many systems and rows as fit. Many systems become rows."""
     lines = min(lines, _TABLE)
     shown = table.shown.where(~table.group | (table.group.sum(axis=1) < 2).to_numpy()[:, None], table.shown + "†")
     shown = shown.where(~table.flawed, shown + table_files.FLAW)
@@ -89,7 +89,7 @@ def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
 
 
 def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
-    """Yield how many cells have no value, and what to read of those that failed."""
+    """Yield the number of cells without a value, and the logs of failed ones."""
     cells = scores[scores["metric"] == grid.metrics[0]]
     run = [
         not grid.datasets[dataset].mean_of and system not in grid.seeds
@@ -113,7 +113,7 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
 
 
 def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
-    """Yield the first note on cells whose scores have a flaw, and the number of the other notes."""
+    """Yield the first warning about scores, and the number of the others."""
     notes = table_files.flaw_notes(scores, grid)
     if notes:
         others = len(notes) - 1
@@ -123,11 +123,11 @@ def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
 
 def _few(lines: Iterable[str]) -> list[str]:
     lines = list(lines)
-    # A single reason more takes no more lines than the count of it.
+    # One further reason takes no more lines than "1 other reason".
     return lines if len(lines) <= _FAILED + 1 else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
 
 
 def _cut(line: str, width: int) -> str:
-    """Return a line cut in its middle to two lines of the terminal: its ends say most."""
+    """Shorten a line in the middle to two lines of the terminal."""
     most = max(2 * width, 60)
     return line if len(line) <= most else f"{line[: most // 2]} … {line[-most // 2 + 3 :]}"

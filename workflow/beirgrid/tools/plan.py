@@ -1,4 +1,4 @@
-"""Estimates what a grid will take before it runs, and compares the estimates with what the jobs took."""
+"""``beirgrid plan``: estimate jobs, time, memory and disk of a grid, and compare estimates with finished jobs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from .configfiles import merged
 from .run import find_grid
 from .text import columned
 
-# Rows of which a table shows all without being asked.
+# Most rows that a table shows by default.
 _READABLE = 60
-# Cores that the rules ask for, for jobs that use several.
+# Cores that rules request for multi-threaded jobs.
 _MOST_CORES = 8
 SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
 
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job that Snakemake would run, and what it is expected to take."""
+    """A job that Snakemake would run, with its estimate."""
 
     rule: str
     wildcards: dict[str, str]
@@ -68,8 +68,8 @@ class PlannedJob:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid plan``."""
     parser.add_argument("grid", nargs="?", default="", metavar="GRID", help="configfile, or a ready-made grid by name")
-    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="as for snakemake")
-    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="same as Snakemake's --configfile")
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="same as Snakemake's --config")
     parser.add_argument(
         "--directory",
         default=Path(),
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
         raise BeirgridError(f"there is no configfile {missing[0]}")
     args.directory.mkdir(parents=True, exist_ok=True)
     os.chdir(args.directory)
-    Path(".snakemake").absolute().mkdir(exist_ok=True)  # as Snakemake does, which shows a traceback where it cannot
+    Path(".snakemake").absolute().mkdir(exist_ok=True)  # here, because Snakemake would fail with a traceback
     if args.calibrate:
         calibrate(Path(CALIBRATION))
     plan = make_plan(args.configfile, args.config, args.jobs, args.device)
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
 def make_plan(
     configfiles: list[Path], settings: list[str], at_once: int = 100, device: str | None = None
 ) -> dict[str, Any]:
-    """Return the plan of the grid in the working directory, sizes in MB, as JSON can hold it."""
+    """Plan the grid in the working directory; return the plan for JSON, with sizes in MB."""
     needs = _needs(grid := Grid(merged(configfiles, settings)), device)
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]
     jobs = list(_jobs(needs, options))
@@ -155,7 +155,7 @@ def _option(name: str, values: Iterable[Any]) -> list[str]:
 
 
 def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
-    """Yield the jobs that Snakemake would run, as its dry run tells its log."""
+    """Yield the jobs that Snakemake would run, from the log of a dry run."""
     from snakemake import cli
     from snakemake.logging import logger
 
@@ -172,7 +172,7 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
     # Snakemake would prefer a profile of the working directory, which can run code.
     command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]
     said = io.StringIO()
-    # A filter, as Snakemake clears the handlers of its logger when it starts.
+    # A filter, because Snakemake clears its logger's handlers when it starts.
     logger.addFilter(collect)
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -240,13 +240,13 @@ def _largest_job(jobs: list[PlannedJob], key: str) -> dict[str, Any]:
 
 
 def _peak(jobs: list[PlannedJob], at_once: int) -> float:
-    """Return the most disk taken on the way, in MB: all that is kept, and what as many jobs as run at once hold."""
+    """Estimate the peak disk use in MB: all kept files, and the temporary files of concurrent jobs."""
     held = sorted((job.need.temporary for job in jobs), reverse=True)[:at_once]
     return sum(job.need.kept for job in jobs) + sum(held)
 
 
 def _too_large(needs: Needs, jobs: list[PlannedJob]) -> Iterator[str]:
-    """Yield, per rule and limit, the job that is expected to exceed what a node has the most; margins do not count."""
+    """Yield, per rule and limit, the job that exceeds the node's limit most, without safety margins."""
     most_of = {"mem_mb": lambda *job: needs.limits(*job).mem_mb, "runtime": needs.most_minutes}
     beyond: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
     for job in jobs:
@@ -264,7 +264,7 @@ def _too_large(needs: Needs, jobs: list[PlannedJob]) -> Iterator[str]:
 
 
 def _cells(needs: Needs, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
-    """Yield what each cell takes by itself: jobs that cells share are counted in each."""
+    """Yield the estimate of each cell. Shared jobs count in each of their cells."""
     makers = {output: job for job in jobs for output in job.outputs}
     grid = needs.grid
     records = Records(grid, Inputs(grid))
@@ -277,7 +277,7 @@ def _cells(needs: Needs, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
 
 
 def _actual(jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
-    """Yield, per rule, what its finished jobs were expected to take and what they took."""
+    """Yield, per rule, the estimated and the actual use of finished jobs."""
     for rule, mine in _by(jobs, lambda job: job.rule).items():
         done = [(job, _benchmark(Path(job.benchmark))) for job in mine if Path(job.benchmark).is_file()]
         if not done:
@@ -295,7 +295,7 @@ def _actual(jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
 
 
 def _benchmark(path: Path) -> dict[str, float]:
-    """Return seconds and resident MB of a job, as Snakemake measured them; 0 MB of one too short to be sampled."""
+    """Read the seconds and resident MB of a job from Snakemake's benchmark; 0 MB if it was too short to be sampled."""
     with path.open(encoding="utf-8") as stream:
         row = list(csv.DictReader(stream, delimiter="\t"))[-1]
     return {key: float(row[key]) if row[key] not in ("-", "NA") else 0.0 for key in ("s", "max_rss")}

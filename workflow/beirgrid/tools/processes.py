@@ -1,4 +1,4 @@
-"""Processes that run the workflow: those of this machine, and the one that may run it in a working directory."""
+"""Find the processes that run the workflow, and allow only one run per working directory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 from ..core import files
 
-# The process that runs the workflow in the working directory holds the lock of this file.
+# Lock file held by the run in the working directory.
 LOCK = Path(".snakemake/beirgrid/run.lock")
-# A name that Linux gives to each of its starts.
+# Linux's identifier of each boot.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-# Commands that may work beside a run.
+# Commands that may run beside a run.
 _READERS = {"status", "plan", "report", "compare", "evaluate", "export", "list", "init", "doctor", "search", "show"}
 
 
 def began(pid: int) -> float | None:
-    """Return when a process of this machine began (a later one may have its number), or None if none is seen."""
+    """Return the start time of a process, which identifies it beside its id; None if it is not visible."""
     import psutil  # Snakemake brings it
 
     try:
@@ -32,7 +32,7 @@ def began(pid: int) -> float | None:
 
 
 def hidden(pid: int) -> bool:
-    """Tell whether there is a process that is another user's: some machines do not show those."""
+    """Tell whether a process exists but belongs to another user, whose processes some machines hide."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -43,7 +43,7 @@ def hidden(pid: int) -> bool:
 
 
 def living() -> list[int]:
-    """Return the processes of this machine that run the workflow or a stage of it in the working directory."""
+    """Return the processes on this machine that run the workflow or one of its stages in the working directory."""
     import psutil
 
     here, found = str(Path.cwd()), []
@@ -54,14 +54,14 @@ def living() -> list[int]:
 
 
 def _works(words: list[str]) -> bool:
-    """Tell from the words of a process whether it is Snakemake or a stage, and no command that a person waits for."""
+    """Tell from a command line whether the process is Snakemake or a stage, rather than an interactive command."""
     if "snakemake" in words:
         return True
     return "beirgrid" in words and not _READERS & {*words[words.index("beirgrid") + 1 :][:1]}
 
 
 def run_alone() -> None:
-    """Let Snakemake refuse to run where another process runs the workflow, even one with other files.
+    """Make Snakemake refuse to run if another process runs the workflow in the same directory, even with other targets.
 
     Snakemake's own lock lets two runs pass that begin at the same moment or that make different files. The run that
     ends first then removes the locks of both. Upstream mended one race of this kind, that of the lock's folder
@@ -115,7 +115,7 @@ def _release(persistence: Any, holder: str) -> None:
 
 
 def _here() -> str:
-    """Return the name of this machine and of its start; an empty text where the system does not tell."""
+    """Return the machine's name and boot id; empty if unknown."""
     try:
         return f"{socket.gethostname()} {_BOOT.read_text().strip()}"
     except OSError:
@@ -123,7 +123,7 @@ def _here() -> str:
 
 
 def _related(pid: int) -> bool:
-    """Tell whether a process is this one, started it or was started by it, or is SLURM's, which is asked elsewhere."""
+    """Tell whether a process is this one, its ancestor or descendant, or one of SLURM's, which ``cluster`` checks."""
     import psutil
 
     me = psutil.Process()
@@ -139,8 +139,8 @@ def _related(pid: int) -> bool:
 
 @contextmanager
 def _alone() -> Iterator[Path]:
-    """Hold the run lock; yield the file in which the run that holds it says where it runs."""
-    from snakemake_interface_common.exceptions import ApiError  # of which Snakemake prints the message alone
+    """Hold the run lock; yield the file in which its holder records its machine."""
+    from snakemake_interface_common.exceptions import ApiError  # Snakemake prints only its message
 
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with LOCK.open("a") as stream:
@@ -152,6 +152,6 @@ def _alone() -> Iterator[Path]:
         except OSError as error:
             if error.errno not in files.NO_LOCKS:
                 raise
-            yield Path(os.devnull)  # a file system without such locks has Snakemake's own alone
+            yield Path(os.devnull)  # without file locks, only Snakemake's own lock applies
         else:
             yield LOCK

@@ -1,4 +1,4 @@
-"""The page of a grid from published values alone: what a grid shows, before anything has run."""
+"""Write the page of a grid from published values only, before anything has run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..stages.report import illustrated
 from .configfiles import merged
 from .outline import outline
 
-# Intervals over queries, which published values do not have.
+# Columns of intervals over queries, which published values lack.
 _OF_QUERIES = ["low_queries", "high_queries", "difference_low_queries", "difference_high_queries"]
 
 

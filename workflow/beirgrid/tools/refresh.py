@@ -1,4 +1,4 @@
-"""Tables and page of a grid from the cells that are done: at any time, during a run, and at the end of each run."""
+"""``beirgrid report``: write tables and page of a grid from its finished cells, also during and after each run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..results import results_folder, summary
 from ..results.summary import GridSummary
 from . import events
 
-# Seconds between the starts of two refreshes beside a run, at least.
+# Minimum seconds between two refreshes during a run.
 SECONDS = 60.0
 LOG = Path("logs/refresh.log")
-# What tables and page are made with.
+# Packages needed for tables and page.
 LIBRARIES = ("jinja2", "matplotlib", "numba", "pandas", "pyarrow", "scipy", "statsmodels")
 
 
@@ -33,7 +33,7 @@ def report(
     directory: Annotated[Path, results_folder.PLACE] = Path(),
     background: Annotated[bool, "print no summary, and run with the lowest priority"] = False,
 ) -> None:
-    """Make the tables and the page of a grid from what is done so far, and print a summary.
+    """Write the tables and the page of a grid from its finished cells, and print a summary.
 
     Raises:
         BeirgridError: no such grid was run in the folder.
@@ -61,13 +61,13 @@ def _read(name: str) -> GridSummary:
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid {name!r} was run in this folder (--directory names another)")
     found = summary.read(path)
-    if found.name != name:  # a copied folder: tables and page would replace those of the other grid
+    if found.name != name:  # a copied folder: the other grid's tables and page would be overwritten
         raise DataError(f"{path} is of the grid {found.name!r}: only the grid {name!r} may have this folder")
     return found
 
 
 def refresh(grid: GridSummary) -> list[str]:
-    """Make the tables and the page of a grid and return what to say of them, at most 25 lines.
+    """Write the tables and the page of a grid; return a summary of at most 25 lines.
 
     Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again. A
     page that changes beside tables of the run shows other analyses: it is what the run would make, so its record stays.
@@ -96,7 +96,7 @@ def refresh(grid: GridSummary) -> list[str]:
 
 
 def _events() -> tuple[dict[str, str], bool]:
-    """Return what failed jobs of the last run said, by the files that they did not write, and whether it goes on."""
+    """Return the failure messages of the last run by missing output, and whether the run is still active."""
     if not events.EVENTS.is_file():
         return {}, False
     with contextlib.suppress(BeirgridError):
@@ -107,7 +107,7 @@ def _events() -> tuple[dict[str, str], bool]:
 
 
 class Refresher:
-    """Refresh a grid while it is run: in a process of its own, which cannot disturb the run."""
+    """Refreshes a grid during a run, in a separate process that cannot disturb the run."""
 
     def __init__(self, grid: str) -> None:
         """Take the name of the grid.
@@ -120,7 +120,7 @@ class Refresher:
         self.next = 0.0
 
     def end(self) -> None:
-        """Refresh once more, when the last job has ended, and print the summary."""
+        """Refresh once more after the last job, and print the summary."""
         if not self.on:
             return
         if self.process:
@@ -131,7 +131,7 @@ class Refresher:
             subprocess.run(self._command(), env=_environment(), stdin=subprocess.DEVNULL, check=False)
 
     def refresh(self) -> None:
-        """Start a refresh, unless one is going on or has just begun."""
+        """Start a refresh, unless one is running or has just started."""
         now = time.monotonic()
         if not self.on or now < self.next or (self.process and self.process.poll() is None):
             return

@@ -1,4 +1,4 @@
-"""``beirgrid reproduce``: run a system where values of it are published, and say which are reproduced."""
+"""``beirgrid reproduce``: run a system on datasets with published values, and report which are reproduced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .configfiles import merged
 from .run import add_places, describe_model, grid_name, keep_grid, snakemake
 from .text import columned
 
-# The verdicts that are no deviation.
+# Verdicts that are not deviations.
 _AGREES = ("reproduced", "close", published.OTHER_PROTOCOL)
 
 
@@ -102,7 +102,7 @@ def report(verdicts: pd.DataFrame, config: Config) -> Iterator[str]:
 
 
 def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
-    """Yield what differs between a published value and ours, or may differ, as far as the source and our records say.
+    """Yield known and possible differences between a published value and ours, from the source and our records.
 
     Args:
         row: a row of the table ``verdicts``.

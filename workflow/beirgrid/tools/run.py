@@ -1,7 +1,7 @@
-"""``beirgrid run`` and ``beirgrid demo``: Snakemake with this workflow, in any folder.
+"""``beirgrid run`` and ``beirgrid demo``: run Snakemake with this workflow, in any folder.
 
-Words that these commands do not know are Snakemake's. The process becomes Snakemake: signals, terminal and exit status
-are as if Snakemake had been typed.
+Unknown words are passed to Snakemake. The process is replaced by Snakemake, so signals, terminal and exit status are
+Snakemake's.
 """
 
 from __future__ import annotations
@@ -43,17 +43,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "beirgrid run [GRID] [options] [options and targets of Snakemake]"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"GRID is a configfile, or one of {', '.join(ready_made())}.\n\n{_EXAMPLES}"
-    parser.allow_abbrev = False  # what is left over is Snakemake's
+    parser.allow_abbrev = False  # the rest is Snakemake's
     add_choices(parser)
     parser.add_argument(
-        "--configfile", "--configfiles", nargs="+", default=[], type=Path, metavar="FILE", help="as for snakemake"
+        "--configfile",
+        "--configfiles",
+        nargs="+",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="same as Snakemake's --configfile",
     )
     add_places(parser)
     parser.set_defaults(run=run, snakemake=[])
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that describe a grid without a file."""
+    """Declare the options for a grid without a file."""
     parser.add_argument("--systems", type=_names, default=[], metavar="A,B", help="systems, with commas between them")
     parser.add_argument(
         "--datasets",
@@ -83,7 +89,7 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    """Declare where Snakemake runs."""
+    """Declare the options for Snakemake's profile and directory."""
     parser.add_argument("--profile", default="local", help="local, slurm, conda, or a profile of your own")
     parser.add_argument(
         "--directory",
@@ -144,7 +150,7 @@ def snakemake(configfiles: Iterable[Path], named: str, directory: Path, options:
     """Return the command that runs Snakemake with this workflow."""
     command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
     command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
-    # Else Snakemake takes profiles/default of the working directory, whosever that is.
+    # Otherwise Snakemake would use profiles/default of the working directory.
     command += ["--workflow-profile", str(_PROFILES / "default")]
     # An option with one value comes last: a target after --configfile would be a file of it.
     return [*command, "--profile", profile(named), "--directory", str(directory), *options]
@@ -156,7 +162,7 @@ def ready_made() -> list[str]:
 
 
 def find_grid(word: str) -> Path:
-    """Return the configfile that a word stands for: a file, or a ready-made grid by its name.
+    """Return the configfile of a word: a file, or the name of a ready-made grid.
 
     Raises:
         BeirgridError: there is neither.
@@ -172,7 +178,7 @@ def find_grid(word: str) -> Path:
 
 
 def profile(name: str) -> str:
-    """Return what Snakemake finds a profile by: the folder of one that comes with beirgrid, or the name as it is."""
+    """Return Snakemake's argument for a profile: the folder of a profile of beirgrid, or the name unchanged."""
     ours = _PROFILES / name
     return str(ours) if (ours / "config.yaml").is_file() and not is_folder(Path(name)) else name
 
@@ -228,7 +234,7 @@ def describe(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def grid_name(systems: list[str], datasets: list[str]) -> str:
-    """Return a name for a grid of systems and datasets: readable, and another one for other names."""
+    """Return a readable and unique name for a grid of these systems and datasets."""
     whole = "-".join([*systems, *datasets])
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-._")
     digest = hashlib.sha256(json.dumps([systems, datasets]).encode()).hexdigest()
@@ -250,7 +256,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
         found = _of_folder(folder.resolve(), family)
         name = _entry_name(folder.resolve().name)
     elif "/" in model and not model.startswith((".", "/", "~")):
-        if not family:  # mteb says it
+        if not family:  # from mteb
             return model, {}
         found = {"checkpoint": model, "revision": "resolve"} | _kind(family)
         name = _entry_name(model.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""A run on a terminal: a line for each running job, the cells with their scores, warnings and failures."""
+"""Draw a run on a terminal: running jobs, cells with their scores, warnings and failures."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _STARTS = ("Nothing to be done", "Terminating processes", "Trying to restart job
 
 
 class Screen:
-    """Show a run in place of Snakemake's own lines, which its log file has.
+    """Shows a run instead of Snakemake's own lines, which are still in its log file.
 
     What Snakemake says before it is known whether a run starts is held back. It is printed at the end if none does
     (``--unlock``, ``--lint``).
     """
 
     def __init__(self, handler: Any, logs: list[str]) -> None:
-        """Take over from Snakemake's handler of a terminal, and name the log files of this Snakemake."""
+        """Replace Snakemake's terminal handler; ``logs`` are the log files of this run."""
         self.handler, self.logs = handler, logs
         self.console = status.terminal(file=handler.stream, width=None, no_color=handler.nocolor or None)
         self.held: list[LogRecord] | None = []
         self.live: Live | None = None
 
     def hear(self, record: LogRecord, run: Execution | None) -> None:
-        """Show a record of Snakemake's log if a person should see it."""
+        """Show a record of Snakemake's log if it is relevant."""
         event = getattr(record, "event", None)
         if event == LogEvent.WORKFLOW_STARTED:
             self.held = None
@@ -48,7 +48,7 @@ class Screen:
             for line in status.failure(job):
                 self.console.print(line, soft_wrap=True)
         elif record.levelno >= logging.ERROR:
-            self.held = None  # the error is the last that a person reads
+            self.held = None  # so that the error is printed last
             self._print(record)
         elif record.levelno >= logging.WARNING or record.module in _MODULES or str(record.msg).startswith(_STARTS):
             self._print(record)
@@ -95,7 +95,7 @@ class Screen:
                 self.console.print(status.text(warned, "yellow"), soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self.finish(None)
         for record in self.held or ():
             self._print(record)

@@ -1,4 +1,4 @@
-"""``beirgrid search SYSTEM DATASET QUERY``: what a system of a finished grid finds for a query of one's own."""
+"""``beirgrid search SYSTEM DATASET QUERY``: search with a system of a finished grid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..collections.collection import Document
     from ..runs.runs import Ranking
 
-# Characters of a document that are printed.
+# Most characters of a document to print.
 _CHARACTERS = 160
 
 

@@ -1,4 +1,4 @@
-"""``beirgrid serve``: the reports of a folder and a search over its indexes, in a browser. It writes nothing."""
+"""``beirgrid serve``: serve the reports of a folder and a search over its indexes to a browser. It writes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Folders of a grid whose files are served.
 _SERVED = ("report", "tables", "figures")
-# Seconds after which a browser asks again while a run goes on.
+# Seconds between a browser's refreshes during a run.
 _REFRESH = 30
 # Documents that a search shows.
 _DEPTH = 20
@@ -95,7 +95,7 @@ class Served:
         return self.page("Reports of this folder", grids=reports, status=_screen())
 
     def search(self, query: str, system: str, dataset: str) -> str:
-        """Return the page with what a system finds for a query.
+        """Render the page with a system's results for a query.
 
         Raises:
             BeirgridError: the system was not run on the dataset, or cannot be opened.
@@ -124,7 +124,7 @@ class _Anything(dict[str, str]):
 
 
 def _screen() -> str:
-    """Return what ``beirgrid status`` prints, or an empty string where no run left a trace."""
+    """Return the output of ``beirgrid status``; empty if there was no run."""
     with suppress(BeirgridError):
         return "\n".join(status.lines(events.read(events.EVENTS), 110))
     return ""
@@ -144,7 +144,7 @@ def serve(served: Served, host: str, port: int, token: str) -> ThreadingHTTPServ
         served: what it serves.
         host: address to listen on.
         port: port; 0 for a free one.
-        token: what the first address must have as a parameter, and later ones as a cookie; empty for none.
+        token: token required as a parameter of the first request and as a cookie later; empty for none.
 
     Raises:
         BeirgridError: the address or the port cannot be had.

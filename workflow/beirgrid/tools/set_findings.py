@@ -1,4 +1,4 @@
-"""What the judgements of an evaluation set can tell, as lines of text."""
+"""Report what the judgements of an evaluation set show: agreement, power, holes and ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEPTHS, _LEAST = (5, 10, 20, 50), 5
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
 _LEVEL = 0.05
-# A run whose top 10 documents are judged to a smaller share than this gains more by a deeper pool than by more queries.
+# If a smaller share of a run's top 10 is judged, a deeper pool helps more than more queries.
 _JUDGED_ENOUGH = 0.95
 
 Grades = Mapping[str, Mapping[str, int]]
@@ -37,7 +37,7 @@ def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict
 
 
 def alike(rankings: Mapping[str, Any]) -> list[str]:
-    """Return how alike the rankings of each two systems are, which needs no judgements."""
+    """Report the similarity of each pair of rankings, which needs no judgements."""
     rows = []
     for first, second in itertools.combinations(rankings, 2):
         found = overlap.compare(rankings[first], rankings[second])
@@ -47,18 +47,18 @@ def alike(rankings: Mapping[str, Any]) -> list[str]:
 
 
 def sizes(rankings: pools.Rankings) -> list[str]:
-    """Return how many pairs pools of several depths would have."""
+    """Report the number of pairs in pools of several depths."""
     numbers = (f"{pools.pool(rankings, 'depth', depth).candidates:,} to depth {depth}" for depth in _DEPTHS)
     return [f"A pool of {len(rankings)} systems would have these pairs: {', '.join(numbers)}."]
 
 
 def agreed(grades: agreement.Grades) -> list[str]:
-    """Return the coefficients of agreement of judges."""
+    """Report the judges' coefficients of agreement."""
     return [_coefficient(found) for found in agreement.coefficients(grades) if found.pairs]
 
 
 def agreed_in_parts(grades: agreement.Grades) -> list[str]:
-    """Return the agreement of each judge with the others, and the queries with the least agreement."""
+    """Report each judge's agreement with the others, and the queries with the least agreement."""
     judges = [
         [found.judges[0], f"{found.pairs:,}", _interval(found), f"{higher:+.2f}"]
         for found, higher in agreement.by_judge(grades)
@@ -76,7 +76,7 @@ def moved(
     versions: Sequence[tuple[int, Grades]],
     rankings: pools.Rankings,
 ) -> list[str]:
-    """Return scores, holes and ranks of all systems under two versions of the qrels."""
+    """Report scores, holes and ranks of all systems under two versions of the qrels."""
     from scipy.stats import kendalltau
 
     means, holes = (

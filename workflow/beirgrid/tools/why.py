@@ -19,7 +19,12 @@ _SUMMARIES = "results/grids/*/grid.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid why``."""
     parser.add_argument("file", type=Path, metavar="FILE", help="an artifact, or its record")
-    parser.add_argument("--directory", default=Path(), type=Path, help="as for snakemake: where results/ is")
+    parser.add_argument(
+        "--directory",
+        default=Path(),
+        type=Path,
+        help="same as Snakemake's --directory: the folder that contains results/",
+    )
     parser.set_defaults(run=run)
 
 
