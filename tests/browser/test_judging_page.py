@@ -124,6 +124,7 @@ def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_pat
     page = judge(path.as_uri(), "")
     for key in "3201":
         press(page, key)
+    page.wait_for_timeout(500)  # Chromium hands what a page keeps to its other processes in the background
     page.reload()  # the browser keeps what was judged
     page.wait_for_selector("#pair:not([hidden])")
     assert page.locator("#left").inner_text().startswith("4 judged, 8 left")
