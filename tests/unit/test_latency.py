@@ -13,7 +13,7 @@ from beirgrid.__main__ import main
 from beirgrid.analysis.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.core import paths
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.tools import latency
+from beirgrid.tools import latency, open_systems
 
 
 @pytest.fixture
@@ -71,3 +71,14 @@ def test_measurements_join_those_of_other_hardware(tmp_path):
 def test_percentiles_are_in_milliseconds():
     seconds = np.arange(1, 102) / 1000
     assert latency._statistics(seconds) == pytest.approx({"p50_ms": 51, "p95_ms": 96, "p99_ms": 100, "mean_ms": 51})
+
+
+def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_path):
+    words = "retrieve dense --system d --checkpoint c --corpus x --queries q --output o --record r --indexes 0.faiss"
+    model = '{"family": "dense", "similarity": "cosine"}'
+    command = f"python -m beirgrid {words} --depth 7 --model '{model}'"
+    record = {"stage": "retrieve", "command": command, "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1}
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    step = open_systems.read_step(tmp_path / "r.json")
+    assert (step.kind, step.values["depth"], step.values["checkpoint"].name) == ("dense", 7, "c")
+    assert step.values["model"].family == "dense"

@@ -156,6 +156,7 @@ def read_step(path: str | Path) -> Step:
     module, _, name = command.function.partition(":")
     try:
         values = _options(getattr(importlib.import_module(f"beirgrid.{module}"), name), words)
+        values |= vars(values.pop("asked")) if "asked" in values else {}
         return Step(stage, kind, values, record["facts"])
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
