@@ -97,7 +97,7 @@ def test_scores_of_a_grid_are_one_table(tmp_path):
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"scores": {"system": "a"}}', '{"facts": {"means": {}}}'])
 def test_a_file_without_scores_is_named(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
-    with pytest.raises(DataError, match=r"x\.json (holds no scores|is damaged)"):
+    with pytest.raises(DataError, match=r"x\.json (has no scores|is damaged)"):
         scores.read(tmp_path / "x.json")
 
 

@@ -270,7 +270,7 @@ def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
         (["{a}", "{b}", "--baseline", "t"], "has no system 't' (it has base, s)"),
         (["{a}:t", "{b}"], "has no system 't' (it has base, s)"),
         (["{a}:base", "{b}:s", "--datasets", "y"], "have no cell in common"),
-        (["{a}", "{b}", "--output", "x.txt"], "--output: x.txt should end in .csv or .json"),
+        (["{a}", "{b}", "--output", "x.txt"], "--output: x.txt must end in .csv or .json"),
         (["{a}", "{b}", "--tolerance", "-1"], "-1 is not 0 or a number above 0"),
         (["{a}"], "the following arguments are required: B"),
     ],
