@@ -96,7 +96,7 @@ class _Parser(argparse.ArgumentParser):
         """Print the usage and the error as argparse does, and suggest the nearest command."""
         unknown = re.match(r"argument (?:command|kind): invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if unknown and (near := difflib.get_close_matches(unknown[1], re.findall(r"[\w-]+", unknown[2]), n=1)):
-            what = "command" if message.startswith("argument command") else "choice"
+            what = "command" if self._subparsers else "choice"
             message = f"there is no {what} {unknown[1]!r}; did you mean {near[0]!r}?"
         super().error(printable(message))
 
