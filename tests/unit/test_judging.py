@@ -18,6 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.judging import documents, queries, server
@@ -116,6 +118,9 @@ def test_duplicates_are_named():
         ("a.txt", b"\xff\xfe", "a.txt:1: not UTF-8"),
         ("a.html", b" ", "a.html is empty"),
         ("a.parquet", b"PAR1", "a.parquet is damaged"),
+        ("a.html", b"<!-- nothing -->", "a.html is empty"),
+        ("a.csv", b"id,text\n1,a, b\n", "a.csv row 1 has more columns than the header"),
+        ("a.csv", b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
         ("a.doc", b"word", "has no documents: files ending in .md"),
     ],
 )
@@ -123,6 +128,27 @@ def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, messag
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message.replace(".", r"\.")):
         list(documents.read(tmp_path))
+
+
+def test_odd_forms_of_documents_are_read(tmp_path):
+    (tmp_path / "a.html").write_text('<?xml version="1.0" encoding="utf-8"?>\n<html><body>Käse</body></html>')
+    (tmp_path / "b.csv").write_text(f"id,text\n1,{'word ' * 60_000}\n")
+    (tmp_path / os.fsdecode(b"c\xff.txt")).write_text("a name that is no UTF-8")
+    found = list(documents.read(tmp_path))
+    assert [(document.id, document.title) for document in found] == [
+        ("a.html", "a"),
+        ("1", ""),
+        ("c%FF.txt", "c\ufffd"),
+    ]
+    assert [len(document.text) for document in found] == [4, 300_000, 23]
+
+
+def test_one_file_of_an_unknown_kind_and_a_device_are_refused(tmp_path):
+    (tmp_path / "a.doc").write_text("x")
+    with pytest.raises(DataError, match=r"a\.doc is no document"):
+        list(documents.read(tmp_path / "a.doc"))
+    with pytest.raises(DataError, match="/dev/zero is a device"):
+        queries.read(Path("/dev/zero"))
 
 
 def test_queries_are_read_and_checked(tmp_path):
@@ -134,6 +160,10 @@ def test_queries_are_read_and_checked(tmp_path):
     path.write_text("words\nx\n")
     with pytest.raises(DataError, match=r"row 1: no column query, text, q \(it has words\)"):
         queries.read(path)
+    for row, message in (("what is, say, x", "has more columns"), ("x,0", "'0' is not a number of times")):
+        path.write_text(f"query,count\n{row}\n")
+        with pytest.raises(DataError, match=message):
+            queries.read(path)
 
 
 def test_a_log_is_sampled_by_frequency_and_length():
@@ -159,6 +189,29 @@ def test_personal_data_and_near_duplicates_are_named():
         queries.SetQuery("c", "rye"),
     ]
     assert queries.without_near_duplicates(twins) == ([twins[0], twins[2]], {"b": "a"})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdefghij"), max_size=8).map(" ".join), max_size=30))
+def test_near_duplicates_are_those_that_comparing_all_pairs_finds(texts):
+    kept: list[int] = []
+    dropped = {}
+    sets = [set(text.split()) or {text} for text in texts]
+    for number, words in enumerate(sets):
+        twins = [other for other in kept if 5 * len(words & sets[other]) >= 4 * len(words | sets[other])]
+        if twins:
+            dropped[str(number)] = str(twins[0])
+        else:
+            kept.append(number)
+    found = queries.without_near_duplicates(queries.SetQuery(str(n), text) for n, text in enumerate(texts))
+    assert ([int(query.id) for query in found[0]], found[1]) == (kept, dropped)
+
+
+def test_near_duplicates_of_a_long_log_are_found_soon():
+    log = [queries.SetQuery(str(number), f"w{number} v{number} how to bake") for number in range(20_000)]
+    started = time.process_time()
+    assert len(queries.without_near_duplicates(log)[0]) == 20_000
+    assert time.process_time() - started < 10  # a comparison of all pairs takes minutes
 
 
 @pytest.fixture
@@ -424,6 +477,9 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path):
     rows[3] = ("q2", "d2", "0", "")
     write()
     assert server.take_back(judging, "ann", path) == 2
+    path.write_text("query;document;grade;reason\nq2;d2;3;\n")  # as a spreadsheet saves it in some countries
+    with pytest.raises(BeirgridError, match=r"back\.csv row 1 has no column 'query'"):
+        server.take_back(judging, "ann", path)
     assert made.grades() == {"ann": {("q1", "d1"): 3, ("q2", "d2"): 0}}
 
 
@@ -437,6 +493,8 @@ def test_versions_keep_who_when_and_how(made):
     with pytest.raises(BeirgridError, match="none of the 1 judged documents is relevant"):
         made.accept("strictest")
     assert not (made.folder / "qrels").exists()
+    with pytest.raises(BeirgridError, match=r"nobody judged as 'bne' \(judges are ann, ben\)"):
+        made.accept("majority", without=["bne"])
     made.accept("majority", without=["ben"])
     made.store.judge(Grading("cem", "q1", "d1", 3))
     version = made.accept("adjudicated", "cem")

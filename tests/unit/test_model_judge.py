@@ -6,6 +6,7 @@ import argparse
 import itertools
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,11 @@ from beirgrid.tools import chat, evaluation_sets, set_findings
 
 QUERIES, DOCUMENTS = 12, 4
 NAME = "model:org/judge-1"
+
+# Eight lines, 9^8 texts.
+BOMB = "endpoint:\n  body:\n    a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"    {new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in pairwise("abcdefghi")
+)
 
 
 def opinion(messages: list[dict[str, str]]) -> str:
@@ -191,12 +197,15 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
         ("model: x", "should have one key, endpoint"),
         ("endpoint: [", "cannot be read as YAML"),
         ("endpoint: {model: x, url: 'ftp://x'}", r"endpoint\.url"),
+        ("endpoint: {model: x}\nendpoint: {model: y}", "endpoint appears twice"),
+        (BOMB, "its aliases"),
     ):
         path.write_text(content)
         with pytest.raises(ConfigError, match=message):
             model_judge.read_endpoint(path)
-    with pytest.raises(ConfigError, match="cannot be read as YAML"):
-        model_judge.read_endpoint(tmp_path / "none.yaml")
+    for place in (tmp_path / "none.yaml", Path("/dev/zero"), tmp_path):
+        with pytest.raises(ConfigError, match="is no file"):
+            model_judge.read_endpoint(place)
 
 
 def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):

@@ -10,6 +10,7 @@ import json
 import pytest
 import yaml
 
+from beirgrid.__main__ import main
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.judging import documents, pools, queries
 from beirgrid.judging.sets import EvaluationSet
@@ -245,3 +246,59 @@ def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
     assert "CC: BY 4.0" in card
     assert made.description.guideline in card
     assert "ann" not in card.split()
+
+
+@pytest.mark.parametrize("place", ["null", "123", "no", "a, b/notes", "{x}/notes", "a # b/notes", "a: b/notes"])
+def test_the_grid_of_a_set_has_its_name_and_place_whatever_yaml_makes_of_them(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("a document")
+    call("init", place, "--documents", "one.txt")
+    name = place.rpartition("/")[2]
+    grid = yaml.safe_load((tmp_path / place / "grid.yaml").read_text())
+    assert (grid["grid"]["name"], grid["grid"]["datasets"]) == (name, [name])
+    assert grid["corpora"] == {name: {"source": "local", "path": place}}
+    assert grid["datasets"][name]["corpus"] == name
+
+
+def test_numbers_that_choose_nothing_are_refused(made, tmp_path):
+    (tmp_path / "log.txt").write_text("one\ntwo\n")
+    with pytest.raises(BeirgridError, match="--judgements must be at least 1"):
+        call("pool", made.folder, "--judgements", "-5")
+    with pytest.raises(BeirgridError, match="--sample must be at least 1"):
+        call("queries", made.folder, "--from", tmp_path / "log.txt", "--sample", "-1")
+
+
+def test_runs_of_another_set_of_the_same_name_make_no_pool(made, tmp_path):
+    """A pool is for good: pairs that nobody can judge would stay in it."""
+    path = tmp_path / "results/runs/bm25/notes.run.gz"
+    path.write_bytes(gzip.compress(b"q1 Q0 other 1 1.0 x\n"))
+    with pytest.raises(DataError, match=r"found the document 'other', which .*notes lacks"):
+        call("pool", made.folder)
+    assert made.store.pool() == []
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "message"),
+    [
+        ("queries.jsonl", '"query 1"', r"are of other queries than .*notes has, 'q1' first"),
+        ("corpus.jsonl", "Text a of 3.", "are of another text of '3/a' than .*notes has"),
+    ],
+)
+def test_runs_of_earlier_queries_or_documents_make_no_pool(made, tmp_path, file, before, message):
+    made.store.add_pool([])
+    (made.folder / "qrels").mkdir()
+    (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\t1/a\t1\n")
+    entry = json.dumps({"source": "local", "path": str(made.folder)})
+    corpus, dataset = "results/corpora/notes/corpus", "results/datasets/notes/"
+    fetched = ["--corpus-entry", entry, "--corpus", f"{corpus}.parquet", "--queries", f"{dataset}queries.parquet"]
+    fetched += ["--qrels", f"{dataset}qrels.tsv", "--record", f"{dataset}dataset.json"]
+    for words in (
+        ["corpus", "--name", "notes", "--entry", entry, "--output", f"{corpus}.parquet", "--record", f"{corpus}.json"],
+        ["dataset", "--name", "notes", "--entry", '{"corpus": "notes"}', *fetched],
+    ):
+        assert main(["fetch", *words]) == 0
+    path = made.folder / file
+    path.write_text(path.read_text().replace(before, '"other words"' if '"' in before else "other words"))
+    with pytest.raises(DataError, match=message):
+        call("pool", made.folder)
+    assert made.store.pool() == []

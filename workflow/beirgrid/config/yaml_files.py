@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from ..core.checkout import CHECKOUT
-from ..core.errors import quoted
+from ..core.errors import ConfigError, quoted
 from .load import refuse
 
 # libyaml where PyYAML was built with it: ten times as fast.
@@ -39,6 +39,24 @@ def _unsafe(path: Path) -> Iterator[str]:
     yield from _aliased(path, root)
     if any(node.value == _TEMPLATE for node in _nodes(root)):
         yield f"{path}: {_TEMPLATE} makes it a YTE template, which can run code; write the file as plain YAML"
+
+
+def read(path: Path) -> Any:
+    """Return the content of a YAML file that says what it looks like.
+
+    Raises:
+        ConfigError: it is no regular file, cannot be parsed, or has a trap (``refuse_misread``, ``refuse_unsafe``).
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file")
+    try:
+        text = path.read_text(encoding="utf-8")
+        root = yaml.compose(text, _FAST_YAML)
+        refuse(_aliased(path, root))
+        refuse(_misread(path, root))
+        return yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML ({type(error).__name__})") from None
 
 
 def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any], merged: Mapping[str, Any]) -> None:

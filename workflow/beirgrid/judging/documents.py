@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -40,12 +40,14 @@ def read(folder: Path, chunk: int | None = None) -> Iterator[SetDocument]:
         DataError: a file cannot be read, or there are no documents.
         BeirgridError: there is a PDF, and pypdf is not installed.
     """
+    if folder.is_file() and folder.suffix.lower() not in _READERS:
+        raise DataError(f"{folder} is no document: files end in {', '.join(_READERS)}")
     files = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if _is_document(path, folder))
     if not files:
         raise DataError(f"{folder} has no documents: files ending in {', '.join(_READERS)}")
     root = folder.parent if folder.is_file() else folder
     for path in files:
-        name = quote(path.relative_to(root).as_posix(), safe="/")
+        name = quote(os.fsencode(path.relative_to(root)), safe="/")
         for document in _READERS[path.suffix.lower()](path, name):
             ids.check(document.id, str(path))
             yield from _chunks(document, chunk) if chunk else [document]
@@ -104,8 +106,13 @@ def _text(path: Path) -> str:
     return "\n".join(line for line, _ in lines.read(path, blank=True))
 
 
+def _stem(path: Path) -> str:
+    """Return the name of a file without its ending; its bytes may be no UTF-8."""
+    return os.fsencode(path.stem).decode(errors="replace")
+
+
 def _plain(path: Path, name: str) -> Iterator[SetDocument]:
-    yield SetDocument(name, path.stem, _text(path).strip())
+    yield SetDocument(name, _stem(path), _text(path).strip())
 
 
 def _markdown(path: Path, name: str) -> Iterator[SetDocument]:
@@ -114,17 +121,17 @@ def _markdown(path: Path, name: str) -> Iterator[SetDocument]:
     heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text, re.MULTILINE)
     if heading and heading.start() == 0:
         text = text[heading.end() :].strip()
-    yield SetDocument(name, heading[1] if heading else path.stem, text)
+    yield SetDocument(name, heading[1] if heading else _stem(path), text)
 
 
 def _html(path: Path, name: str) -> Iterator[SetDocument]:
     from lxml import etree, html
 
-    text = _text(path)
-    if not text.strip():
-        raise DataError(f"{path} is empty")
-    page = html.document_fromstring(text)
-    title = " ".join((page.findtext(".//title") or path.stem).split())
+    try:  # bytes, as lxml takes no text that names its encoding
+        page = html.document_fromstring(_text(path).encode(), html.HTMLParser(encoding="utf-8"))
+    except etree.ParserError:
+        raise DataError(f"{path} is empty") from None
+    title = " ".join((page.findtext(".//title") or _stem(path)).split())
     etree.strip_elements(page, "head", "script", "style", "template", "noscript", etree.Comment, with_tail=False)
     lines_of_text = (" ".join(line.split()) for part in page.itertext() for line in part.splitlines())
     yield SetDocument(name, title, "\n".join(filter(None, lines_of_text)))
@@ -143,7 +150,7 @@ def _pdf(path: Path, name: str) -> Iterator[SetDocument]:
         raise DataError(f"{path} cannot be read as a PDF ({type(error).__name__}: {error})") from error
     if not text:
         raise DataError(f"{path} has no text: it may be a scan, which needs character recognition first")
-    yield SetDocument(name, title or path.stem, text.encode(errors="replace").decode())
+    yield SetDocument(name, title or _stem(path), text.encode(errors="replace").decode())
 
 
 def _json_lines(path: Path, name: str) -> Iterator[SetDocument]:
@@ -151,11 +158,7 @@ def _json_lines(path: Path, name: str) -> Iterator[SetDocument]:
 
 
 def _csv(path: Path, name: str) -> Iterator[SetDocument]:
-    rows = csv.DictReader(
-        (f"{line}\n" for line, _ in lines.read(path, blank=True)),
-        delimiter="\t" if path.suffix.lower() == ".tsv" else ",",
-    )
-    yield from _rows(((row, f"{path} row {number}") for number, row in enumerate(rows, start=1)), name)
+    yield from _rows(lines.table(path), name)
 
 
 def _parquet(path: Path, name: str) -> Iterator[SetDocument]:

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from pydantic import ValidationError
 
+from ..config import yaml_files
 from ..config.endpoint_entries import Endpoint
 from ..core.errors import BeirgridError, ConfigError, DataError
 from .sets import EvaluationSet
@@ -71,10 +71,7 @@ def read_endpoint(path: Path) -> Endpoint:
     Raises:
         ConfigError: the file is not valid; names the wrong key.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML ({type(error).__name__})") from None
+    content = yaml_files.read(path)
     if not isinstance(content, dict) or list(content) != ["endpoint"]:
         raise ConfigError(f"{path} should have one key, endpoint, with the model and the address of its server")
     try:

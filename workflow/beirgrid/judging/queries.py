@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import math
 import random
 import re
 from collections import Counter
@@ -62,7 +62,7 @@ def read(path: Path) -> list[SetQuery]:
         identifier = read_id(row, place, key) if key else f"q{number}"
         ids.check(identifier, place)
         counted = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
-        if not re.fullmatch(r"\d{1,12}", str(counted)):
+        if not re.fullmatch(r"[0-9]{1,12}", str(counted)) or not int(str(counted)):
             raise DataError(f"{place}: {counted!r} is not a number of times")
         if query := " ".join(read_text(row, text, place, required=True).split()):
             found.append(SetQuery(identifier, query, int(str(counted))))
@@ -112,12 +112,21 @@ def personal(queries: Iterable[SetQuery]) -> dict[str, str]:
 
 def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery], dict[str, str]]:
     """Remove near duplicates of earlier queries; also return which query each one duplicates."""
+    found = [(query, set(re.findall(r"\w+", query.text.casefold())) or {query.text}) for query in queries]
+    often = Counter(word for _, words in found for word in words)
     kept: list[tuple[SetQuery, set[str]]] = []
     dropped = {}
-    for query in queries:
-        words = set(re.findall(r"\w+", query.text.casefold())) or {query.text}
-        twin = next((other for other, own in kept if len(words & own) >= _NEAR * len(words | own)), None)
+    # Two sets that share so much share one of these words: each set's rarest, but for those that may differ.
+    by_word: dict[str, list[int]] = {}
+    for query, words in found:
+        rarest = sorted(words, key=lambda word: (often[word], word))
+        rarest = rarest[: len(words) - math.ceil(_NEAR * len(words) - 1e-9) + 1]
+        others = sorted({number for word in rarest for number in by_word.get(word, ())})
+        near = (kept[number] for number in others)
+        twin = next((other for other, own in near if len(words & own) >= _NEAR * len(words | own)), None)
         if twin is None:
+            for word in rarest:
+                by_word.setdefault(word, []).append(len(kept))
             kept.append((query, words))
         else:
             dropped[query.id] = twin.id
@@ -129,8 +138,6 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     if suffix == ".jsonl":
         yield from json_lines(path)
     elif suffix in (".csv", ".tsv"):
-        text = (f"{line}\n" for line, _ in lines.read(path, blank=True))
-        table = csv.DictReader(text, delimiter="\t" if suffix == ".tsv" else ",")
-        yield from ((dict(row), f"{path} row {number}") for number, row in enumerate(table, start=1))
+        yield from lines.table(path)
     else:
         yield from (({"text": line}, place) for line, place in lines.read(path))

@@ -6,8 +6,6 @@ keep out other users and web sites.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import secrets
@@ -18,6 +16,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from ..collections import lines
 from ..core.errors import BeirgridError, DataError
 from ..core.local_server import LocalHandler
 from .sets import EvaluationSet
@@ -146,11 +145,11 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
 
         def _body(self) -> dict[str, Any]:
             length = self.headers.get("Content-Length", "")
-            if not length.isdigit() or int(length) > _LONGEST:
+            if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > _LONGEST:
                 raise BeirgridError("the request has no length, or is too long")
             try:
                 row = json.loads(self.rfile.read(int(length)))
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise BeirgridError("the request is not JSON") from None
             if not isinstance(row, dict):
                 raise BeirgridError("the request is not a JSON object")
@@ -197,16 +196,16 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
     Raises:
         BeirgridError: a grade is not valid; names the row. Nothing is stored then.
     """
-    text = path.read_text(encoding="utf-8-sig")
-    rows = list(csv.DictReader(io.StringIO(text)))
     found = []
-    for number, row in enumerate(rows, start=1):
+    for row, place in lines.table(path):
+        if lacking := [name for name in ("query", "document", "grade") if name not in row]:
+            raise DataError(f"{place} has no column {lacking[0]!r}: is the file saved with commas between its columns?")
         if not row.get("grade") and not row.get("reason"):
             continue  # the judge left this row empty
         try:
             found.append(_judgement(check_judge(judge), row, judging.set.description.grades))
         except BeirgridError as error:
-            raise BeirgridError(f"{path} row {number}: {error}") from None
+            raise BeirgridError(f"{place}: {error}") from None
     known = set(judging.store.pool())
     if strangers := [judgement for judgement in found if (judgement.query, judgement.document) not in known]:
         query, document = strangers[0].query, strangers[0].document

@@ -68,7 +68,7 @@ class Description(BaseModel):
     """The content of set.json."""
 
     model_config = ConfigDict(extra="forbid")
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
     licence: str = ""
     guideline: str = GUIDELINE
     grades: dict[int, str] = Field(default_factory=lambda: dict(GRADES), min_length=2)
@@ -122,7 +122,9 @@ class EvaluationSet:
             description = Description(name=folder.resolve().name, **values)
         except ValidationError:
             name = folder.resolve().name
-            raise BeirgridError(f"{name!r} cannot be the name of a dataset: use letters, digits, _, . and -") from None
+            raise BeirgridError(
+                f"{name!r} cannot be the name of a dataset: use up to 80 letters, digits, _, . and -"
+            ) from None
         folder.mkdir(parents=True, exist_ok=True)
         seen: set[str] = set()
         with files.atomic(folder / "corpus.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
@@ -207,6 +209,8 @@ class EvaluationSet:
         """
         left_out, everyone = set(without), self.grades()
         people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in left_out}
+        if unknown := left_out - everyone.keys():
+            raise BeirgridError(f"nobody judged as {min(unknown)!r} (judges are {', '.join(everyone) or 'none yet'})")
         models = [judge for judge in everyone if judge.startswith(MODEL)]
         if model and MODEL + model not in models:
             known = ", ".join(name.removeprefix(MODEL) for name in models)

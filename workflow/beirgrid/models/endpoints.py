@@ -273,7 +273,9 @@ class Client:
         """Return a request's upper bounds: a token has at least one byte."""
         price, written = self.endpoint.price, 0
         if "messages" in body:
-            written = next((int(body[name]) for name in _LIMITS if body.get(name)), 0)
+            written = next((body[name] for name in _LIMITS if body.get(name)), 0)
+            if type(written) is not int or written < 0:
+                raise ConfigError(f"endpoint {self.endpoint.model}: body: {quoted(written)} is no number of tokens")
             if not written and self.endpoint.budget and price.output:
                 raise ConfigError(
                     f"endpoint {self.endpoint.model}: set body: {{max_tokens: …}} (or max_completion_tokens), so that "

@@ -14,27 +14,17 @@ from typing import Any
 from ..collections import corpora, judged
 from ..collections.sources import open_source
 from ..config.datasets import Dataset, LocalCorpus
-from ..core import files
+from ..core import files, lineage, paths
 from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..judging import agreement, calibration, documents, exports, model_judge, pools, queries, server
 from ..judging.sets import EvaluationSet
 from ..results import results_folder, summary
 from . import chat, generated_queries, set_findings
+from .run import as_yaml
 from .text import columned
 
 # Queries with personal data, and endings of files that are left out, that a warning names.
 _NAMED = 5
-_GRID = """\
-# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only.
-grid:
-  name: {name}
-  systems: [bm25, minilm, bm25+minilm]
-  datasets: [{name}]
-corpora:
-  {name}: {{source: local, path: {path}}}
-datasets:
-  {name}: {{corpus: {name}, queries_are_documents: false}}
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,8 +101,7 @@ def init(args: argparse.Namespace) -> None:
         raise BeirgridError("--chunk must be at least 20 words")
     found = list(documents.read(args.documents, args.chunk))
     made = EvaluationSet.create(args.set, found, str(args.documents), licence=args.licence)
-    grid = _GRID.format(name=made.description.name, path=args.set)
-    files.write_text(args.set / "grid.yaml", grid)
+    files.write_text(args.set / "grid.yaml", _grid(made.description.name, args.set))
     show(f"{args.set}: {len(found):,} documents from {args.documents}")
     if unread := documents.unread(args.documents):
         kinds = ", ".join(
@@ -126,6 +115,16 @@ def init(args: argparse.Namespace) -> None:
         made.save()
         warn(f"{number} documents repeat another one (set.json names them); {others[0]} repeats {first}, say")
     show(f"Next: beirgrid set queries {args.set} --from FILE")
+
+
+def _grid(name: str, folder: Path) -> str:
+    """Return the configfile of a grid over a set."""
+    content = {
+        "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
+        "corpora": {name: {"source": "local", "path": str(folder)}},
+        "datasets": {name: {"corpus": name, "queries_are_documents": False}},
+    }
+    return f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only.\n{as_yaml(content)}"
 
 
 def add_queries(args: argparse.Namespace) -> None:
@@ -150,6 +149,8 @@ def add_queries(args: argparse.Namespace) -> None:
         facts["left_out_as_personal"] = len(suspects)
         say(f"{len(suspects)} queries are left out; --keep-personal keeps them")
     if args.sample is not None:
+        if args.sample < 1:
+            raise BeirgridError("--sample must be at least 1 query")
         found = queries.sample(found, args.sample, args.seed)
         facts |= {"sampled_with_seed": args.seed}
     found, dropped = queries.without_near_duplicates(found)
@@ -170,14 +171,13 @@ def make_pool(args: argparse.Namespace) -> None:
         raise BeirgridError("--depth must be at least 1")
     if args.queries is not None and args.queries < 2:
         raise BeirgridError("--queries must be at least 2: one query says nothing of the others")
+    if args.judgements is not None and args.judgements < 1:
+        raise BeirgridError("--judgements must be at least 1")
     if not 0 <= args.overlap <= 1:
         raise BeirgridError("--overlap is a share of the queries, from 0 to 1")
     made = EvaluationSet(args.set)
     rankings = _rankings(made, args.results, args.systems)
     asked = made.queries()
-    for system, of_system in rankings.items():
-        if strangers := of_system.keys() - asked.keys():
-            raise DataError(f"the run of {system} is of other queries than {args.set} has, {min(strangers)!r} first")
     if args.queries:
         sampled = set(pools.sample_queries(asked, args.queries))
         rankings = {
@@ -186,6 +186,7 @@ def make_pool(args: argparse.Namespace) -> None:
         }
     earlier = made.store.pool() if (args.set / "judgements.sqlite").is_file() else []
     found = pools.pool(rankings, args.method, args.depth, args.judgements, set(earlier))
+    _refuse_other_documents(made, args.results, {pair.document for pair in found.pairs})
     added = made.store.add_pool(found.pairs, args.overlap)
     facts: dict[str, Any] = {
         "method": args.method,
@@ -346,11 +347,12 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
     """Return the runs of a set: system to query to document ids.
 
     Raises:
-        DataError: there is no run, or none of a named system.
+        DataError: there is no run, or none of a named system; or a run is of other queries than the set has.
     """
+    from ..collections import collection
     from ..runs import runs
 
-    name = made.description.name
+    name, asked = made.description.name, made.queries()
     folder = results_folder.locate(results).folder
     have = {path.parent.name: path for path in sorted(folder.glob(f"runs/*/{name}.run.gz"))}
     wanted = list(systems or have)
@@ -360,7 +362,33 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
         raise DataError(
             f"{folder} has no runs of {name}: run the grid first (beirgrid run {made.folder / 'grid.yaml'})"
         )
-    return {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
+    queries_file = folder / Path(paths.QUERIES.format(dataset=name)).relative_to("results")
+    if queries_file.is_file():
+        lineage.check({"queries": queries_file, "runs": [have[system] for system in wanted]})
+        searched = collection.read_queries(queries_file)
+        if other := [query for query, text in searched.items() if asked.get(query) != text]:
+            of_set = f"than {made.folder} has, {other[0]!r} first"
+            raise DataError(f"the runs in {folder} are of other queries {of_set}: run the grid again")
+    found = {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
+    for system, of_system in found.items():
+        if strangers := of_system.keys() - asked.keys():
+            raise DataError(f"the run of {system} is of other queries than {made.folder} has, {min(strangers)!r} first")
+    return found
+
+
+def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]) -> None:
+    """Raise DataError if systems found documents that the set lacks, or of which it has another text."""
+    from ..collections import collection
+
+    texts, name = made.documents(pooled), made.description.name
+    if lacking := pooled - texts.keys():
+        raise DataError(f"the runs found the document {min(lacking)!r}, which {made.folder} lacks: run the grid again")
+    corpus = results_folder.locate(results).folder / Path(paths.CORPUS.format(corpus=name)).relative_to("results")
+    for document in collection.pick_documents(corpus, pooled) if corpus.is_file() else ():
+        if (document.title, document.text) != (texts[document.id].title, texts[document.id].text):
+            raise DataError(
+                f"the runs are of another text of {document.id!r} than {made.folder} has: run the grid again"
+            )
 
 
 def _families(place: Path) -> dict[str, str]:
