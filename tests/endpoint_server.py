@@ -35,7 +35,8 @@ def shared_words(query: str, documents: list[str]) -> list[float]:
 class Served:
     """What a server serves, what it was asked, and the faults of its next answers.
 
-    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, or a function that changes the answer.
+    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, the bytes of an answer, or a function that
+    changes the answer.
     """
 
     embed: Callable[[list[str]], np.ndarray] = letters
@@ -88,11 +89,11 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
             if isinstance(status, int):
                 self._send({"error": {"message": f"no, {self.headers.get('Authorization')}"}}, status, headers)
                 return
-            answer = served.answer(self.path, body)
+            answer = fault if isinstance(fault, bytes) else served.answer(self.path, body)
             self._send(fault(answer) if callable(fault) else answer, cut=fault == "cut")
 
         def _send(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None, cut: bool = False):
-            content = json.dumps(answer).encode()
+            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
                 self.send_header(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import threading
@@ -107,8 +108,28 @@ def _empty(answer: Any) -> Any:
     return answer | {"data": [{**row, "embedding": [None] * 26} for row in answer["data"]]}
 
 
+def _endless(answer: Any) -> Any:
+    return answer | {"usage": {"total_tokens": float("inf")}}
+
+
+def _gaining(answer: Any) -> Any:
+    """An answer that would give the budget something back."""
+    return answer | {"usage": {"total_tokens": -1_000_000}}
+
+
+def _nested(answer: Any) -> Any:
+    return answer | {
+        "data": [{**row, "embedding": [[number] for number in row["embedding"]]} for row in answer["data"]]
+    }
+
+
+def _huge(answer: Any) -> Any:
+    return answer | {"data": [{**row, "embedding": [10**400] * 26} for row in answer["data"]]}
+
+
 FAULTS = [500, 503, (429, {"Retry-After": "0"}), "cut", _shorter, _twice, _narrower, _not_a_number, _empty]
 FAULTS += [lambda answer: [], lambda answer: {"data": None}, lambda answer: "text"]
+FAULTS += [_endless, _gaining, _nested, _huge, b"[" * 100_000]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -170,6 +191,37 @@ def test_a_damaged_answer_is_asked_for_again(served: Served, client: Callable[..
     kept.write_bytes(kept.read_bytes()[:-9])
     np.testing.assert_array_equal(client(answers=True).embed(TEXTS), letters(TEXTS))
     assert len(served.asked) == 2
+
+
+@pytest.mark.parametrize("content", [b'{"answer": {}}', b'{"answer": 5}', b"[1]", b"[" * 100_000, None])
+def test_a_file_that_is_no_answer_is_asked_for_again(
+    served: Served, client: Callable[..., Client], tmp_path: Path, content: bytes | None
+) -> None:
+    client(answers=True).embed(TEXTS)
+    (kept,) = (tmp_path / "answers").iterdir()
+    kept.unlink()
+    kept.write_bytes(gzip.compress(content)) if content else os.mkfifo(kept)
+    np.testing.assert_array_equal(client(answers=True).embed(TEXTS), letters(TEXTS))
+    assert len(served.asked) == 2
+
+
+@pytest.mark.parametrize("line", ["a\tb\tc\td", "1\t1\t1\tnan", "1\t1\t1\t-1000", "1\t1.5\t1\t0"])
+def test_a_damaged_ledger_is_named_and_nothing_is_sent(
+    served: Served, client: Callable[..., Client], tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "spent.tsv").write_text(f"{line}\n")
+    with pytest.raises(DataError, match=r"spent\.tsv is damaged"):
+        client(price={"input": 1e9}, budget=0.001).embed(TEXTS)
+    assert not served.asked
+
+
+def test_an_entry_of_a_clock_that_was_wrong_holds_nobody_up(
+    served: Served, client: Callable[..., Client], tmp_path: Path
+) -> None:
+    (tmp_path / "spent.tsv").write_text(f"{time.time() + 1e6:.3f}\t5\t5\t0.0\n")
+    started = time.monotonic()
+    client(requests_per_minute=3).embed(TEXTS)
+    assert time.monotonic() - started < 1
 
 
 def test_no_request_exceeds_the_budget(served: Served, client: Callable[..., Client]) -> None:

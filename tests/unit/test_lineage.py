@@ -408,6 +408,58 @@ def test_shards_that_are_not_the_corpus_in_order_are_refused(site, monkeypatch, 
     assert said in message or "give one for each" in message
 
 
+def _fetch_other_model(name: str, other: str) -> None:
+    words = _commands()[f"fetch model {name}"]
+    shutil.rmtree(_checkpoint(name))
+    assert main([_entry(path=str(Path("models", other).absolute())) if "path" in word else word for word in words]) == 0
+
+
+def _fetch_again(kind: str, file: str) -> None:
+    """Fetch a corpus or a dataset whose lines stand in another order, or whose grades are others."""
+    lines = Path("data/one", file).read_text().splitlines()
+    first, *others = lines if kind == "dataset" else ["", *lines]
+    others = [line.replace("\t1", "\t2") for line in others] if kind == "dataset" else others[::-1]
+    Path("data/one", file).write_text("\n".join([*filter(None, [first]), *others, ""]))
+    assert main(_commands()[f"fetch {kind} one"]) == 0
+
+
+# What a run that stopped early made again, the record that is older, and what the message names.
+MADE_AGAIN = [
+    (lambda: _fetch_other_model("dense", "other"), "runs/dense/one.json", _checkpoint("dense")),
+    (lambda: _fetch_other_model("dense", "other"), "indexes/dense/one/1.json", _checkpoint("dense")),
+    (lambda: _fetch_other_model("cross-encoder", "dense"), "pairs/ce/one/bm25.json", _checkpoint("cross-encoder")),
+    (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/bm25/one.json", ONE),
+    (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/late/one.json", ONE),
+    (lambda: _fetch_again("dataset", "qrels/test.tsv"), "metrics/bm25/one.json", "results/datasets/one/qrels.tsv"),
+]
+
+
+@pytest.mark.parametrize(("change", "record", "named"), MADE_AGAIN)
+def test_what_was_made_of_something_that_was_made_again_since_is_refused(
+    site, monkeypatch, tmp_path, change, record, named
+):
+    shutil.copytree(site, tmp_path / "site")
+    monkeypatch.chdir(tmp_path / "site")
+    for path in Path("results").rglob("*.json"):
+        lineage.refuse_changed(path)
+    change()
+    with pytest.raises(DataError, match=f"{named} is another one than results/{record} was made from"):
+        lineage.refuse_changed(Path("results", record))
+
+
+@pytest.mark.parametrize("system", ["dense", "bm25", "fused", "reranked", "late", "int8"])
+def test_a_system_is_not_searched_after_its_corpus_was_made_again(site, monkeypatch, capsys, tmp_path, system):
+    """It would find other documents than the index says, without a word."""
+    shutil.copytree(site, tmp_path / "site")
+    monkeypatch.chdir(tmp_path / "site")
+    words = ["search", system, "one", "amber cedar", "--device", "cpu"]
+    assert main(words) == 0
+    _fetch_again("corpus", "corpus.jsonl")
+    capsys.readouterr()
+    assert main(words) == 1
+    assert f"{ONE} is another one than results/" in capsys.readouterr().err
+
+
 def test_a_query_tower_is_another_model_where_the_command_says_so(site, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(site)
     words = [_checkpoint("other") if word == _checkpoint("dense") else word for word in _commands()["dense one"]]

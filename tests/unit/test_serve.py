@@ -93,6 +93,12 @@ def test_other_web_sites_and_other_people_get_nothing(served):
     assert ask(f"{open_to_all}/grids/own/report/index.html", Cookie="beirgrid=guess")[0] == 403
 
 
+def test_a_name_is_no_path_to_elsewhere(folder, capsys):
+    for words in (["../runs/first", "notes"], ["first", "../first/notes"], ["*", "notes"]):
+        assert main(["show", *words]) == 1
+        assert "there is no run of the" in capsys.readouterr().err
+
+
 def test_a_search_that_cannot_be_made_says_why_and_stays_text(served):
     address = served()
     status, page, _ = ask(f"{address}/search?query=x&system=%3Cb%3E&dataset=notes")

@@ -52,6 +52,9 @@ def test_what_is_done_is_not_planned_and_stands_beside_its_plan(finished):
     for rule, row in compared.items():
         assert row["seconds"] > 0, rule
         assert row["peak_mb"] < row["asked_mb"], f"{rule} took more memory than it asks for"
+    records = (finished / "results/embeddings/tiny-dense").rglob("*.json")
+    recorded = max(json.loads(path.read_text())["peak_memory_mb"] for path in records)
+    assert compared["encode_dense"]["peak_mb"] >= recorded > 100  # a benchmark sees little of a forked job
     done = beirgrid("plan", "--configfile", finished / "grid.yaml", "--directory", finished)
     assert "To run: 0 jobs of" in done.stdout
     assert "actual/planned" in done.stdout

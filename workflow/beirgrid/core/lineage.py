@@ -189,6 +189,27 @@ def outputs_of(record: Any, path: Path, place: Path) -> dict[str, dict[str, Any]
     return {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
 
 
+def refuse_changed(path: Path) -> None:
+    """Refuse an artifact if what it was made from is another one now. What is gone is not compared.
+
+    Raises:
+        DataError: an input was made again, or replaced, since the artifact was made.
+    """
+    place, record = _record_of(path)
+    if place is None:
+        return
+    with files.reading(place):
+        given = [entry for entries in record.get("inputs", {}).values() for entry in entries]
+        told = [(joined(place.parent, entry["path"]), entry) for entry in given]
+    for source, then in told:
+        now = describe(source) if source.exists() else {}
+        if any(now[key] != then[key] for key in now.keys() & then.keys()):
+            raise DataError(f"{source} is another one than {path} was made from: run the grid again")
+    for fact in _facts("", path).values():  # the corpus and the model behind the inputs
+        if fact.path and fact.path.exists() and _key(hashes(fact.path), fact.path) != fact.value:
+            raise DataError(f"{fact.path} is another one than {path} was made from: run the grid again")
+
+
 def _record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
     """Return the record of an artifact and its path. Your own files have none."""
     from . import records

@@ -10,6 +10,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -36,9 +37,13 @@ from ..core.errors import BeirgridError, ConfigError, DataError, printable, quot
 ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 8, 1.0, 600.0
 # HTTP statuses after which a request is repeated.
 _LATER = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+# Other names of the counts of tokens that a model wrote, read, and both; and more than any answer has.
+_OTHER_NAMES, _MOST_TOKENS = ("output_tokens", "input_tokens", ""), 10**12
 # Keys of a request that limit the generated tokens.
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _MINUTE = 60.0
+# What reading an answer raises that is no answer: other JSON than asked for, numbers too large, nested too deep.
+_NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -118,10 +123,13 @@ class Ledger:
                 self.read += len(line)
                 fields = line.split()
                 if len(fields) == 4 and line.endswith(b"\n"):
-                    self.spent += float(fields[3])
-                    self.recent.append((float(fields[0]), int(fields[1]), int(fields[2])))
-        least = time.time() - _MINUTE
-        self.recent = [entry for entry in self.recent if entry[0] > least]
+                    with files.reading(self.path):
+                        self.spent += float(fields[3])
+                        self.recent.append((float(fields[0]), int(fields[1]), int(fields[2])))
+        if not -1e-6 < self.spent < math.inf:  # corrections are negative, sums are not
+            raise DataError(f"{self.path} is damaged: its sum is {self.spent:g}. Delete it to begin anew")
+        now = time.time()  # an entry of a clock that was wrong is of no minute
+        self.recent = [entry for entry in self.recent if now - _MINUTE < entry[0] < now + _MINUTE]
 
     def _pause(self, endpoint: Endpoint, most: Usage, now: float) -> float:
         """Return the seconds until a request may be sent, 0 for now."""
@@ -250,16 +258,20 @@ class Client:
         sent = json.dumps({key: value for key, value in body.items() if value is not None}, ensure_ascii=False).encode()
         kept = self._place(path, sent)
         most = self._most(body, sent)
-        if kept is None or (answer := _read(kept)) is None:
+        try:
+            if kept is None or not kept.is_file():
+                raise FileNotFoundError(kept)
+            answer = json.loads(gzip.decompress(kept.read_bytes()))["answer"]
+            found, used = parse(answer), self._used(answer, most)
+        except (OSError, EOFError, zlib.error, *_NO_ANSWER):  # there is none, or it is damaged
             answer, found = self._answer(path, sent, most, parse)
+            used = self._used(answer, most)
             if kept is not None:
                 with files.atomic(kept) as temporary:
                     content = {"request": json.loads(sent), "answer": answer}
                     temporary.write_bytes(gzip.compress(json.dumps(content).encode(), 1, mtime=0))
-        else:
-            found = parse(answer)
         with self.mutex:
-            self.usage += self._used(answer, most)
+            self.usage += used
         return found
 
     def _place(self, path: str, sent: bytes) -> Path | None:
@@ -290,9 +302,12 @@ class Client:
         if not isinstance(told, dict):
             units = (answer.get("meta") or {}) if isinstance(answer, dict) else {}
             told = units.get("tokens") or units.get("billed_units") or {}
-        written = int(told.get("completion_tokens") or told.get("output_tokens") or 0)
-        read = told.get("prompt_tokens") or told.get("input_tokens")
-        total = int(told.get("total_tokens") or (read or 0) + written)
+        counts = [told.get(name) or 0 for name in ("completion_tokens", "prompt_tokens", "total_tokens")]
+        counts = [int(count or told.get(other) or 0) for count, other in zip(counts, _OTHER_NAMES, strict=True)]
+        if min(counts) < 0 or max(counts) > _MOST_TOKENS:
+            raise ValueError(f"it counts {quoted(told)}")
+        written, read, total = counts
+        total = total or read + written
         if not total:
             return most
         price = self.endpoint.price
@@ -324,7 +339,7 @@ class Client:
                     pause = min(after, LONGEST_PAUSE)
             except requests.exceptions.InvalidURL as error:
                 raise ConfigError(f"endpoint {self.endpoint.model}: {self._shown(str(error))}") from None
-            except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError) as error:
+            except (requests.RequestException, *_NO_ANSWER) as error:
                 reason = f"{type(error).__name__}: {self._shown(str(error))}"
             finally:
                 self.ledger.correct(entered, most, used)
@@ -368,14 +383,6 @@ def _variable(name: str, key: str) -> str:
     return value
 
 
-def _read(kept: Path) -> Any:
-    """Read a cached response; None if missing or unreadable."""
-    try:
-        return json.loads(gzip.decompress(kept.read_bytes()))["answer"]
-    except (OSError, EOFError, ValueError, LookupError, TypeError, zlib.error):
-        return None
-
-
 def _retry_after(header: str | None) -> float | None:
     """Parse a Retry-After header (seconds or a date) to seconds."""
     try:
@@ -390,14 +397,14 @@ def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
     decoded = [np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else row for row in rows]
     if (found := {len(row) for row in decoded}) != {dimension or len(decoded[0])}:
         raise ValueError(f"its vectors have {sorted(found)} dimensions, not {dimension or 'one number of them'}")
-    return _finite(np.asarray(decoded, np.float32))
+    return _finite(decoded, 2)
 
 
 def _scores(answer: Any, documents: int) -> np.ndarray:
     """Parse the scores of a response, in the order of the documents."""
     rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
     found = _in_order(rows, documents)
-    return _finite(np.asarray([row["relevance_score" if "relevance_score" in row else "score"] for row in found], "f4"))
+    return _finite([row["relevance_score" if "relevance_score" in row else "score"] for row in found], 1)
 
 
 def _content(answer: Any) -> str:
@@ -416,7 +423,12 @@ def _in_order(rows: Any, expected: int) -> list[Any]:
     return [row for _, row in sorted(zip(numbers, rows, strict=True), key=lambda pair: pair[0])]
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
+def _finite(numbers: Any, dimensions: int) -> np.ndarray:
+    """Return numbers in lists so deep as an array, float32."""
+    with np.errstate(over="ignore"):
+        values = np.asarray(numbers, np.float32)
+    if values.ndim != dimensions:
+        raise ValueError("it has lists in place of numbers")
     if not np.isfinite(values).all():
         raise ValueError("it has values that are NaN or infinite")
     return values

@@ -224,6 +224,7 @@ class _Look:
                 raise record
         qrels, run = self.grid.datasets[cell.dataset].qrels, [Path(path) for path in cell.records[-1:]]
         lineage.check({"qrels": [Path(qrels)] if qrels else None, "run": run, "scores": Path(cell.scores)})
+        lineage.refuse_changed(Path(cell.scores))
         found, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):

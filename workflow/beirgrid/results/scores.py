@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.errors import DataError, quoted
 from . import results_folder
 from .summary import GridSummary
@@ -136,6 +136,7 @@ def evaluated_run(run: Path, scores: Path) -> Path:
     """
     if of_another_run(provenance.read_record(scores), [provenance.content(provenance.artifact(run))]):
         raise DataError(f"{scores} has the scores of another run than {run}. {files.REMEDY}")
+    lineage.refuse_changed(scores)
     return run
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..collections import collection
 from ..config.indexes import Flat
-from ..core import cli, files, paths, provenance, stages
+from ..core import cli, files, lineage, paths, provenance, stages
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
 from ..encoders import open_encoder, open_scorer
@@ -83,6 +83,26 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ran
     raise BeirgridError(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
 
 
+def state_of(system: str, dataset: str) -> list[tuple[str, int]]:
+    """Return the records behind a run, with the time of each: a system that is open is that of the same state.
+
+    Raises:
+        DataError: as ``read_step``.
+    """
+    path = paths.RUN_RECORD.format(system=system, dataset=dataset)
+    found, values = [(path, Path(path).stat().st_mtime_ns)], read_step(path).values
+    if "scores" in values:
+        read_step(values["scores"])
+        found.append((str(values["scores"]), values["scores"].stat().st_mtime_ns))
+    runs_of_parts = [*values.get("runs", ()), *([values["first_stage"]] if "first_stage" in values else [])]
+    return [*found, *(entry for run in runs_of_parts for entry in state_of(*_cell(run)))]
+
+
+def _cell(run: Path) -> tuple[str, str]:
+    """Return the system and the dataset of a run."""
+    return run.parent.name, run.name.removesuffix(".run.gz")
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """Hold back what Java and other libraries write to standard error; print it only if the block fails."""
@@ -104,8 +124,7 @@ def held_back() -> Iterator[None]:
 
 def _open_source(run: Path, device: str, stack: ExitStack) -> Ranker:
     """Open the system behind a run."""
-    named = dict(zip(("system", "dataset"), (run.parent.name, run.name.removesuffix(".run.gz")), strict=True))
-    return open_system(**named, device=device, stack=stack)
+    return open_system(*_cell(run), device, stack)
 
 
 def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:
@@ -143,9 +162,11 @@ def read_step(path: str | Path) -> Step:
     """Read a step from its record. A step that cannot be reopened has no values.
 
     Raises:
-        DataError: the record is missing or damaged, or records a command of another version.
+        DataError: the record is missing or damaged, or records a command of another version; or something that the step
+            read was made again since.
     """
     record = provenance.read_record(path)
+    lineage.refuse_changed(Path(path))
     stage = str(record["stage"])
     words = shlex.split(record["command"])
     words = words[words.index(stage) + 1 :] if stage in words else []
@@ -180,7 +201,8 @@ def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, A
     cli.add_options(parser, keep)
     arguments = parser.parse_args(list(words))
     values: dict[str, Any] = getattr(arguments, cli.CALL)(arguments)
-    return values
+    grouped = values.pop("asked", None)  # what every search with a model takes
+    return values | (vars(grouped) if grouped else {})
 
 
 def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import config as configuration
+from ..core import provenance
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
 from ..graph.cell_records import Records
@@ -282,7 +283,8 @@ def _actual(jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
         done = [(job, _benchmark(Path(job.benchmark))) for job in mine if Path(job.benchmark).is_file()]
         if not done:
             continue
-        took, peaks = [row["s"] for _, row in done], [row["max_rss"] for _, row in done]
+        took = [row["s"] for _, row in done]
+        peaks = [max([row["max_rss"], *map(_recorded_peak, job.outputs)]) for job, row in done]
         yield {
             "rule": rule,
             "jobs": len(done),
@@ -299,6 +301,15 @@ def _benchmark(path: Path) -> dict[str, float]:
     with path.open(encoding="utf-8") as stream:
         row = list(csv.DictReader(stream, delimiter="\t"))[-1]
     return {key: float(row[key]) if row[key] not in ("-", "NA") else 0.0 for key in ("s", "max_rss")}
+
+
+def _recorded_peak(output: str) -> float:
+    """Return the peak memory in MB that an output records, if it is a record: benchmarks miss that of forked jobs."""
+    if not output.endswith(".json") or not Path(output).is_file():
+        return 0.0
+    with contextlib.suppress(BeirgridError):  # a damaged record is made again
+        return float(provenance.read_record(output, "peak_memory_mb")["peak_memory_mb"])
+    return 0.0
 
 
 # Text

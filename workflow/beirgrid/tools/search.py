@@ -63,12 +63,13 @@ def run(args: argparse.Namespace) -> None:
 
 def refuse_unknown(system: str, dataset: str) -> None:
     """Raise BeirgridError if the working directory has no run of a system on a dataset, with the nearest names."""
-    if Path(paths.RUN.format(system=system, dataset=dataset)).is_file():
+    runs = Path().glob(paths.RUN.format(system="*", dataset="*"))
+    found = {(path.parent.name, path.name.removesuffix(".run.gz")) for path in runs}
+    if (system, dataset) in found:  # and no path to elsewhere
         return
-    found = [(path.parent.name, path.name) for path in Path().glob(paths.RUN.format(system="*", dataset="*"))]
     known = {
         "system": (system, sorted({name for name, _ in found})),
-        "dataset": (dataset, sorted({name.removesuffix(".run.gz") for _, name in found})),
+        "dataset": (dataset, sorted({name for _, name in found})),
     }
     for kind, (name, names) in known.items():
         if name not in names:

@@ -76,7 +76,7 @@ class Served:
         )
         self.template = environment.get_template("served.html.j2")
         self.device, self.stack = device, stack
-        self.opened: dict[tuple[str, str], Ranker] = {}
+        self.opened: dict[tuple[str, str], tuple[list[tuple[str, int]], Ranker]] = {}
         self.searching = threading.Lock()  # models and Lucene take one query at a time
 
     def page(self, title: str, **facts: Any) -> str:
@@ -102,12 +102,15 @@ class Served:
         """
         asked = {"query": query, "system": system, "dataset": dataset}
         refuse_unknown(system, dataset)
-        from .open_systems import open_system
+        from .open_systems import open_system, state_of
 
         with self.searching:
-            if (system, dataset) not in self.opened:
-                self.opened[system, dataset] = open_system(system, dataset, self.device, self.stack)
-            found = hits(query, self.opened[system, dataset].rank(query), dataset, _DEPTH)
+            state = state_of(system, dataset)  # a run may have made the system again
+            known, ranker = self.opened.get((system, dataset), (None, None))
+            if ranker is None or known != state:
+                ranker = open_system(system, dataset, self.device, self.stack)
+                self.opened[system, dataset] = state, ranker
+            found = hits(query, ranker.rank(query), dataset, _DEPTH)
         rows = [{**hit._asdict(), "excerpt": excerpt(hit.text, hit.matched)} for hit in found]
         return self.page("Search", hits=rows, **asked)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.metric_names import metric_key, written
-from ..core import cli, paths
+from ..core import cli, lineage, paths, provenance
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> None:
     cell = found.cells.get((args.system, args.dataset))
     if cell is None:
         raise BeirgridError(f"{args.system!r} has no scores on {args.dataset!r}: run the grid, or judge its documents")
+    lineage.refuse_changed(cell.scores)
     _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
     if args.metric and args.metric not in values:
         raise BeirgridError(
@@ -93,10 +94,11 @@ def _query(found: Results, cell: Result, values: dict[str, float], query: str, d
     yield f"query {query}: {text}"
     yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
     others = [system for system, dataset in found.cells if dataset == cell.dataset and system != cell.system]
+    files = {system: found.cells[system, cell.dataset].run for system in [cell.system, *others]}
     rankings = {
-        system: runs.read(found.cells[system, cell.dataset].run).get(query, runs.EMPTY).ids
-        for system in [cell.system, *others]
-        if found.cells[system, cell.dataset].run.is_file()
+        system: runs.read(provenance.artifact(run)).get(query, runs.EMPTY).ids
+        for system, run in files.items()
+        if run.is_file()
     }
     ranks = {system: {name: rank for rank, name in enumerate(ids, start=1)} for system, ids in rankings.items()}
     own, grades = rankings[cell.system], qrels.read(paths.QRELS.format(dataset=cell.dataset)).get(query, {})
