@@ -210,8 +210,10 @@ class SparseModel(ModelEntry):
 
     family: Literal["sparse"] = Field(description="Decides how the checkpoint is opened and searched.")
     similarity: Literal["dot"] = Field("dot", description="How vectors are compared.")
-    pooling: Literal["splade", "sparta"] = Field(
-        "splade", description="Where term weights come from: a language model's head, or input embeddings (sparta)."
+    pooling: Literal["splade", "sparta", "bge-m3"] = Field(
+        "splade",
+        description="Where term weights come from: a language model's head, input embeddings (sparta), or the sparse "
+        "head of BGE-M3.",
     )
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
@@ -221,6 +223,7 @@ class LateInteractionModel(ModelEntry):
     """One vector per token."""
 
     family: Literal["late-interaction"] = Field(description="Decides how the checkpoint is opened and searched.")
+    head: Literal["bge-m3"] | None = Field(None, description="Vectors of tokens are those of BGE-M3's third head.")
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
     query_length: Length | None = Field(
         None, description="Word pieces of a query, including its marker and mask tokens (max_length is for documents)."

@@ -14,6 +14,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
+from . import m3
 from .base import TextEncoder
 from .cutting import Beginning
 from .engine import Batch, windows
@@ -51,14 +52,15 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
 
         super().__init__(entry, runtime)
         self.model = load_checkpoint(
-            MultiVectorEncoder,
+            m3.vectors_of_tokens if entry.head else MultiVectorEncoder,
             folder,
             unused="pooler",
             spare="linear.weight",  # projection in Stanford's checkpoints; becomes a module
             device=runtime.device,
             trust_remote_code=entry.trust_remote_code,
         )
-        _check_projection(folder)
+        if not entry.head:
+            _check_projection(folder)
         self.model.eval()
         self._set_lengths()
         self.set_precision()

@@ -27,7 +27,7 @@ from .grid import Grid
 from .sizes import QUERY_WORDS, WORD_BYTES, WORD_PIECES, Sizes
 
 # Terms per document of sparse models: SPARTA's cap, and an assumption for SPLADE.
-SPARSE_TERMS = {"sparta": 2000, "splade": 300}
+SPARSE_TERMS = {"sparta": 2000, "splade": 300, "bge-m3": 100}
 # Tokens of a sampled query, and the cost of sampling a token relative to encoding one with the whole model. CPU:
 # measured on 2 cores (part generation of make bench; 0.61 to 0.77 CPU seconds for 40 queries of a document of 150
 # words, at 2.7e11 to 2.3e11 model_flops). GPU: three times that, not measured: a decoder step starts some 500 small

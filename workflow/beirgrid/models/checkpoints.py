@@ -41,8 +41,8 @@ _REFUSED = (
     "README*",
 )
 # … except these, if the entry has `pickled`: a separate process converts them. Modules of sentence-transformers
-# (2_Dense) may have weights too.
-_PICKLE = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
+# (2_Dense) may have weights too, and so have the heads of BGE-M3.
+_PICKLE = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin|(sparse|colbert)_linear\.pt")
 _MODULE = re.compile(r"(\d+_\w+)?")
 
 # Most files of a checkpoint: a folder with more is something else, such as a home folder.
@@ -97,7 +97,7 @@ def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False)
         facts["commit"] = _download(name, entry, target)
     if not adapter:
         _refuse_outside(name, target)
-    if pickles := [path for path in target.rglob("*.bin") if _PICKLE.fullmatch(path.name)]:
+    if pickles := [path for path in target.rglob("*") if _PICKLE.fullmatch(path.name)]:
         digests = _digests(target, pickles)
         _check(name, entry.files, digests)
         facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}

@@ -54,15 +54,16 @@ def _convert(folder: Path, names: list[str]) -> None:
     from safetensors.torch import save_file
 
     weight_map: dict[str, str] = {}
-    for name in expected:
+    heads = [name for name in names if name.endswith("_linear.pt")]  # BGE-M3's
+    for name in [*expected, *heads]:
         weights = _load(folder / name)
         if _HEAD[0] in weights:
             weights = _without_head(folder, weights)
-        written = name.replace("pytorch_model", "model").replace(".bin", ".safetensors")
+        written = Path(name.replace("pytorch_model", "model")).with_suffix(".safetensors").name
         # Tensors that share memory (tied embeddings) are written in full under each name.
         weights = {key: tensor.detach().contiguous().clone() for key, tensor in weights.items()}
         save_file(weights, folder / written, metadata={"format": "pt"})
-        weight_map |= dict.fromkeys(weights, written)
+        weight_map |= dict.fromkeys(weights, written) if name not in heads else {}
     if missing := sorted(set(listed) - set(weight_map)):
         raise SystemExit(f"{index.name} lists the weights {missing[0]}, which no file has")
     if listed:

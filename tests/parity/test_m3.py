@@ -1,0 +1,87 @@
+"""BGE-M3's sparse and multi-vector heads, beside FlagEmbedding's formulas over transformers' own model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import opened, save_pickled, save_plain
+
+from beirgrid.core.compute import Runtime
+from beirgrid.core.errors import DataError
+from beirgrid.encoders import LateInteractionEncoder, open_encoder
+from beirgrid.models import checkpoints
+from beirgrid.models.checkpoints import CheckpointEntry
+
+TEXTS = ["a short text, a text", "one that is somewhat longer than the first", "x", "", "numbers 1 2 3 and (brackets)"]
+SPARSE = {"family": "sparse", "pooling": "bge-m3"}
+
+
+@pytest.fixture
+def fetched(tmp_path: Path) -> Path:
+    """A RoBERTa with the heads of BGE-M3 as it is published, pickled, and fetched."""
+    import torch
+
+    source = save_plain(tmp_path / "plain", "roberta")
+    folder = save_pickled(tmp_path / "published", source)
+    torch.manual_seed(4)
+    for head, size in (("sparse", 1), ("colbert", 24)):
+        torch.save(torch.nn.Linear(32, size).state_dict(), folder / f"{head}_linear.pt")
+    (target := tmp_path / "fetched").mkdir()
+    facts = checkpoints.fetch("m3", CheckpointEntry(path=str(folder), pickled=True), target)
+    pickles = {"colbert_linear.pt", "pytorch_model.bin", "sparse_linear.pt"}
+    assert set(facts["converted"]["files"]) == pickles
+    assert not pickles & {path.name for path in target.iterdir()}
+    return target
+
+
+def published(folder: Path, text: str) -> tuple[dict[int, float], np.ndarray]:
+    """Return the weight of each token and the vectors of tokens, as FlagEmbedding computes both."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    read = tokenizer(text, return_tensors="pt")
+    sparse, colbert = (load_file(folder / f"{head}_linear.safetensors") for head in ("sparse", "colbert"))
+    with torch.inference_mode():
+        hidden = model(**read).last_hidden_state[0]
+        weights = torch.relu(hidden @ sparse["weight"].T + sparse["bias"])[:, 0].tolist()
+        vectors = torch.nn.functional.normalize(hidden[1:] @ colbert["weight"].T + colbert["bias"], dim=-1)
+    left_out = {tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id}
+    found: dict[int, float] = {}
+    for token, weight in zip(read["input_ids"][0].tolist(), weights, strict=True):
+        if token not in left_out and weight > 0:
+            found[token] = max(weight, found.get(token, 0.0))
+    return found, vectors.numpy()
+
+
+def test_weights_of_tokens(fetched):
+    encoder: Any = open_encoder(fetched, SPARSE, Runtime("cpu", "float32", 300))
+    for encode in (encoder.encode_queries, encoder.encode_documents):
+        rows = encode(TEXTS)
+        for text, row in zip(TEXTS, rows, strict=True):
+            expected, _ = published(fetched, text)
+            assert set(row.indices) == set(expected)
+            np.testing.assert_allclose([expected[token] for token in row.indices], row.data, atol=1e-5)
+    assert encoder.encode_documents([]).shape == (0, encoder.dimension)
+
+
+def test_vectors_of_tokens(fetched):
+    encoder = opened(LateInteractionEncoder, fetched, {"head": "bge-m3"})
+    expected = [published(fetched, text)[1] for text in TEXTS]
+    for encode in (encoder.encode_queries, encoder.encode_documents):
+        vectors, counts = encode(TEXTS)
+        assert counts.tolist() == [len(found) for found in expected]
+        np.testing.assert_allclose(vectors, np.concatenate(expected), atol=1e-5)
+    assert encoder.dimension == 24
+
+
+def test_another_model_has_no_such_head(tmp_path):
+    folder = save_plain(tmp_path / "model", "roberta")
+    with pytest.raises(DataError, match=r"has no sparse_linear\.safetensors: it is not BGE-M3"):
+        open_encoder(folder, SPARSE, Runtime("cpu", "float32", 300))
+    with pytest.raises(DataError, match=r"has no colbert_linear\.safetensors"):
+        opened(LateInteractionEncoder, folder, {"head": "bge-m3"})
