@@ -143,6 +143,14 @@ def test_a_command_that_fails_is_one_message_and_leaves_nothing(stage, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_program_may_start_a_server_that_goes_on(stage, tmp_path):
+    code = "import subprocess, sys; subprocess.Popen(['sleep', '60']); print('started'); " + INDEX
+    started = time.monotonic()
+    assert "started" in stage("index", python(code, "{corpus}", "{index}"))
+    assert time.monotonic() - started < 45
+    assert (tmp_path / "index/a").read_text() == "3"
+
+
 def test_a_program_ends_with_its_stage(collection, tmp_path):
     code = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(__import__('os').getpid())); __import__('time').sleep(60)"
     command = words("retrieve", python(code, "{queries}", "{run}"), collection, tmp_path / "x.run.gz")

@@ -6,9 +6,10 @@ import json
 import os
 import shlex
 import subprocess
+import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,6 +28,8 @@ Record = Annotated[Path, "record to write, .json"]
 _OURS = ("PYTHONPATH", "PYTHONSAFEPATH")
 # Lines of a program's output that an error message repeats.
 _TAIL = 10
+# Seconds that the rest of the output may take after a program has ended.
+_LAST_WORDS = 5.0
 
 
 def index_program(
@@ -141,12 +144,18 @@ def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], p
     except OSError as error:
         raise BeirgridError(f"the command cannot start: {quoted(words[0])}: {error.strerror}") from None
     said: deque[str] = deque(maxlen=_TAIL)
-    with process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            say(line.rstrip("\n"))
-            said.append(printable(line.strip()))
+    reader = threading.Thread(target=_log, args=(process.stdout, said), daemon=True)
+    reader.start()
+    process.wait()
+    reader.join(_LAST_WORDS)  # a server that the command has started may hold its output open for ever
     if status := process.returncode:
         how = f"ended with exit status {status}" if status > 0 else f"was killed by signal {-status}"
         raise BeirgridError(f"the command {how}. Its last lines: {' | '.join(filter(None, said)) or 'none'}")
     return round(time.monotonic() - started, 3)
+
+
+def _log(output: Iterable[str], said: deque[str]) -> None:
+    """Log the lines of a program as they come, and keep the last ones."""
+    for line in output:
+        say(line.rstrip("\n"))
+        said.append(printable(line.strip()))
