@@ -90,7 +90,7 @@ class Gpl(WithQueries):
     negative_depth: Size = Field(50, description="Depth of the rankings that negatives are drawn from.")
 
     def queries_for_each(self, documents: int) -> int:
-        """Return how many queries are written for each of so many documents, as GPL's own code decides."""
+        """Return the number of queries per document for ``documents`` documents, by the rule of GPL's code."""
         return self.queries_per_document or math.ceil(self.queries / documents)
 
     @property

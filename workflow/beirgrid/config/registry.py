@@ -69,8 +69,7 @@ _HARMLESS = {
 }
 # Loaders of adapters, which mteb adds to the weights of a decoder.
 _ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
-# FlagEmbedding's rerankers read this many word pieces of a pair unless they are told otherwise, and RepLLaMA's code of
-# a text.
+# FlagEmbedding's rerankers read this many tokens of a pair by default, and RepLLaMA's code of a text.
 _FLAG_LENGTH = 512
 # Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
 # examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
@@ -288,7 +287,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
 
 
 def _max_length(meta: Any, family: str) -> int | None:
-    """Return the word pieces that mteb's loader lets a model read; None for as many as its checkpoint says."""
+    """Return the maximum tokens in mteb's loader; None for the checkpoint's own limit."""
     arguments = meta.loader_kwargs
     if _loader(meta) in ("BGEReranker", *_ADAPTED):
         return _FLAG_LENGTH
@@ -302,7 +301,7 @@ def _max_length(meta: Any, family: str) -> int | None:
 
 
 def _asked(meta: Any) -> dict[str, Any]:
-    """Return the prompt and the answers of a reranker that mteb asks in its own words."""
+    """Return the prompt and the answers of a reranker for which mteb has its own prompt."""
     from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
 
     if _loader(meta) == "Qwen3RerankerWrapper":

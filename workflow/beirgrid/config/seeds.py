@@ -64,7 +64,7 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def _path_problems(name: str, config: Config) -> Iterator[str]:
-    """Yield what is wrong with the models of a system's own that have a folder for each seed."""
+    """Yield problems of a system's own models with a folder for each seed."""
     system = config.systems[name]
     for model in checks.trained_with(config, checks.models_of(config, system)):
         if not config.models[model].folders:
@@ -76,7 +76,7 @@ def _path_problems(name: str, config: Config) -> Iterator[str]:
 
 
 def _folder_problems(name: str, model: ModelEntry, seeds: int) -> Iterator[str]:
-    """Yield what is wrong with the folders of a model's seeds: one is absent, or two hold the same weights."""
+    """Yield problems of a model's folders per seed: an absent one, or two with the same weights."""
     where = f"models.{name}.path"
     if isinstance(model.path, tuple) and len(model.path) != seeds:
         yield f"{where}: names {len(model.path)} folders for {seeds} seeds; name one for each"
@@ -116,7 +116,7 @@ def expand(config: Config) -> Config:
 
 
 def _is_random(config: Config, system: SystemEntry) -> bool:
-    """Tell whether a seed decides what a system, or one of its parts, finds."""
+    """Tell whether a seed affects the results of a system or of one of its components."""
     models = [config.models[name] for name in checks.models_of(config, system)]
     return any(map(_has_seed, models)) or any(_is_random(config, config.systems[part]) for part in system.parts)
 
@@ -170,7 +170,7 @@ class _Members:
         return made
 
     def _needs_folders(self, name: str) -> bool:
-        """Tell whether a model, its query tower or what it is trained from or with has a folder for each seed."""
+        """Tell whether a model, its query encoder or a model of its training has a folder for each seed."""
         models = [tower for tower in (name, self.config.models[name].query_tower) if tower]
         return any(self.config.models[other].folders for other in checks.trained_with(self.config, models))
 

@@ -57,7 +57,7 @@ class SystemEntry(Entry):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the systems whose runs this system is made from."""
+        """Names of the component systems."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""Mistakes and traps in configuration files that YAML parsers accept: duplicate keys, odd numbers, code, aliases."""
+"""Refuse mistakes and traps in configfiles that YAML parsers accept: duplicate keys, odd numbers, code, aliases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.checkout import CHECKOUT
 from ..core.errors import ConfigError, quoted
 from .load import refuse
 
-# libyaml where PyYAML was built with it: ten times as fast.
+# libyaml's faster loader, if PyYAML was built with it.
 _FAST_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Whole numbers that YAML 1.1 reads in base 8 or 60.
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]*[1-7][0-7_]*|[0-9][0-9_]*(:[0-5]?[0-9])+)")
@@ -27,7 +27,8 @@ _DEEPEST = 10
 
 
 def refuse_unsafe(configfiles: Iterable[str | Path]) -> None:
-    """Raise ConfigError if a configfile could run code, or keep its reader busy: to be called before Snakemake reads.
+    """Raise ConfigError if a configfile could run code or exhaust its reader. Call this before Snakemake reads the
+    files.
 
     The file is parsed as Snakemake parses it. A file that cannot be parsed is left to Snakemake, which names it.
     """
@@ -60,15 +61,15 @@ def read(path: Path) -> Any:
 
 
 def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
-    """Raise ConfigError if Snakemake reads a configuration otherwise than it looks.
+    """Raise ConfigError if Snakemake would read a configuration differently from how it looks.
 
     YAML's readers keep the last of two values of a key, and read 010 and 1:30 as 8 and 90. Snakemake drops a mapping
     without keys that is merged over something else.
 
     Args:
         configfiles: the files.
-        settings: what ``--config`` says.
-        merged: the configuration that Snakemake made of them.
+        settings: the values of ``--config``.
+        merged: Snakemake's merged configuration.
     """
     roots: dict[str | Path, yaml.Node | None] = {path: _root(Path(path), _FAST_YAML) for path in configfiles}
     refuse(problem for path, root in roots.items() for problem in _aliased(path, root))

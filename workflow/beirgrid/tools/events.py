@@ -46,7 +46,7 @@ class RunningJob:
 
     @property
     def begun(self) -> bool:
-        """Whether its log is that of this attempt. Rules of other workflows may have none."""
+        """Whether its log belongs to this attempt. Rules of other workflows may have no log."""
         try:
             return any(Path(log).stat().st_mtime >= self.since - 1 for log in self.logs[:1])
         except OSError:
@@ -54,13 +54,13 @@ class RunningJob:
 
     @property
     def last_words(self) -> str:
-        """The last line of the log of a running job that is no library's progress bar, empty if there is none."""
+        """The last line of a running job's log that is not a library's progress bar; empty without one."""
         said = [line for line in tail(Path(self.logs[0]), 100) if not is_bar(line)] if self.begun else []
         return said[-1] if said else ""
 
     @property
     def failure(self) -> str:
-        """The log of a failed job and the last line in it, which is no error of a job that was killed."""
+        """The log of a failed job with its last line, which is not an error message if the job was killed."""
         for log in self.logs:
             for line in tail(Path(log), 1):
                 killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
@@ -73,7 +73,7 @@ class RunningJob:
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """Return the last lines of a log that say something; a progress bar's last state counts as one."""
+    """Return the last informative lines of a log; a progress bar's last state counts as one."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - 8192))
@@ -113,7 +113,7 @@ class Execution:
 
     @property
     def alive(self) -> bool | None:
-        """Whether the process of the run lives; None if it is another machine's, or hidden as another user's."""
+        """Whether the run's process is alive; None if it is on another machine or hidden."""
         if self.over:
             return False
         if self.facts["host"] != socket.gethostname():
@@ -121,12 +121,12 @@ class Execution:
         moment = began(self.facts["pid"])
         if moment is None:
             return None if hidden(self.facts["pid"]) else False
-        # A minute's grace: the time comes from the machine's clock, which may be set.
+        # One minute of tolerance, because the machine's clock may be adjusted.
         return abs(moment - float(self.facts["began"])) < 60
 
 
 class Recorder:
-    """Write the events of Snakemake's jobs to a file, in the process that a person started, and follow them."""
+    """Writes the events of Snakemake's jobs to a file, in the main process, and tracks their states."""
 
     def __init__(self) -> None:
         self.stats: dict[str, int] = {}
@@ -172,13 +172,13 @@ class Recorder:
             self.run = Execution(event, last=event["time"])
         elif self.run:
             _follow(self.run, event)
-        # A line that cannot be written (a full disk) must not end a grid that goes on without it.
+        # A line that cannot be written (full disk) must not end the grid.
         with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(event, ensure_ascii=False, default=str) + "\n")
 
 
 def read(path: Path) -> Execution:
-    """Return the run of a file of events. Lines that are no events are counted; the last may be cut off."""
+    """Read a run from its events file. Invalid lines are counted; the last one may be incomplete."""
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid was run in this folder. --directory names another")
     run: Execution | None = None
@@ -200,7 +200,7 @@ def read(path: Path) -> Execution:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """Return the event of a line, or None if it is none: a disk was full, or something else wrote to the file."""
+    """Parse the event of a line; None if it is not one (a full disk, or another writer)."""
     try:
         event = json.loads(line)
         fields = _FIELDS[event["event"]]
@@ -226,7 +226,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-# What an event must say, and the test of each value.
+# Required keys of each event, with a check of each value.
 _JOB: dict[str, Callable[[Any], bool]] = {
     "id": _is_number,
     "rule": _is_text,
@@ -265,7 +265,7 @@ def _follow(run: Execution, event: dict[str, Any]) -> None:
 
 
 def _complete(run: Execution) -> None:
-    """End the jobs whose end Snakemake did not tell: with --quiet it tells none, and never that files are missing."""
+    """End jobs whose end Snakemake did not log: it logs none with --quiet, and never logs missing files."""
     for job in run.in_state("running"):
         records = [Path(path) for path in job.outputs if path.endswith(".json")]
         times = [path.stat().st_mtime for path in records if path.is_file()]

@@ -28,11 +28,11 @@ from typing import Literal, NamedTuple
 
 from ..core.stages import COMMANDS
 
-# The variable that names the folder of the servers. Set to nothing, it lets each job start Python itself.
+# Environment variable with the folder of the servers. If it is empty, each job starts Python itself.
 FOLDER = "BEIRGRID_FORKS"
-# Stages with one job for a whole grid: their libraries would be imported for this job alone.
+# Stages with a single job per grid, for which a server would not pay.
 _OF_GRIDS = {"aggregate", "page", "analyse"}
-# What jobs import, by the kind of their server, beside the modules of their stages.
+# Libraries that a server imports by its kind, in addition to the modules of the stages.
 LIBRARIES = {
     "light": ["pandas", "pyarrow.compute", "pyarrow.parquet"],
     "models": ["faiss", "numba", "sentence_transformers", "transformers.models.bert.modeling_bert"],
@@ -40,14 +40,14 @@ LIBRARIES = {
 for _stage in COMMANDS.values():
     if _stage.command not in _OF_GRIDS:
         LIBRARIES["models" if _stage.model else "light"].append(f"beirgrid.{_stage.function.partition(':')[0]}")
-# Libraries read these when they are imported, so each number of threads has a server of its own.
+# Libraries read these variables on import, so each number of threads needs its own server.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _OWNER = "owner"
 
 
 class Request(NamedTuple):
-    """What a process asks to be forked.
+    """A request for a fork.
 
     Attributes:
         arguments: words after ``python``.
@@ -170,15 +170,15 @@ def stand_in(connection: socket.socket, arguments: list[str]) -> None:
 
 
 def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int]]:
-    """Fork a process for each connection until the owner has ended, and all forks with it; in the background.
+    """Serve in the background: fork a process per connection, until the owner and all forks have ended.
 
     Args:
         path: the socket, in a folder that is removed at the end.
-        owner: the process with which the server ends.
+        owner: the process whose end stops the server.
         prepare: imports what forks need (``prepare``). Processes may connect before, and wait.
 
     Returns:
-        in a fork, what was asked for, and its standard streams.
+        in a fork, the request and its standard streams.
     """
     import gc
 
@@ -232,7 +232,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
 
 
 class _Asking:
-    """A client that is read as it speaks: no other client waits for one that is slow, stopped or silent."""
+    """A client that is read without blocking, so that slow or stopped clients do not delay others."""
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
@@ -240,7 +240,7 @@ class _Asking:
         self.streams: list[int] = []
 
     def hear(self) -> Request | Literal[False] | None:
-        """Read what is there, and return the request; None until it is whole, False if it never will be."""
+        """Read available data; return the request, None while it is incomplete, or False if it cannot be completed."""
         try:
             more, streams, *_ = socket.recv_fds(self.client, 65536, 3, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -265,7 +265,9 @@ def _next_byte(connection: int) -> int:
 
 
 def _end_with(server: int) -> None:
-    """Have the kernel kill this process when the server dies: only the server can tell the client how it ended."""
+    """Ask the kernel to kill this process when the server dies, because only the server reports exit statuses to
+    clients.
+    """
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
     if os.getppid() != server:
         os._exit(1)
@@ -304,7 +306,7 @@ def become(request: Request, streams: list[int], main: Callable[[list[str]], Non
 
 
 def prepare(libraries: list[str]) -> None:
-    """Import libraries, and do the slow first steps of numba and of transformers once for all forks."""
+    """Import libraries and run the slow initialisation of numba and transformers once for all forks."""
     import importlib
 
     for library in libraries:

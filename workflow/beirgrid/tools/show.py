@@ -19,7 +19,7 @@ from .text import aligned
 if TYPE_CHECKING:
     import pandas as pd
 
-# Queries that are printed of the lowest and of the highest values.
+# Number of queries to print with the lowest and with the highest values.
 _QUERIES = 5
 
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print what there is of a cell, or of one of its queries."""
+    """Print the scores of a cell, or the documents of one of its queries."""
     os.chdir(results_folder.working_folder(args.directory)[0])
     refuse_unknown(args.system, args.dataset)
     found = results_folder.find(".")
@@ -86,7 +86,7 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
 
 
 def _query(found: Results, cell: Result, values: dict[str, float], query: str, depth: int) -> Iterator[str]:
-    """Yield what a query found, with grades and with the ranks in the other systems of the dataset."""
+    """Yield a query's documents, with grades and with their ranks in the other systems of the dataset."""
     from ..collections import collection, qrels
     from ..runs import runs
 

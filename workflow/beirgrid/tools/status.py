@@ -1,4 +1,4 @@
-"""What a grid is doing, as the events of its run say: during the run, and after it."""
+"""``beirgrid status``: show the state of a grid's jobs and cells, from the events of its run."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from . import cluster
 from .events import EVENTS, Execution, RunningJob, read, tail
 from .processes import living
 
-# Of a cell, the strongest first. A cell that is done shows its score.
+# Marks of cells by job state, highest priority first. A finished cell shows its score.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
 _STYLES = {"failed": "red", "running": "yellow", "done": "green"}
-# Lines of a failed job's log, failed or running jobs, and columns of a bar, that a screen has room for.
+# Limits of a screen: lines of a failed job's log, failed or running jobs, and columns of a bar.
 _LINES, _JOBS, _BAR = 5, 12, 20
-# Seconds between two screens, at most: a day.
+# Most seconds between two screens: a day.
 _LONGEST_WAIT = 86_400
 
 
@@ -60,7 +60,7 @@ def _seconds(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the screen, once or again and again."""
+    """Print the screen once, or repeatedly."""
     os.chdir(results_folder.working_folder(args.directory)[0])
     console = terminal()
     while True:
@@ -75,13 +75,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def terminal(**settings: Any) -> Console:
-    """Return a terminal for text that is printed as it is. Where standard output is none, it has 200 columns."""
+    """Return a console that prints text unchanged. If standard output is not a terminal, it has 200 columns."""
     settings = {"width": None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 200), **settings}
     return Console(highlight=False, markup=False, emoji=False, **settings)
 
 
 def lines(current: Execution, width: int) -> list[str]:
-    """Return the screen of a run as text, for a terminal of so many columns."""
+    """Return the screen of a run as text, for a terminal of ``width`` columns."""
     console = terminal(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as captured:
         for part in screen(current, width):
@@ -90,7 +90,7 @@ def lines(current: Execution, width: int) -> list[str]:
 
 
 def screen(current: Execution, width: int) -> Iterator[RenderableType]:
-    """Yield the parts of the screen of a run, for a terminal of so many columns."""
+    """Yield the parts of the screen of a run, for a terminal of ``width`` columns."""
     yield text(_headline(current))
     if current.unread:
         yield text(f"{EVENTS} has {current.unread} unreadable lines, which status ignores")
@@ -103,7 +103,7 @@ def screen(current: Execution, width: int) -> Iterator[RenderableType]:
     try:
         grid = Grid(load(current.facts["config"]))
         yield from cells(Cells(Records(grid, Inputs(grid))), current, width)
-    except ConfigError as error:  # a corpus folder that was there when the run began is gone, say
+    except ConfigError as error:  # for example, a corpus folder was deleted since the run began
         yield text(f"The cells are not shown: {error}")
     if at_work := current.in_state("running"):
         yield text("")
@@ -153,7 +153,7 @@ def _headline(current: Execution) -> str:
 
 
 def _advice() -> str:
-    """Say what helps after a run has died in the working directory: what still works there must end first."""
+    """Advise what to do after a run has died. Processes that still run in the working directory must end first."""
     if found := living():
         return f"Its jobs continue: wait until they end, or stop them (process {', '.join(map(str, found))})"
     try:
@@ -178,7 +178,7 @@ def _stages(current: Execution) -> Table:
 
 
 def speed(current: Execution) -> str:
-    """Say how fast jobs end and how long the rest takes, from the mean of each rule's jobs and how many run at once."""
+    """Estimate the rate of jobs and the time left, from the mean time of each rule's jobs and their concurrency."""
     done = current.in_state("done")
     elapsed = max(
         (current.over or {"time": time.time() if current.alive else current.last})["time"] - current.facts["time"], 1.0
@@ -215,25 +215,25 @@ def warnings(current: Execution) -> str:
 
 
 def _rest(job: RunningJob, mean: float | None) -> float | None:
-    """Return the seconds that a running job still takes: as its log says, else by the mean of its stage's jobs."""
+    """Estimate the seconds left of a running job, from its log or from the mean of its stage's jobs."""
     progress = shown(job.last_words)
     if mean is None or (progress and progress.seconds_left is not None):
         return progress.seconds_left if progress else None
     rest = mean - (time.time() - job.since)
-    return rest if rest > 0 else None  # longer than the mean: nobody knows
+    return rest if rest > 0 else None  # longer than the mean: unknown
 
 
 class Cells:
-    """The cells of a grid: the state of each, and the score of each that is done, in the grid's first metric."""
+    """The cells of a grid, with their states, and with the scores of finished ones in the grid's first metric."""
 
     def __init__(self, records: Records, pending: Container[str] = ()) -> None:
-        """Take the records of a grid, and the files that its run is going to make."""
+        """Set up with the records of a grid, and the files that its run will make."""
         self.grid, self.records, self.pending = records.grid, records, pending
         self.files: dict[tuple[str, str], list[str]] = {}
         self.scores: dict[tuple[str, str], str] = {}
 
     def state(self, states: dict[str, str], system: str, dataset: str) -> str:
-        """Return the state of a cell, given what the jobs of files are doing: the first of ``_MARKS`` that one has."""
+        """Return the highest-priority job state behind a cell's files."""
         parts = [part for part in self.grid.parts(dataset) if part not in self.grid.not_supplied]
         if not parts:
             return "not supplied"
@@ -261,7 +261,7 @@ class Cells:
 
 
 def cells(found: Cells, current: Execution, width: int) -> Iterator[RenderableType]:
-    """Yield a matrix of datasets × systems, with scores where they fit, and what its marks mean."""
+    """Yield a matrix of datasets × systems, with scores if they fit, and a legend of its marks."""
     grid = found.grid.config.grid
     made = {file: job.state for job in list(current.jobs.values()) for file in job.outputs}
     states = {(s, d): found.state(made, s, d) for d in grid.datasets for s in grid.systems}
@@ -284,7 +284,7 @@ def cells(found: Cells, current: Execution, width: int) -> Iterator[RenderableTy
 
 
 def running(jobs: list[RunningJob], width: int) -> Table:
-    """Return a line for each running job: how long it has run, how far it is, and what its log said last."""
+    """Tabulate the running jobs: elapsed time, progress, and the last line of the log."""
     table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
     table.columns[1].justify = "right"
     room = max(width - max(len(job.name) for job in jobs[:_JOBS]) - _BAR - 16, 20)
@@ -300,5 +300,5 @@ def running(jobs: list[RunningJob], width: int) -> Table:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration; none is negative, though the machine's clock may be set back."""
+    """Format a duration, 0 or more even if the machine's clock was set back."""
     return str(datetime.timedelta(seconds=round(max(seconds, 0))))

@@ -1,4 +1,4 @@
-"""``beirgrid why FILE``: what made an artifact, from what, and whether the next run makes it again."""
+"""``beirgrid why FILE``: show which job made an artifact, its inputs, and whether the next run makes it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ..core import files, lineage, provenance, reasons, stages
 from ..core.errors import DataError, show
 
-# The tables of summaries of grids say which settings each grid asks for (paths.GRID_SUMMARY).
+# Summaries of grids, which contain the requested settings (paths.GRID_SUMMARY).
 _SUMMARIES = "results/grids/*/grid.json"
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print what made an artifact, and why the next run would make it again.
+    """Print the job that made an artifact, and the reasons to make it again.
 
     Raises:
         DataError: no record names the artifact, or the record is damaged.
@@ -57,7 +57,7 @@ def _record(path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _description(place: Path, record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about the stage, the settings and the inputs of an artifact."""
+    """Describe the stage, the settings and the inputs of an artifact."""
     packages = record.get("packages", {})
     yield f"record: {place}"
     yield f"stage: {record['stage']}, version {record.get('stage_version', 'unknown')}"
@@ -75,7 +75,7 @@ def _description(place: Path, record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterator[str]:
-    """Yield why the artifacts of a record would be made again, as far as files tell."""
+    """Yield the reasons to make the artifacts of a record again that files show."""
     try:
         provenance.compare_sizes(place, record)
     except DataError as error:
@@ -97,6 +97,6 @@ def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterato
         keys = {(directory / path).resolve(): key for path, key in grid.get("settings", {}).items()}
         digest = keys.get(place.resolve(), record.get("settings_key"))
         if digest != record.get("settings_key"):
-            params = grid.get("asked", {}).get(digest)  # earlier versions kept digests alone
+            params = grid.get("asked", {}).get(digest)  # earlier versions kept only digests
             asked = reasons.of_record(record, params) if params else "other settings"
             yield f"the grid {summary.parent.name} asks for another result: {asked}"
