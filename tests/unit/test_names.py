@@ -78,7 +78,7 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
         ("mixedbread-ai/mxbai-rerank-base-v2", "mteb", "not a sequence classifier"),
         ("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "beirgrid", "sentence-transformers"),
         ("samaya-ai/promptriever-llama3.1-8b-v1", "beirgrid", "transformers"),
-        ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "mteb", "type router"),
+        ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "refused", "this one is router"),
     ],
 )
 def test_the_engine_of_a_model(model, engine, why):

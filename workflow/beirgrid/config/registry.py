@@ -29,7 +29,7 @@ from .values import FORMS
 Engine = Literal["beirgrid", "mteb", "endpoint", "refused"]
 ENGINES: dict[Engine, str] = {
     "beirgrid": "beirgrid's own engine runs the model by its name",
-    "mteb": "mteb's own loader runs the model by its name (`engine: mteb`), if it is dense or a cross-encoder",
+    "mteb": "mteb's own loader runs the model by its name (`engine: mteb`)",
     "endpoint": "the model is served, not published: write an entry with `endpoint:` (docs/endpoints.md)",
     "refused": "the model cannot be run here",
 }
@@ -167,7 +167,11 @@ def classify(name: str, trusted: bool = False) -> Listed:
         return Listed(name, "endpoint", "", "its publisher serves it and publishes no weights")
     loader = _loader(meta)
     if reason := _foreign(meta, loader):
-        return Listed(name, "mteb", _LOADED.get(" and ".join(meta.model_type), ""), reason)
+        kind = " and ".join(meta.model_type)
+        if kind in _LOADED:
+            return Listed(name, "mteb", _LOADED[kind], reason)
+        runs = f"{reason}; of mteb's loaders, those of dense models and cross-encoders run here, and this one is {kind}"
+        return Listed(name, "refused", "", runs)
     how = "transformers" if "Reranker" in loader or loader in _ADAPTED else "sentence-transformers"
     return Listed(name, "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint")
 
