@@ -143,6 +143,9 @@ def test_what_else_differs_is_told(work, tmp_path, capsys):
 def test_two_systems_are_compared_by_name(work, capsys, monkeypatch):
     monkeypatch.chdir(work / "a")
     assert _compare(":base", ":s", "--metrics", "ndcg@10") == 1
+    Path("s").mkdir()  # a folder of a model, without results, may have the name of its system
+    assert _compare("base", "s", "--metrics", "ndcg@10") == 1
+    Path("s").rmdir()
     said = capsys.readouterr().out
     assert "base / s" in said
     assert "only in B: s on y" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -12,7 +13,10 @@ import finished
 import pytest
 
 from beirgrid.__main__ import main
+from beirgrid.analysis import tables
+from beirgrid.core import paths
 from beirgrid.core.errors import BeirgridError
+from beirgrid.results import scores
 from beirgrid.tools import serve
 
 
@@ -116,7 +120,9 @@ def test_a_cell_shows_its_scores_and_its_extreme_queries(folder, capsys):
     assert main(["show", "second", "notes", "--directory", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "second on notes, 12 queries" in shown
-    assert "nDCG@10" in shown
+    values = scores.read_per_query(folder / paths.PER_QUERY.format(system="second", dataset="notes"), ["ndcg@10"])
+    of = tables.intervals(tables.stack("notes", {"second": values})).iloc[0]
+    assert re.search(rf"nDCG@10 +{of['mean']:.4f} +\[{of['low']:.4f}, {of['high']:.4f}\]", shown)  # as in the tables
     assert "q0      1.0000  words of q0" in shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import math
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SAME, DIFFERENT = 0, 1
 _PLACES = """\
-A and B are PLACE, PLACE:SYSTEM or :SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
+A and B are PLACE, PLACE:SYSTEM or SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
 grid (results/grids/NAME), the grid.json of that grid, or NAME, if that grid ran in the working directory. Without it,
 PLACE is the working directory. --directory names another directory. If only A or B names a system, the other side has
 the same system. If neither names one, all systems that both have are compared.
@@ -180,12 +181,24 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
     place, system = text, ""
     if not Path(directory, text).exists() and ":" in text:
         place, _, system = text.rpartition(":")
-    found = results_folder.find(place, directory=directory)
+    try:
+        found = results_folder.find(place, directory=directory)
+    except BeirgridError:
+        if system or not _is_system(text, directory):
+            raise
+        found, system = results_folder.find("", directory=directory), text
     for name in filter(None, (system, baseline)):
         if not found.runs(name):
             known = ", ".join(found.systems)
             raise NotComparableError(f"{text}: {found.folder} has no system {name!r} (it has {known})")
     return Side(text, found, system)
+
+
+def _is_system(name: str, directory: Path) -> bool:
+    """Tell whether a name is that of a system with results in a directory."""
+    with contextlib.suppress(BeirgridError):
+        return name in results_folder.find("", directory=directory).systems
+    return False
 
 
 def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:

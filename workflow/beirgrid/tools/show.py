@@ -64,10 +64,10 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     """Yield the means of a cell with their intervals, and its lowest and highest queries."""
     import numpy as np
 
-    from ..analysis.significance import mean_intervals
+    from ..analysis.significance import generator, mean_intervals
     from ..collections import collection
 
-    low, high = mean_intervals(values.to_numpy(np.float64), np.random.default_rng(0))
+    low, high = mean_intervals(values.to_numpy(np.float64), generator(0, cell.dataset, "bootstrap"))
     yield f"{cell.system} on {cell.dataset}, {len(values):,} queries"
     yield ""
     rows = [
