@@ -82,7 +82,7 @@ def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterato
         yield str(error)
     version = stages.VERSIONS.get(record["stage"])
     if version != record.get("stage_version"):
-        yield f"version of the stage {record.get('stage_version')} → {version} (CHANGELOG.md says why)"
+        yield f"stage version {record.get('stage_version')} → {version} (CHANGELOG.md says why)"
     for option, inputs in record.get("inputs", {}).items():
         for given in inputs:
             path = lineage.joined(place.parent, given["path"])
