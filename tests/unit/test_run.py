@@ -17,7 +17,7 @@ import yaml
 
 from beirgrid.__main__ import main
 from beirgrid.core import version
-from beirgrid.core.errors import ConfigError
+from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.tools.run import describe_model, find_grid, profile
 
 
@@ -95,6 +95,23 @@ def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
         "family": "dense",
         "similarity": "cosine",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", "[1]", r"config\.json holds no JSON object"),
+        ("config.json", '{"architectures": 5}', "do not say its family"),
+        ("config.json", "{", r"config\.json is damaged"),
+        ("modules.json", '{"a": 1}', r"modules\.json holds no JSON list"),
+        ("config_sentence_transformers.json", "[1]", r"config_sentence_transformers\.json holds no JSON object"),
+    ],
+)
+def test_files_of_a_checkpoint_that_say_nothing_are_named(tmp_path, name, content, message):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_text(content)
+    with pytest.raises((ConfigError, DataError), match=message):
+        describe_model(str(tmp_path))
 
 
 def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken():

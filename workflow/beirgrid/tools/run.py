@@ -312,11 +312,12 @@ def _entry_name(text: str) -> str:
 
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
     """Return the entry of a checkpoint in a folder, as its own files describe it."""
-    modules = _read(folder / "modules.json") or []
-    config = _read(folder / "config.json") or {}
+    modules = _read(folder / "modules.json", list)
+    config = _read(folder / "config.json", dict)
     types = [str(module.get("type", "")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
-    saved = _read(folder / "config_sentence_transformers.json") or {}
-    architectures = [str(name) for name in config.get("architectures") or ()]
+    saved = _read(folder / "config_sentence_transformers.json", dict)
+    named = config.get("architectures")
+    architectures = [str(name) for name in named] if isinstance(named, list) else []
     similarity = saved.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
     if not (modules or config):
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
@@ -346,5 +347,11 @@ def _family(types: list[str], architectures: list[str], similarity: str) -> str:
     return ""
 
 
-def _read(path: Path) -> Any:
-    return files.read_json(path) if path.is_file() else None
+def _read(path: Path, kind: type[Any]) -> Any:
+    if not path.is_file():
+        return kind()
+    with files.reading(path):
+        found = files.read_json(path)
+    if not isinstance(found, kind):
+        raise ConfigError(f"--model: {path} holds no JSON {'object' if kind is dict else 'list'}")
+    return found
