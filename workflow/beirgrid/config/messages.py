@@ -92,6 +92,8 @@ def _tags(path: list[str]) -> set[str]:
         known |= set(_values(_INDEXES, "kind"))
     if "queries_are_documents" in path:
         known |= {"bool", "literal['auto']"}
+    if "weights" in path:
+        known |= {"tuned", "listed"}
     return {part for part in path if part in known or part.startswith("function-before[_as_tuple()")}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from .indexes import AnyIndex, Flat
 from .models import TrainedOn
@@ -200,12 +200,22 @@ class Rrf(Fused):
     k: Size = Field(60, description="Constant of reciprocal rank fusion.")
 
 
+def _kind_of_weights(value: object) -> str:
+    return "tuned" if isinstance(value, str) else "listed"
+
+
+Weights = Annotated[
+    Annotated[Literal["tuned"], Tag("tuned")] | Annotated[tuple[float, ...], LIST, Tag("listed")],
+    Discriminator(_kind_of_weights),
+]
+
+
 class WeightedSum(Fused):
     """A weighted sum of normalised scores."""
 
     fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
     norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
-    weights: Literal["tuned"] | Annotated[tuple[float, ...], LIST] | None = Field(
+    weights: Weights | None = Field(
         None,
         description="One weight per fused system. By default, all weights are equal. tuned: those with the highest "
         "main metric on the dataset that the entry of each dataset names as dev.",
