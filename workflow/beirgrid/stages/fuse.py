@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..collections import collection, qrels
+from ..collections import qrels
 from ..config.systems import weight_problems
 from ..config.values import Norm
 from ..core import lineage, provenance
@@ -73,11 +73,13 @@ def _check_tuning(
     queries: Sequence[Path],
 ) -> None:
     """Refuse to tune without runs, qrels and queries of a dev split, or on queries that the fusion answers."""
+    from ..collections.collection import read_queries  # pyarrow, which most fusions do without
+
     if method != "wsum":
         raise DataError("--tune is for --method wsum, which has weights")
     if len(dev_runs) != len(runs) or len(dev_qrels) != 1 or len(queries) != 2:
         raise DataError("--tune needs --dev-runs (one for each of --runs), --dev-qrels, and --queries of both")
-    texts, dev = (collection.read_queries(path) for path in queries)
+    texts, dev = (read_queries(path) for path in queries)
     if shared := sorted({*texts.values()} & {*dev.values()}):
         raise DataError(
             f"{len(shared)} queries of {queries[1]} are queries of {queries[0]} ({quoted(shared[0])}, say): weights "
