@@ -18,6 +18,7 @@ from . import entries, listing
 from .endpoint_entries import Endpoint, Price
 from .entries import Config, Entry
 from .indexes import AnyIndex
+from .models import Adapter
 from .places import SCHEMA
 
 PAGE = CHECKOUT / "docs" / "configuration.md"
@@ -35,6 +36,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.train`": (entries.CrossEncoderTraining, *get_args(get_args(entries.Adaptation)[0])),
     "`models.{name}.prompts`": (entries.Prompts, entries.DatasetPrompts),
     "`models.{name}.brackets`": (entries.Brackets,),
+    "`models.{name}.adapter`": (Adapter,),
     "`models.{name}.size`": (entries.ModelSize,),
     "`models.{name}.endpoint`": (Endpoint, Price),
     "`models.{name}.trained_on`": (entries.TrainedOn,),
