@@ -275,11 +275,23 @@ def test_a_flaw_is_marked_and_told_in_its_cell(show):
     page = show(grid, pages.tables(grid, {("bm25-flat", "nfcorpus"): ("done", said)}))
     marked = page.locator(".metric.chosen td[data-flaw]")
     assert marked.evaluate_all("cells => cells.map(c => c.dataset.marks.includes('§'))") == [True, True]  # a mean, too
+    assert said in cell(page, "bm25-flat", "nfcorpus").get_attribute("title")
     cell(page, "bm25-flat", "nfcorpus").click()
     told = page.locator("#cell dl").inner_text()
     assert "flaw" in told
     assert said in told
     assert page.get_by_text(f"§ bm25-flat on nfcorpus: {said}.").count() == 1
+
+
+def test_the_signs_of_a_cell_explain_themselves(show, paper):
+    page = show(paper)
+    shown = page.locator(".metric.chosen td[data-marks]")
+    titles = shown.evaluate_all("cells => cells.map(c => [c.dataset.marks, c.querySelector('button').title])")
+    known = {"°": "not distinguishable from the best", "✓": "✓ reproduced", "≈": "≈ close", "✗": "✗ deviates"}
+    assert set(known) <= set("".join(marks for marks, _ in titles))
+    for marks, title in titles:
+        assert all(known[sign] in title for sign in marks if sign in known), marks
+        assert len(title.split("; ")) == len(marks)
 
 
 def test_two_systems_are_compared_in_either_order(show, paper):

@@ -97,6 +97,10 @@ function gridName() {
   return chosen("metric").replace("@", "-") + view;
 }
 
+/** Return what the signs behind a value mean. */
+const meaning = ({ marks = "", flaw }) =>
+  [...marks].map((sign) => (sign === "§" ? flaw : one(`#grid [data-sign="${sign}"]`)?.textContent) ?? sign).join("; ");
+
 /** Return the shown table of the grid. */
 function grid() {
   const table = one(".metric.chosen table");
@@ -104,6 +108,7 @@ function grid() {
   for (const cell of table.querySelectorAll("td")) {
     const button = document.createElement("button");
     button.append(...cell.childNodes);
+    button.title = meaning(cell.dataset);
     cell.append(button);
   }
   return start(table, {
