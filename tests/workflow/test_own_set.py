@@ -62,6 +62,14 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
     assert "Not judged, so without scores: notes" in done.stdout
     states = {(row["status"], row["detail"]) for row in scores(work).values()}
     assert states == {("not judged", "1 of 5 queries are synthetic")}
+    with (work / "results/grids/notes/tables/costs.csv").open() as stream:
+        costs = {(row["system"], row["stage"]) for row in csv.DictReader(stream)}
+    assert {(system, stage) for system in ("bm25", "bm25-flat") for stage in ("index", "retrieve")} <= costs
+    wanted = ("--grid", "results/grids/notes/grid.json", "--dataset", "notes", "--queries", "2", "--warm-up", "1")
+    measured = beirgrid("latency", *wanted, "--output", "latency.csv", cwd=work)
+    assert measured.returncode == 0, measured.stderr
+    with (work / "latency.csv").open() as stream:
+        assert {row["system"] for row in csv.DictReader(stream)} == {"bm25", "bm25-flat"}
     page = (work / "results/grids/notes/report/index.html").read_text()
     assert "1 of 5 queries are synthetic" in page
     assert "The dataset has no qrels" in page.replace("the dataset", "The dataset")

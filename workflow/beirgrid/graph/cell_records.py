@@ -27,8 +27,8 @@ class Records:
         self.inputs = inputs
 
     def everything(self) -> list[str]:
-        """Return the records of all steps behind the grid's cells, each once."""
-        return list(dict.fromkeys(record for cell in self.grid.cells for record in self.of_cell(*cell)))
+        """Return the records of all steps behind the grid's runs, each once."""
+        return list(dict.fromkeys(record for cell in self.grid.runs for record in self.of_cell(*cell)))
 
     def of_cell(self, system: str, dataset: str) -> list[str]:
         """Return the records of all steps behind one cell. The record of its evaluation is its metrics."""

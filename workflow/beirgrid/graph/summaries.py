@@ -78,6 +78,7 @@ class Summary:
             show_published=config.grid.show.published,
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
+            unjudged=tuple(self._cell(*run) for run in self.grid.runs if run[1] in self.grid.not_judged),
             settings=dict(settings),
             asked=portable(dict(asked)),
         )

@@ -41,7 +41,7 @@ def collect(grid: GridSummary) -> Steps:
     steps: list[ShownStep] = []
     numbers: dict[tuple[str, ...], int] = {}
     of_cell: dict[tuple[str, str], list[int]] = {}
-    for cell in grid.cells:
+    for cell in (*grid.cells, *grid.unjudged):
         found = of_cell.setdefault((cell.system, cell.dataset), [])
         for paths in _shards(cell, records):
             if paths not in numbers:

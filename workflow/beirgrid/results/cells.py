@@ -93,8 +93,11 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
     cells = {key: found._replace(detail=portable.without_folders(found.detail)) for key, found in cells.items()}
     for name in (name for name, entry in grid.datasets.items() if entry.not_judged):
-        marks = "; ".join(look.marks(name))
-        cells |= {(system, name): CellState(NOT_JUDGED, marks) for system in (*grid.systems, *grid.members)}
+        unjudged = CellState(NOT_JUDGED, "; ".join(look.marks(name)))
+        cells |= dict.fromkeys(((system, name) for system in (*grid.systems, *grid.members)), unjudged)
+    for cell in grid.unjudged:
+        key = cell.system, cell.dataset
+        cells[key] = cells[key]._replace(steps=tuple(look.steps(cell)))
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             found = {member: cells[member, dataset] for member in members}
@@ -151,7 +154,7 @@ class _Look:
     def at(self, cell: Cell) -> CellState:
         """Return the state of a cell."""
         wanted = [*cell.records, cell.scores, cell.per_query]
-        steps = tuple(self._steps(cell))
+        steps = tuple(self.steps(cell))
         failure = next((self.failures[path] for path in wanted if path in self.failures), "")
         if missing := [path for path in wanted if not Path(path).is_file()]:
             if failure:
@@ -181,7 +184,8 @@ class _Look:
             return CellState(PENDING, "", steps=steps)
         return CellState(FAILED, failure or f"{reason}. {files.REMEDY}", steps=steps)
 
-    def _steps(self, cell: Cell) -> Iterator[RecordedStep]:
+    def steps(self, cell: Cell) -> Iterator[RecordedStep]:
+        """Yield the steps behind a cell whose records can be read."""
         for path in cell.records:
             record = self.record(path)
             if not isinstance(record, DataError):

@@ -107,6 +107,9 @@ class GridSummary(Entry):
     show_published: Texts = Field((), description="Files of published values, without .csv, whose systems are shown.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
+    unjudged: Annotated[tuple[Cell, ...], LIST] = Field(
+        (), description="Cells of datasets without qrels: runs and their steps, and no scores."
+    )
     settings: dict[str, str] = Field(
         {}, description="Digest of the requested settings, by the path of the record or of the scores."
     )

@@ -68,7 +68,7 @@ def latency(
         BeirgridError: the grid has no such system or dataset.
         DataError: a record, an index or a model is missing or damaged.
     """
-    cells = {cell.system: cell for cell in grid.cells if cell.dataset == dataset}
+    cells = {cell.system: cell for cell in (*grid.cells, *grid.unjudged) if cell.dataset == dataset}
     if unknown := [name for name in systems if name not in cells]:
         raise BeirgridError(f"the grid has no system {unknown[0]!r} on {dataset!r} (it has: {', '.join(cells)})")
     if not cells:
