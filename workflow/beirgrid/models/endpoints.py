@@ -267,6 +267,8 @@ class Client:
             answer, found = self._answer(path, sent, most, parse)
             used = self._used(answer, most)
             if kept is not None:
+                if not kept.is_file():  # a pipe, say, which would wait for a reader
+                    kept.unlink(missing_ok=True)
                 with files.atomic(kept) as temporary:
                     content = {"request": json.loads(sent), "answer": answer}
                     temporary.write_bytes(gzip.compress(json.dumps(content).encode(), 1, mtime=0))
