@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
-from beirgrid.config.endpoints import Endpoint
 from checkpoints import opened, save_chat, save_cross_encoder, save_plain
 from endpoint_server import KEY, Served, serving
 
+from beirgrid.config.endpoint_entries import Endpoint
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.listwise import messages

@@ -90,7 +90,7 @@ def test_locks_lie_in_the_users_own_runtime_folder(monkeypatch, tmp_path):
     assert compute._runtime_folder() == tmp_path / "run/beirgrid"
     own = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: own + 1)  # as under sudo
-    with pytest.raises(BeirgridError, match=f"{tmp_path}/beirgrid-{own + 1} is another user's"):
+    with pytest.raises(BeirgridError, match=f"{tmp_path}/beirgrid-{own + 1} belongs to another user"):
         compute._runtime_folder()
 
 

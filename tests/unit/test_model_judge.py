@@ -22,7 +22,7 @@ from beirgrid.judging.pools import PooledPair
 from beirgrid.judging.sets import EvaluationSet
 from beirgrid.judging.store import Grading
 from beirgrid.models import endpoints
-from beirgrid.tools import chat, evaluation_sets, set_findings
+from beirgrid.tools import chat_models, evaluation_sets, set_findings
 
 QUERIES, DOCUMENTS = 12, 4
 NAME = "model:org/judge-1"
@@ -77,7 +77,7 @@ def endpoint(served, tmp_path):
 
 def judged(made: EvaluationSet, model: Path, **options: str) -> list[Grading]:
     """Let a model judge a set, as the command does."""
-    with chat.opened(model, made.folder, "judgements") as opened:
+    with chat_models.opened(model, made.folder, "judgements") as opened:
         return list(model_judge.judge(made, opened, **options))
 
 
@@ -289,7 +289,7 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
 
 def test_a_decoder_reads_the_message_in_its_own_form(tmp_path):
     """Only the passage is cut, so that the message keeps its end."""
-    with chat.opened(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
+    with chat_models.opened(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
         questions = [model_judge.Question(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
         assert list(opened.answers(questions)) == ["no 123", "no 123"]
         assert opened.name == "no"

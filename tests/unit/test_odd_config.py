@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "text as weights": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}",
-        "systems.x.weights: '1,1' should be of type list, not str",
+        "systems.x.weights: '1,1' is neither tuned nor a list of numbers",
     ),
     "NaN as a tolerance": ("tolerances: {exact: .nan}", "tolerances.exact: nan is not a finite number"),
     "candidates of 2³¹ - 1": (

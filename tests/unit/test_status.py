@@ -104,6 +104,7 @@ SEQUENCE = re.compile(r"\x1b\[[\d;]*m")  # colours
 def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monkeypatch, capsys):
     logger, recorder, path = told
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow screen cuts the line of a running job
     (tmp_path / "logs").mkdir()
     _begin(logger, recorder, path)
     for number in (1, 2):

@@ -171,6 +171,8 @@ def _no_choice(place: str, details: ErrorDetails, kind: type[entries.Entry] | No
         known.append("wsum")
     if place.endswith(".similarity") and known == ["dot"]:
         return f"{place.removesuffix('.similarity')}: sparse models compare by dot product"
+    if place.endswith(".weights"):
+        return f"{place}: {value!r} is neither tuned nor a list of numbers"
     return f"{place}: {value!r} is not one of {', '.join(known)}{hint}"
 
 

@@ -102,7 +102,7 @@ class Summary:
             return None
         model = self.grid.model(name)
         return ModelFacts(
-            model=model.checkpoint or name,
+            model=name if model.path else model.checkpoint or name,
             parameters=model.size.parameters,
             dimensions=model.size.dimensions,
             max_length=model.max_length,

@@ -19,7 +19,7 @@ from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..judging import agreement, calibration, documents, exports, model_judge, pools, queries, server
 from ..judging.sets import EvaluationSet
 from ..results import results_folder, summary
-from . import chat, generated_queries, set_findings
+from . import chat_models, generated_queries, set_findings
 from .run import as_yaml
 from .text import columned
 
@@ -248,7 +248,7 @@ def _judge_by_model(args: argparse.Namespace) -> None:
     prompt = ""
     if args.prompt:
         prompt = model_judge.check_prompt(args.prompt.read_text(encoding="utf-8"), str(args.prompt))
-    with chat.opened(args.model, args.set, "judgements") as model:
+    with chat_models.opened(args.model, args.set, "judgements") as model:
         given = list(model_judge.judge(made, model, args.name, prompt))
     skipped = sum(judgement.grade is None for judgement in given)
     show(f"{args.set}: {len(given):,} new judgements by a model; {skipped:,} answers have no grade")

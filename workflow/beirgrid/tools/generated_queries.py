@@ -27,7 +27,7 @@ from ..judging.documents import SetDocument
 from ..judging.model_judge import Question
 from ..judging.sets import EvaluationSet
 from ..search import lucene
-from . import chat
+from . import chat_models
 
 PROMPT = """\
 Write the search query of a person who does not know the passage below and needs what it says. The passage must answer
@@ -111,7 +111,7 @@ def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Write
             generator = GeneratorModel(model, entry, runtime)
             yield partial(_sampled, generator, seed), {"checkpoint": model.name, "sha256": weights}
         return
-    with chat.opened(model, made.folder, "queries") as answering:
+    with chat_models.opened(model, made.folder, "queries") as answering:
 
         def write(documents: list[SetDocument]) -> Iterable[str]:
             passages = (f"{document.title}\n{document.text}".strip() for document in documents)
