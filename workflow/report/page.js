@@ -12,6 +12,9 @@ function add(parent, tag, text = "", attributes = {}) {
   return element;
 }
 
+/** Return a text as markup that shows it: DataTables reads titles of columns as markup. */
+const markup = (text) => new Option(text).innerHTML;
+
 /** Return what the page holds, compressed by gzip, in base64. */
 function unpack(selector) {
   const bytes = Uint8Array.from(atob(one(selector).textContent), (character) => character.charCodeAt(0));
@@ -79,7 +82,7 @@ function enhance(table) {
   const { columns, headers, texts } = data.tables[name];
   const render = DataTable.render.text();
   settings.columns = columns.map((title, number) => ({
-    title,
+    title: markup(title),
     render,
     cellType: number ? "td" : "th",
     className: number < headers || texts.includes(title) ? "text" : "",
@@ -383,7 +386,7 @@ async function listQueries(place, system, dataset) {
     start(add(scroll, "table"), {
       ...options(`${system}-minus-${other}-${dataset}`, "Search queries"),
       columns: ["query", "difference", system, other, "text"].map((title, n) => (
-        { title, render, className: n % 4 ? "" : "text", createdCell: (td, id) => n || opens(td, id) })),
+        { title: markup(title), render, className: n % 4 ? "" : "text", createdCell: (td, id) => n || opens(td, id) })),
       data: rows,
     });
   };
