@@ -103,7 +103,7 @@ _LAZY = {
         "mteb",
     ),
     "neural": ("ir_datasets", "mteb"),
-    "evaluate": ("mteb",),
+    "evaluate": ("mteb", "torch", "safetensors"),  # the last two: fetch model alone, whose environment is neural
 }
 
 
