@@ -61,7 +61,7 @@ def fetched(folder: Path, base: Path, adapter: Path, **keys: Any) -> dict[str, A
 
 
 def hooked(model: Any, adapter: Path, scale: float) -> Any:
-    """Let layers of a model add what an adapter makes of their input, as PEFT computes it; return the model."""
+    """Add to layers of a model what an adapter makes of their input, as PEFT computes it; return the model."""
     from safetensors.torch import load_file
 
     weights = load_file(adapter / "adapter_model.safetensors")

@@ -293,6 +293,9 @@ def put(path: str, value: Any, *keys: str | int) -> None:
     Path(path).write_text(json.dumps(content))
 
 
+UNJUDGED = {"system": "first", "dataset": "mine", "scores": "x.json", "per_query": "x.parquet"}  # mine has qrels
+
+
 def rename_grid(name: str) -> None:
     put(GRID, name, "name")
 
@@ -312,6 +315,7 @@ def rename_grid(name: str) -> None:
         (lambda: put(GRID, ["mine"], "datasets", "mine", "mean_of"), "averages 'mine', which is itself an average"),
         (lambda: put(GRID, ["first", "third"], "systems"), "has a cell of 'second' on 'mine'"),
         (lambda: put(GRID, [*SYSTEMS, "third"], "systems"), "lacks a cell of 'third' on 'mine'"),
+        (lambda: put(GRID, [UNJUDGED], "unjudged"), "has a cell without scores of 'first' on 'mine'"),
         (lambda: put(GRID, -1, "seed"), "is not a summary of a grid"),
         (lambda: put(GRID, 10**30, "seed"), "is not a summary of a grid"),
     ],

@@ -76,7 +76,7 @@ def endpoint(served, tmp_path):
 
 
 def judged(made: EvaluationSet, model: Path, **options: str) -> list[Grading]:
-    """Let a model judge a set, as the command does."""
+    """Judge a set with a model, as the command does."""
     with chat_models.opened(model, made.folder, "judgements") as opened:
         return list(model_judge.judge(made, opened, **options))
 

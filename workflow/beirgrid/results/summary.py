@@ -179,5 +179,9 @@ def _contradictions(grid: GridSummary) -> Iterator[str]:
     run = [member for system in grid.systems for member in grid.seeds.get(system, (system,))]
     own = [name for name, entry in grid.datasets.items() if entry.has_scores]
     known = {(system, name) for system in run for name in own}
+    unjudged = {name for name, entry in grid.datasets.items() if entry.not_judged}
+    for cell in grid.unjudged:
+        if cell.dataset not in unjudged or cell.system not in run:
+            yield f"has a cell without scores of {cell.system!r} on {cell.dataset!r}"
     for system, dataset in sorted(cells ^ known):
         yield f"{'lacks' if (system, dataset) in known else 'has'} a cell of {system!r} on {dataset!r}"
