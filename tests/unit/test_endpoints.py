@@ -169,9 +169,16 @@ def test_retry_after_is_heeded(served: Served, client: Callable[..., Client]) ->
     assert 1.5 < time.monotonic() - started < 5
 
 
-def test_nobody_listens(served: Served, client: Callable[..., Client]) -> None:
+def test_nobody_listens(served: Served, client: Callable[..., Client], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = client(url="http://127.0.0.1:9")
     with pytest.raises(DataError, match="ConnectionError"):
-        client(url="http://127.0.0.1:9").embed(TEXTS)
+        list(asked.each(asked.embed, [TEXTS] * 4))
+    # The first failure is said at once, and once for all threads.
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert "Connection refused" in told[0]
+    assert told[0].startswith("endpoint served at http://127.0.0.1:9/embeddings: ConnectionError")
+    assert told[0].endswith("Attempt 2 of 8 in 0 s")
 
 
 def test_answers_are_kept(served: Served, client: Callable[..., Client]) -> None:

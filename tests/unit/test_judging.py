@@ -143,12 +143,28 @@ def test_odd_forms_of_documents_are_read(tmp_path):
     assert [len(document.text) for document in found] == [4, 300_000, 23]
 
 
-def test_one_file_of_an_unknown_kind_and_a_device_are_refused(tmp_path):
+def test_one_file_of_an_unknown_kind_a_device_and_a_pipe_are_refused(tmp_path):
     (tmp_path / "a.doc").write_text("x")
     with pytest.raises(DataError, match=r"a\.doc is no document"):
         list(documents.read(tmp_path / "a.doc"))
     with pytest.raises(DataError, match="/dev/zero is a device"):
         queries.read(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "queries.txt")
+    with pytest.raises(DataError, match=r"queries\.txt is a named pipe, which may have no end"):
+        queries.read(tmp_path / "queries.txt")
+
+
+def test_queries_come_from_a_pipe_of_the_shell(tmp_path):
+    reading, writing = os.pipe()
+    os.write(writing, b"first query\nsecond\n")
+    os.close(writing)
+    assert len(queries.read(Path(f"/dev/fd/{reading}"))) == 2
+    os.close(reading)
+
+
+def test_personal_data_are_searched_once_in_a_long_word():
+    asked = [queries.SetQuery("q1", "x" * 200_000), queries.SetQuery("q2", "write to .ann.b+c@d-e.fg")]
+    assert queries.personal(asked) == {"q2": "an e-mail address"}  # in quadratic time, for minutes
 
 
 def test_queries_are_read_and_checked(tmp_path):

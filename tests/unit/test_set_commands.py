@@ -6,6 +6,8 @@ import argparse
 import csv
 import gzip
 import json
+import os
+import shutil
 
 import pytest
 import yaml
@@ -246,6 +248,18 @@ def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
     assert "CC: BY 4.0" in card
     assert made.description.guideline in card
     assert "ann" not in card.split()
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "versions/1.tsv"])
+def test_a_pipe_in_place_of_a_file_is_named_at_once(made, capsys, name):
+    call("pool", "notes", "--depth", 1)
+    judge(made)
+    call("accept", "notes")
+    (made.folder / name).unlink()
+    os.mkfifo(made.folder / name)
+    with pytest.raises((BeirgridError, shutil.SpecialFileError), match=rf"{name}`? is a named pipe"):
+        call("export", "notes", "--output", "out")
+    assert not (made.folder.parent / "out").exists()
 
 
 @pytest.mark.parametrize("place", ["null", "123", "no", "a, b/notes", "{x}/notes", "a # b/notes", "a: b/notes"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,14 +24,13 @@ def read(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
         blank: whether to yield blank lines too.
 
     Raises:
-        DataError: the file is a device, is not UTF-8, is truncated, or has carriage returns within a line. The message
-            names the file and the line.
+        DataError: the file is a device or a named pipe, is not UTF-8, is truncated, or has carriage returns within a
+            line. The message names the file and the line.
     """
     number = 0
     opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        if stat.S_ISCHR(path.stat().st_mode) and path.resolve() != Path("/dev/null"):
-            raise DataError(f"{path} is a device, which may have no end")
+        files.refuse_endless(path)
         with files.named(path), opener(path, "rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")

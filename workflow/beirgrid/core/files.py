@@ -220,6 +220,18 @@ def named(path: str | Path) -> Iterator[None]:
         raise
 
 
+def refuse_endless(path: str | Path) -> None:
+    """Refuse a file that may have no end, or no writer. /dev/null and a pipe of the shell (``<(zcat run.gz)``) pass.
+
+    Raises:
+        DataError: the file is a device or a named pipe.
+    """
+    mode, place = Path(path).stat().st_mode, Path(os.path.realpath(path))
+    device = stat.S_ISCHR(mode) and place != Path(os.devnull)
+    if device or (stat.S_ISFIFO(mode) and not place.name.startswith("pipe:[")):
+        raise DataError(f"{path} is a {'device' if device else 'named pipe'}, which may have no end: name a file")
+
+
 def read_json(path: str | Path) -> Any:
     """Read a JSON file.
 
@@ -250,6 +262,7 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def sha256(path: str | Path) -> str:
     """Compute the SHA-256 of a file in blocks, as 64 hex digits."""
+    refuse_endless(path)
     with named(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

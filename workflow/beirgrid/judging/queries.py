@@ -20,7 +20,7 @@ _SHORT = 3
 # Share of common words above which two queries are near duplicates.
 _NEAR = 0.8
 _PERSONAL = {
-    "an e-mail address": re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"),
+    "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
     "a telephone number": re.compile(r"(?<![\w.])\+?\d[\d ()/-]{7,}\d(?![\w.])"),
     "an IBAN": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"),
     "an IP address": re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b"),

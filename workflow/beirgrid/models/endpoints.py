@@ -30,11 +30,13 @@ from urllib3.util import Retry
 
 from ..config.endpoint_entries import Endpoint, Price
 from ..core import files
-from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted
+from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted, say
 
 # Attempts per request, the seconds before the second one (doubled each time), and the longest wait that a server may
 # ask for.
 ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 8, 1.0, 600.0
+# Seconds between two messages about repeated requests, whatever the number of threads.
+_QUIET = 5.0
 # HTTP statuses after which a request is repeated.
 _LATER = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 # Other names of the counts of tokens that a model wrote, read, and both; and more than any answer has.
@@ -182,6 +184,7 @@ class Client:
         self.usage = Usage()
         self.mutex = threading.Lock()
         self.stopped = threading.Event()
+        self.quiet_until = 0.0
         self.session = requests.Session()
         self.session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=endpoint.concurrency))
         self.session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=endpoint.concurrency))
@@ -320,6 +323,8 @@ class Client:
         """Send a request, repeating it while it fails; return the response and its parsed content."""
         reason, pause = "", 0.0
         for attempt in range(ATTEMPTS):
+            if attempt:
+                self._announce(f"{self.url}{path}: {reason}", attempt + 1, pause)
             if self.stopped.wait(pause):
                 break
             pause = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
@@ -348,6 +353,14 @@ class Client:
         raise DataError(
             f"endpoint {self.endpoint.model} at {self.url}{path}: no usable answer ({attempt + 1} attempts). {reason}"
         )
+
+    def _announce(self, failed: str, attempt: int, pause: float) -> None:
+        """Say that a request failed and when it is repeated, at most once in ``_QUIET`` seconds."""
+        with self.mutex:
+            if (now := time.monotonic()) < self.quiet_until:
+                return
+            self.quiet_until = now + _QUIET
+            say(f"endpoint {self.endpoint.model} at {failed}. Attempt {attempt} of {ATTEMPTS} in {pause:.0f} s")
 
     def _authorize(self, request: Any) -> Any:
         """Add the key to a request."""
