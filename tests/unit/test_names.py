@@ -14,7 +14,7 @@ from helpers import ROOT, tracked_configuration
 from pydantic import TypeAdapter
 
 from beirgrid import config
-from beirgrid.config import entries, listing, lock, names, registry
+from beirgrid.config import entries, listed, listing, lock, names, registry
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.graph.grid import Grid
@@ -43,12 +43,12 @@ def load(*systems, datasets=("scifact", "nfcorpus"), **more):
 
 
 def test_every_model_of_mteb_has_an_engine_and_a_reason():
-    listed = registry.models()
-    assert len(listed) == 969
-    assert all(model.engine in registry.ENGINES and model.reason for model in listed)
-    assert all(model.family for model in listed if model.engine == "beirgrid")
-    assert not any(model.family for model in listed if model.engine in ("endpoint", "refused"))
-    known = {model.name for model in listed}
+    found = registry.models()
+    assert len(found) == 969
+    assert all(model.engine in listed.ENGINES and model.reason for model in found)
+    assert all(model.family for model in found if model.engine == "beirgrid")
+    assert not any(model.family for model in found if model.engine in ("endpoint", "refused"))
+    known = {model.name for model in found}
     assert registry._corrections().keys() <= known
 
 
@@ -260,4 +260,5 @@ def test_a_changed_fact_reruns_what_depends_on_it():
 
 def test_the_table_of_models_is_up_to_date():
     assert listing.PAGE.read_text(encoding="utf-8") == listing.page(), "make schema"
+    assert listed.FILE.read_text(encoding="utf-8") == listed.text(registry.models()), "make schema"
     assert listing.TASKS_PAGE.read_text(encoding="utf-8") == listing.tasks_page(), "make schema"

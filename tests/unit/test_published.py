@@ -20,7 +20,7 @@ from beirgrid.core.errors import ConfigError
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import Answers, read_answers, typed, write_answers
-from beirgrid.results.summary import DatasetSummary, GridSummary, ModelNote
+from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
 from beirgrid.stages import aggregate, report
 
 
@@ -282,32 +282,33 @@ def test_a_value_of_another_commit_is_no_plain_deviation(tmp_path):
 def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
     """Neither in verdicts, nor in groups, nor with an interval. The grid's own system a is between two of them."""
     grid = _grid("ab", x={}, y={}).model_copy(update={"show_published": ("mteb",)})
+    grid = grid.model_copy(update={"models": {"a": ModelFacts(model="org/a", parameters=22.7)}})
     values = [
         published.Published(system, dataset, "ndcg@10", value, tolerance_class, "mteb", "")
         for system, dataset, value, tolerance_class in (
             *(
                 ("org/better", "x", 0.9, "checkpoint"),
                 ("org/better", "y", 0.8, "card"),
-                ("org/worse", "x", 0.1, "card"),
+                ("BAAI/bge-m3", "x", 0.1, "card"),
             ),
-            *(("org/worse", "y", 0.2, "card"), ("org/partial", "x", 0.99, "card"), ("a", "x", 0.5, "card")),
+            *(("BAAI/bge-m3", "y", 0.2, "card"), ("org/partial", "x", 0.99, "card"), ("a", "x", 0.5, "card")),
             ("org/elsewhere", "z", 0.9, "card"),
         )
     ]
     again = values[0]._replace(value=0.3, source="another source")
     values.append(values[0]._replace(system="registered", checkpoint="b"))
     shown = aggregate.collect_published(grid, [*values, again])
-    assert set(shown["system"]) == {"org/better", "org/worse", "org/partial"}
+    assert set(shown["system"]) == {"org/better", "BAAI/bge-m3", "org/partial"}
     assert shown.loc[shown["system"] == "org/better", "value"].tolist() == [0.9, 0.8]
     answers = _answers(_scores(), published=shown)
     write_answers(answers, tmp_path)
     table = sections.not_run_here(grid, read_answers(tmp_path))
     assert table.rows["ndcg@10"] == [
-        ["org/better", "published, not run here", "1", "0.8500", "+0.2500", "0.9000", "0.8000 (card)"],
-        ["a", "here", "2", "0.6000", "+0.0000", "0.5000", "0.7000"],
-        ["b", "here", "3", "0.3500", "-0.2500", "0.6000", "0.1000"],
-        ["org/worse", "published, not run here", "4", "0.1500", "-0.4500", "0.1000 (card)", "0.2000 (card)"],
-        ["org/partial", "published, not run here", "", "", "", "0.9900 (card)", ""],
+        ["org/better", "published, not run here", "", "1", "0.8500", "+0.2500", "0.9000", "0.8000 (card)"],
+        ["a", "here", "22.7", "2", "0.6000", "+0.0000", "0.5000", "0.7000"],
+        ["b", "here", "", "3", "0.3500", "-0.2500", "0.6000", "0.1000"],
+        ["BAAI/bge-m3", "published, not run here", "568", "4", "0.1500", "-0.4500", "0.1000 (card)", "0.2000 (card)"],
+        ["org/partial", "published, not run here", "", "", "", "", "0.9900 (card)", ""],
     ]
     page = report.render(grid, answers)
     assert page.count("published, not run here</td>") == 3

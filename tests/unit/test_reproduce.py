@@ -43,6 +43,13 @@ def test_a_model_named_by_its_id_meets_the_values_of_its_id(tmp_path, monkeypatc
     assert text.endswith("1 another commit")
 
 
+def test_a_type_that_mteb_loads_a_model_in_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = "Alibaba-NLP/gte-modernbert-base"
+    found = judged(model.replace("/", "__"), "scifact", 0.5, f"{model}@" + "a" * 40)
+    assert "precision: here bfloat16; mteb loads float16" in reported(found, systems=[model], datasets=["scifact"])
+
+
 def test_a_score_within_the_tolerance_needs_no_explanation():
     value = next(one for one in VALUES if (one.system, one.dataset, one.metric) == ("bm25-flat", "scifact", "ndcg@10"))
     text = reported(

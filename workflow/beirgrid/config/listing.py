@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ..core.checkout import CHECKOUT
 from . import mteb_collections, registry
+from .listed import ENGINES, Listed
 from .mteb_collections import CLASSES, ListedTask
-from .registry import ENGINES, Listed
 
 PAGE, TASKS_PAGE = CHECKOUT / "docs" / "models-table.md", CHECKOUT / "docs" / "tasks-table.md"
 

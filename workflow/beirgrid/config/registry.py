@@ -18,21 +18,15 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from ..core.errors import ConfigError, nearest
+from .listed import ENGINES, Engine, Listed
 from .lock import RESOLVE
 from .models import Seq2SeqReranker
 from .tasks import tasks
 from .values import FORMS
 
-Engine = Literal["beirgrid", "mteb", "endpoint", "refused"]
-ENGINES: dict[Engine, str] = {
-    "beirgrid": "beirgrid's own engine runs the model by its name",
-    "mteb": "mteb's own loader runs the model by its name (`engine: mteb`)",
-    "endpoint": "the model is served, not published: write an entry with `endpoint:` (docs/endpoints.md)",
-    "refused": "the model cannot be run here",
-}
 # The loaders of mteb that open a checkpoint as sentence-transformers or transformers does, and our families.
 _FAMILIES = {
     "SentenceTransformerEncoderWrapper": "dense",
@@ -81,22 +75,6 @@ _QWEN = (
 _QWEN_LENGTH = 8192
 COMMIT = re.compile(next(form for form in FORMS if form == r"^[0-9a-f]{40}$"))
 _CORRECTIONS = Path(__file__).with_name("mteb_corrections.csv")
-
-
-class Listed(NamedTuple):
-    """A model of mteb, the engine that runs it, and the reason.
-
-    Attributes:
-        name: as mteb lists it, the id on the hub.
-        engine: the engine that runs it.
-        family: family of its entry; empty unless a job here runs it.
-        reason: why this engine runs it.
-    """
-
-    name: str
-    engine: Engine
-    family: str
-    reason: str
 
 
 def mteb_version() -> str:
@@ -161,19 +139,27 @@ def classify(name: str, trusted: bool = False) -> Listed:
         ConfigError: mteb lists no such model.
     """
     meta = _meta(name)
+    parameters, licence = _size(meta, "").get("parameters"), str(meta.license or "").replace("not specified", "")
+    types = meta.output_dtypes if isinstance(meta.output_dtypes, list) else [meta.output_dtypes]
+    output = ", ".join(one.value for one in types if one is not None)
+    return Listed(name, *_engine(meta, trusted), parameters, licence, output)
+
+
+def _engine(meta: Any, trusted: bool) -> tuple[Engine, str, str]:
+    """Return the engine for a model, the family of its entry, and the reason."""
     if reason := _refusal(meta, trusted):
-        return Listed(name, "refused", "", reason)
+        return "refused", "", reason
     if "API" in meta.framework:
-        return Listed(name, "endpoint", "", "its publisher serves it and publishes no weights")
+        return "endpoint", "", "its publisher serves it and publishes no weights"
     loader = _loader(meta)
     if reason := _foreign(meta, loader):
         kind = " and ".join(meta.model_type)
         if kind in _LOADED:
-            return Listed(name, "mteb", _LOADED[kind], reason)
+            return "mteb", _LOADED[kind], reason
         runs = f"{reason}; of mteb's loaders, those of dense models and cross-encoders run here, and this one is {kind}"
-        return Listed(name, "refused", "", runs)
+        return "refused", "", runs
     how = "transformers" if "Reranker" in loader or loader in _ADAPTED else "sentence-transformers"
-    return Listed(name, "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint")
+    return "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint"
 
 
 def _meta(name: str) -> Any:

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from ..core.checkout import CHECKOUT
 from ..core.errors import say
-from . import entries, listing
+from . import entries, listed, listing, registry
 from .endpoint_entries import Endpoint, Price
 from .entries import Config, Entry
 from .indexes import AnyIndex
@@ -143,8 +143,9 @@ def page(text: str) -> str:
 def main() -> None:
     """Write the schema and the pages."""
     configuration = page(Path(PAGE).read_text(encoding="utf-8"))
-    listed = {listing.PAGE: listing.page(), listing.TASKS_PAGE: listing.tasks_page()}
-    for path, text in {SCHEMA: schema(), PAGE: configuration, **listed}.items():
+    of_mteb = {listing.PAGE: listing.page(), listing.TASKS_PAGE: listing.tasks_page()}
+    of_mteb[listed.FILE] = listed.text(registry.models())
+    for path, text in {SCHEMA: schema(), PAGE: configuration, **of_mteb}.items():
         path.write_text(text, encoding="utf-8")
         say(f"wrote {path}")
 

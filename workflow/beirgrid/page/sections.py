@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..collections import collection
+from ..config import listed
 from ..config.metric_names import lower_is_better, written
 from ..core import paths
 from ..results import table_files
@@ -291,7 +292,13 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
     averaged = table_files.averaged_rows(grid)
     own = table_files.shown_scores(answers.scores, grid).assign(own=True)
     both = pd.concat([own, answers.published.assign(own=False)], ignore_index=True)
-    columns = ["system", "measured", "rank", "mean", "difference to the best run here", *grid.rows]
+    columns = ["system", "measured", "parameters (M)", "rank", "mean", "difference to the best run here", *grid.rows]
+    sizes = {name: facts.parameters for name, facts in grid.models.items()}
+    for name, checkpoint in dict(
+        zip(answers.published["system"], answers.published["checkpoint"], strict=True)
+    ).items():
+        model = listed.models().get(checkpoint or name)
+        sizes[name] = model.parameters if model else None
     rows: dict[str, Rows] = {}
     for metric in grid.metrics:
         of_metric = both[both["metric"] == metric]
@@ -307,6 +314,7 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
             [
                 str(system),
                 "here" if system in grid.systems else NOT_RUN,
+                "" if sizes.get(str(system)) is None else f"{sizes[str(system)]:,g}",
                 texts.count(ranks[system]),
                 texts.value(means[system]),
                 texts.difference(means[system] - best),

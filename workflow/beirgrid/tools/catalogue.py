@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
+from ..config import CHECKOUT, absent_folder, listed, models_behind, resolve_path
 from ..config.entries import Config, LocalCorpus, Reranked, Retriever
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
+from ..config.names import local_name
 from ..core import paths
 from ..core.errors import DataError, show
 from ..graph.grid import Grid
@@ -21,7 +22,9 @@ from .text import columned
 
 _EXAMPLES = """\
 examples:
-  beirgrid list models dense              rows that contain all of these words
+  beirgrid list models                    registered models, and those that mteb lists
+  beirgrid list models engine=beirgrid family=sparse     rows with these values
+  beirgrid list models qwen reranker      rows that contain all of these words
   beirgrid list datasets --here           what was fetched in this folder
   beirgrid list runs --json               for programs
   beirgrid list systems --configfile grid.yaml"""
@@ -36,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     parser.add_argument("kind", choices=list(_KINDS))
-    parser.add_argument("words", nargs="*", metavar="WORD", help="show only rows that contain all of these words")
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="show only rows that contain it; COLUMN=VALUE: that have this value"
+    )
     parser.add_argument("--here", action="store_true", help="show only what this folder already has")
     parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="same as Snakemake's --configfile")
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
@@ -59,7 +64,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _fits(row: Row, words: list[str]) -> bool:
     text = " ".join(map(_shown, row.values())).lower()
-    return all(word.lower() in text for word in words)
+    values = {f"{column}={_shown(value)}".lower() for column, value in row.items()}
+    return all(word in (values if word.partition("=")[0] in row else text) for word in map(str.lower, words))
 
 
 def _shown(value: Any) -> str:
@@ -105,21 +111,32 @@ def systems(args: argparse.Namespace) -> Iterator[Row]:
 
 
 def models(args: argparse.Namespace) -> Iterator[Row]:
-    """Yield the models: their family, where they come from, and their size."""
+    """Yield the registered models, then mteb's: who runs them, their family, where they come from, and their size."""
     registry = _Registry(args)
     for name, entry in registry.config.models.items():
         origin = entry.origin
         yield {
             "model": name,
+            "engine": "endpoint" if entry.endpoint else getattr(entry, "engine", None) or "beirgrid",
             "family": entry.family,
-            "from": str(getattr(entry, origin)) if origin in ("checkpoint", "path", "package") else "trained here",
+            "from": entry.endpoint.model
+            if entry.endpoint
+            else str(getattr(entry, origin))
+            if origin != "train"
+            else "trained here",
             "million parameters": entry.size.parameters,
             "licence": entry.licence,
             "download MB": round(_download(registry, name)),
             "pickled": entry.pickled,
             "runs code": entry.trust_remote_code,
             "here": registry.has(paths.MODEL_RECORD, model=name),
+            "reason": "",
         }
+    for model in listed.models().values():
+        row = {"model": model.name, "engine": model.engine, "family": model.family, "from": "mteb"}
+        about = {"million parameters": model.parameters, "licence": model.licence}
+        about |= {"output": model.output, "reason": model.reason}
+        yield row | about | {"here": registry.has(paths.MODEL_RECORD, model=local_name(model.name))}
 
 
 def _download(registry: _Registry, model: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..config import Config
+from ..config import Config, listed
 from ..config.entries import HubCorpus, MtebCorpus
 from ..config.metric_names import metric_key, written
 from ..config.names import local_name
@@ -125,7 +125,10 @@ def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
     if length := getattr(model, "max_length", None):
         yield f"length: texts are cut at {length} tokens here"
     if row["precision"]:
-        yield f"precision: here {row['precision']}"
+        loaded = listed.models().get(getattr(model, "checkpoint", None) or "")
+        yield f"precision: here {row['precision']}" + (
+            f"; mteb loads {loaded.output}" if loaded and loaded.output else ""
+        )
     if row["mteb"]:
         yield f"task version: measured with mteb {row['mteb']}"
     if row["dataset_revision"]:
