@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, copy_checkout, python
 
@@ -38,7 +39,7 @@ def extended(tmp_path: Path) -> Callable[[str], tuple[Path, list[str]]]:
     return extend
 
 
-def _run(checkout: Path, *words: str) -> str:
+def _run(checkout: Path, *words: str, status: int = 0) -> str:
     done = subprocess.run(
         [python(), "-m", *words],
         cwd=checkout,
@@ -48,7 +49,7 @@ def _run(checkout: Path, *words: str) -> str:
         stderr=subprocess.STDOUT,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == status, done.stdout
     return done.stdout
 
 
@@ -86,3 +87,35 @@ def test_a_metric_takes_two_files(extended, tmp_path):
     (tmp_path / "qrels.tsv").write_text("q\td1\t1\nq\td4\t2\nq\td5\t1\nq\td2\t0\n")
     words = ("--run", str(tmp_path / "run.trec"), "--qrels", str(tmp_path / "qrels.tsv"), "--metrics", "f_measure@4")
     assert f"f_measure@4\t{2 / (1 / (1 / 2) + 1 / (2 / 3)):.4f}" in _run(checkout, "beirgrid", "evaluate", *words)
+
+
+def test_a_source_takes_three_files(extended, tmp_path):
+    """A replaced file is fetched again, and a line without a tab is refused by its place."""
+    checkout, changed = extended("A source of collections")
+    assert len(changed) == 3, changed
+    folder = tmp_path / "work" / "data"
+    folder.mkdir(parents=True)
+    (folder / "collection.tsv").write_text("d1\tNitrogen in soils\nd2\tThe moon has no air\n")
+    (folder / "queries.tsv").write_text("q1\tsoil nitrogen\nq2\tnot judged\n")
+    (folder / "qrels.tsv").write_text("q1 0 d1 2\n")
+    (tmp_path / "grid.yaml").write_text(
+        "grid: {systems: [bm25-flat], datasets: [mine]}\n"
+        "corpora: {mine: {source: tsv, path: data}}\ndatasets: {mine: {corpus: mine}}\n"
+    )
+    grid = ("--configfile", str(tmp_path / "grid.yaml"), "--directory", str(folder.parent))
+    record = "results/datasets/mine/dataset.json"
+    _run(checkout, "snakemake", "--cores", "1", *grid, record)
+    corpus = pq.read_table(folder.parent / "results/corpora/mine/corpus.parquet").to_pylist()
+    assert corpus[0] == {"_id": "d1", "title": "", "text": "Nitrogen in soils"}
+    assert len(corpus) == 2
+    assert (folder.parent / record).with_name("qrels.tsv").read_text().splitlines()[1:] == ["q1\td1\t2"]
+    (folder / "queries.tsv").write_text("q1 soil nitrogen\n")
+    failed = _run(checkout, "snakemake", "--cores", "1", *grid, record, status=1)
+    assert "queries.tsv:1: expected an id, a tab and a text" in failed
+
+
+def test_a_kernel_takes_a_module_a_switch_and_a_test(extended):
+    checkout, changed = extended("A kernel")
+    assert len(changed) == 4, changed
+    added = next(path for path in changed if path.startswith("tests/parity/"))
+    assert "5 passed" in _run(checkout, "pytest", "-q", "-p", "no:cacheprovider", added)

@@ -20,7 +20,6 @@ from ..config.entries import (
     Gpl,
     LateInteractionModel,
     LateInteractionRetriever,
-    LocalCorpus,
     LocalExpansion,
     ModelEntry,
     Reranked,
@@ -74,9 +73,8 @@ class Params:
         return self._corpus(self.grid.corpus(wildcards.dataset))
 
     def _corpus(self, corpus: str) -> Entry:
-        entry = self.grid.config.corpora[corpus]
-        given = entry.given(*_CORPUS_KEYS)
-        return given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalCorpus) else given
+        given = self.grid.config.corpora[corpus].given(*_CORPUS_KEYS)
+        return given | {"path": str(resolve_path(given["path"]))} if "path" in given else given
 
     def dataset(self, wildcards: Any) -> Entry:
         """Return the entry of a dataset."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from ..collections import collection, corpora, judged, predictions
 from ..collections.sources import open_source
-from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
+from ..config.datasets import Corpus, Dataset
 from ..config.published_expansions import HubExpansion, LocalExpansion, Published
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, warn
@@ -21,7 +21,7 @@ from ..models.arguments import SizeOption, from_json
 from ..models.checkpoints import CheckpointEntry
 from ..runs import imported, runs
 
-CorpusEntry = Annotated[LocalCorpus | IrDatasetsCorpus | HubCorpus | MtebCorpus, from_json(Corpus)]
+CorpusEntry = Annotated[Corpus, from_json(Corpus)]
 ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
 Mirror = Annotated[str, "folder or URL prefix with files of ir_datasets, named by their MD5 sums"]
 Record = Annotated[Path, "record to write, .json"]
