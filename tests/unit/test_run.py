@@ -44,9 +44,13 @@ def test_systems_and_datasets_need_no_file(tmp_path):
 
 
 def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
-    (tmp_path / "grid.yaml").write_text("grid: {name: mine, systems: [bm25-flat], datasets: [demo]}\n")
-    done = run("grid.yaml", "all", "analyses", "-n", "--cores", "1", "--directory", "there", cwd=tmp_path)
+    """A file after --configfile is merged over the grid."""
+    (tmp_path / "grid.yaml").write_text("grid: {name: mine, systems: [bm25-flat], datasets: [scifact]}\n")
+    (tmp_path / "more.yaml").write_text("grid: {datasets: [demo]}\n")
+    options = ("-n", "--cores", "1", "--directory", "there", "--configfile", "more.yaml")
+    done = run("grid.yaml", "all", "analyses", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "scifact" not in done.stdout
     assert re.search(r"^all +1$", done.stdout, re.MULTILINE)
     assert re.search(r"^analyses +1$", done.stdout, re.MULTILINE)
     assert (tmp_path / "there").is_dir()

@@ -118,8 +118,10 @@ def demo(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> NoReturn:
     """Run a grid."""
     described = bool(args.systems or args.model)
-    if args.snakemake and not args.snakemake[0].startswith("-") and not described and not args.configfile:
-        args.configfile = [find_grid(args.snakemake.pop(0))]
+    first = args.snakemake[0] if args.snakemake else "-"
+    is_grid = first in ready_made() or first.endswith((".yaml", ".yml"))  # beside --configfile; else a target
+    if not described and not first.startswith("-") and (is_grid or not args.configfile):
+        args.configfile = [find_grid(args.snakemake.pop(0)), *args.configfile]
     elif described:
         if args.configfile:
             raise BeirgridError("--systems and --model describe a grid: leave out --configfile, or describe it there")
