@@ -1,6 +1,6 @@
 """Seconds with all parts that exist for speed on a CPU, and without each: the table of docs/performance.md.
 
-Usage: parts.py [SCIFACT]. ``make bench-parts`` runs it; BENCH=small shows that it works and measures nothing.
+Usage: parts.py [SCIFACT] [part …]. ``make bench-parts`` runs it; BENCH=small shows that it works and measures nothing.
 """
 
 from __future__ import annotations
@@ -8,58 +8,124 @@ from __future__ import annotations
 import datetime
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 import bench
 import encoding
+import generation
+import numpy as np
+import search
 
+import beirgrid
 from beirgrid.core.compute import Compute, multiplies_bfloat16
-from beirgrid.encoders import kernels
+from beirgrid.encoders import decoding, kernels, query_generator, sparse
+from beirgrid.search import exact_int8
 from beirgrid.tools.open_systems import cpu_name
 
 Precision = Literal["float32", "bfloat16"]
-# What each part replaces, so that the encoder does without it, and the kinds of models that have the part.
+
+
+class Part(NamedTuple):
+    """A part for speed.
+
+    Attributes:
+        module: the module of its code, below the package.
+        place: the module or package that calls it.
+        name: the function called there.
+        instead: the function that lets the caller do without the part.
+        kinds: what is measured with and without it.
+    """
+
+    module: str
+    place: Any
+    name: str
+    instead: Callable[..., object]
+    kinds: tuple[str, ...]
+
+
 PARTS = {
-    "linear": ("fuse_layers", lambda *_: None, ("dense", "cross-encoder")),
-    "last_layer": ("narrow_last_layer", lambda *_: False, ("cross-encoder",)),
+    "linear": Part(
+        "encoders/kernels/linear.py", kernels, "fuse_layers", lambda *_: None, ("dense", "cross-encoder", "sparse")
+    ),
+    "last_layer": Part(
+        "encoders/kernels/last_layer.py", kernels, "narrow_last_layer", lambda *_: False, ("cross-encoder",)
+    ),
+    "maxima": Part("encoders/kernels/maxima.py", sparse, "_pool_maxima", lambda *_, **__: False, ("sparse",)),
+    "attention": Part(
+        "encoders/kernels/attention.py", decoding, "products_are_faster", lambda *_: False, ("generation",)
+    ),
+    "shortlist": Part(
+        "encoders/shortlist.py", query_generator, "multiplies_bfloat16", lambda _: False, ("generation",)
+    ),
+    "exact_int8": Part("search/exact_int8.py", exact_int8, "usable", lambda _: False, ("search",)),
 }
+Measure = Callable[[], float]
 
 
-def seconds(kind: str, folder: Path, texts: list[Any], precision: Precision, without: str = "") -> float:
-    """Return the best of two runs of a kind of model, which lacks one part if one is named."""
-    with ExitStack() as stack:
-        if without:
-            name, replacement, _ = PARTS[without]
-            stack.enter_context(patch.object(kernels, name, replacement))
-        _, compute = encoding.open_ours(encoding.MODELS[kind], folder, Compute("cpu", precision).start())
+def encodes(kind: str, folder: Path, texts: list[Any], precision: Precision) -> float:
+    """Return the seconds in which a kind of model computes texts or pairs, after a first batch."""
+    _, compute = encoding.open_ours(encoding.MODELS[kind], folder, Compute("cpu", precision).start())
     compute(texts[:64])  # warm
-    return min(encoding.timed(partial(compute, texts)) for _ in range(2))
+    return encoding.timed(partial(compute, texts))
+
+
+def searches(folder: Path) -> float:
+    """Return the seconds of an exact search of shards on disk."""
+    compute = search.ours(folder, np.load(folder / "queries.npy"))
+    started = time.monotonic()
+    compute()
+    return time.monotonic() - started
+
+
+def cases(corpus: Path, temporary: Path) -> Iterator[tuple[str, str, Measure]]:
+    """Yield kind, description and measurement of each case."""
+    precisions: list[Precision] = ["float32", "bfloat16"] if multiplies_bfloat16("cpu") else ["float32"]
+    minilm, _ = bench.model_folder(temporary)
+    for kind in ("dense", "cross-encoder", "sparse"):
+        folder, texts = minilm, encoding.read(kind, corpus, 3 if bench.SMALL else bench.TEXTS[kind])
+        if save := encoding.MODELS[kind].save:
+            save(minilm, folder := temporary / kind)
+        for precision in precisions:
+            yield kind, f"{kind}, {precision}", partial(encodes, kind, folder, texts, precision)
+    folder = temporary / "generation"
+    generation.make(folder)
+    texts = ["w1 " * generation.WORDS] * generation.DOCUMENTS
+    yield "generation", "generation, float32", partial(generation.ours, folder, texts)
+    (folder := temporary / "search").mkdir()
+    search.make(folder)
+    yield "search", f"search of {search.DOCUMENTS:,} × {search.DIMENSION}", partial(searches, folder)
+
+
+def seconds(measure: Measure, part: Part | None = None) -> float:
+    """Return the best of two runs, without a part if one is given."""
+    with ExitStack() as stack:
+        if part:
+            stack.enter_context(patch.object(part.place, part.name, part.instead))
+        return min(measure() for _ in range(2))
 
 
 def main() -> None:
     """Print the table in Markdown."""
+    wanted = set(sys.argv[2:] or PARTS)
     corpus = Path(sys.argv[1] if len(sys.argv) > 1 else bench.DEMO if bench.SMALL else bench.SCIFACT) / "corpus.jsonl"
-    precisions: list[Precision] = ["float32", "bfloat16"] if multiplies_bfloat16("cpu") else ["float32"]
     today = datetime.datetime.now(datetime.UTC).date()
     print(f"{cpu_name()}, {today}{', small form: no measurement' if bench.SMALL else ''}\n")
     print("| part | lines | what | all | without | gain |\n|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as temporary:
-        minilm, _ = bench.model_folder(Path(temporary))
-        for kind in ("dense", "cross-encoder"):
-            folder, texts = minilm, encoding.read(kind, corpus, 3 if bench.SMALL else bench.TEXTS[kind])
-            if save := encoding.MODELS[kind].save:
-                save(minilm, folder := Path(temporary) / kind)
-            for precision in precisions:
-                every = seconds(kind, folder, texts, precision)
-                for part in (name for name, (_, _, kinds) in PARTS.items() if kind in kinds):
-                    lines = (Path(kernels.__file__).parent / f"{part}.py").read_text("utf-8").count("\n")
-                    less = seconds(kind, folder, texts, precision, part)
-                    row = (f"`{part}.py`", lines, f"{kind}, {precision}", f"{every:.2f}", f"{less:.2f}")
-                    print(f"| {' | '.join(map(str, row))} | {1 - every / less:.0%} |", flush=True)
+        for kind, what, measure in cases(corpus, Path(temporary)):
+            parts = {name: part for name, part in PARTS.items() if name in wanted and kind in part.kinds}
+            every = seconds(measure) if parts else 0
+            for name, part in parts.items():
+                lines = (Path(beirgrid.__file__).parent / part.module).read_text("utf-8").count("\n")
+                less = seconds(measure, part)
+                row = (f"`{name}.py`", lines, what, f"{every:.2f}", f"{less:.2f}", f"{1 - every / less:.0%}")
+                print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 from ..core.errors import BeirgridError, nearest, quoted
@@ -51,6 +52,7 @@ class Metric(NamedTuple):
     k: int
 
 
+@cache
 def metric_key(text: str) -> str:
     """Return a metric's name in files: ``ndcg@10`` for ``nDCG@10``. Other texts are returned unchanged."""
     name, at, k = text.partition("@")
@@ -63,6 +65,7 @@ def written(name: str) -> str:
     return f"{_MEASURES.get(base, base)}{at}{k}"
 
 
+@cache
 def parse_metric(text: str) -> Metric:
     """Read ``name@k``, in either spelling, or ``main``.
 

@@ -22,7 +22,7 @@ from ..core.checkout import INSTALLED, MODULES
 from ..core.cli import as_words, is_given
 from ..core.stages import STAGES
 from .grid import Grid
-from .nodes import signed
+from .nodes import computed_once, signed
 
 # A folder in the working directory that contains only a link to the package.
 _LINKED = Path(".snakemake/beirgrid/modules")
@@ -66,7 +66,7 @@ class Commands:
                 found |= group(wildcards)
             return json.dumps({name: value for name, value in found.items() if is_given(value)})
 
-        values = {"version": STAGES[rule].version, "settings": signed(settings)} | (
+        values = {"version": STAGES[rule].version, "settings": computed_once(settings)} | (
             {} if files is None else {"files": files}
         )
         self.values[rule] = values

@@ -22,6 +22,19 @@ def signed(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def computed_once(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Keep the result of a function for the wildcards of each job, which Snakemake and the records ask for often."""
+    found: dict[tuple[tuple[str, str], ...], Any] = {}
+
+    def kept(wildcards: Any) -> Any:
+        key = tuple(wildcards.items())
+        if key not in found:
+            found[key] = function(wildcards)
+        return found[key]
+
+    return signed(kept)
+
+
 class JobGroups:
     """The node kind (``cpu`` or ``gpu``) and the group of each job."""
 

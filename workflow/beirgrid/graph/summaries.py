@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any
 
 from ..config import CHECKOUT, models_behind, resolve_path, with_parts
@@ -197,11 +197,13 @@ class Summary:
 
 def asked_of(workflow: Any, commands: Commands, records: list[str]) -> dict[str, dict[str, Any]]:
     """Return the requested params of each record or scores file."""
+    from snakemake.iocontainers import Wildcards
+
     # A rule's regular expressions match slowly, so files are first filtered by their constant prefix.
     rules = [rule for rule in workflow.rules if commands.rule_of(rule)]
     beginnings = [(tuple(file.constant_prefix() for file in rule.products()), rule) for rule in rules]
     asked = {}
     for path in records:
         rule = next(rule for begins, rule in beginnings if path.startswith(begins) and rule.is_producer(path))
-        asked[path] = commands.asked(str(commands.rule_of(rule)), SimpleNamespace(**rule.get_wildcards(path)))
+        asked[path] = commands.asked(str(commands.rule_of(rule)), Wildcards(fromdict=rule.get_wildcards(path)))
     return asked
