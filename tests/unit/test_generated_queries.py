@@ -170,3 +170,11 @@ def test_wrong_arguments_are_explained(made, served):
     served.chat = lambda messages: "?"
     with pytest.raises(BeirgridError, match=r"none of 10 passages gave a query .* \(10 empty, 0 lost\)"):
         call("queries", "notes", "--generate", 2, "--with", "writer.yaml")
+
+
+def test_a_set_of_short_documents_is_refused_before_the_server_is_asked(served, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    EvaluationSet.create(tmp_path / "notes", [documents.SetDocument("short", "", "Short.")], "here")
+    with pytest.raises(BeirgridError, match="notes has no document of 20 words"):
+        call("queries", "notes", "--generate", 2, "--with", "writer.yaml")
+    assert not served.asked

@@ -163,7 +163,7 @@ def test_a_grid_that_cannot_run_is_refused_in_one_message(words, said, capsys, t
 def test_ready_made_grids_and_profiles_are_found_from_any_folder(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert find_grid("paper") == root / "config/grids/paper.yaml"
-    assert profile("slurm") == str(root / "profiles/slurm")
+    assert profile("slurm") == profile("profiles/slurm") == str(root / "profiles/slurm")
     assert profile("of-my-group") == "of-my-group"
     (tmp_path / "slurm").mkdir()  # one's own
     assert profile("slurm") == "slurm"

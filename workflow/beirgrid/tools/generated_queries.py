@@ -59,10 +59,12 @@ def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[
         seed: seed of the sample, and of a local generator.
 
     Raises:
-        BeirgridError: no passage gives a query.
+        BeirgridError: no document is long enough, or no passage gives a query.
     """
     long = [found.id for found in made.each_document() if len(found.text.split()) >= _LEAST_WORDS]
     chosen = random.Random(seed).sample(long, min(len(long), number * _PASSAGES_PER_QUERY))  # noqa: S311
+    if not chosen:
+        raise BeirgridError(f"{made.folder} has no document of {_LEAST_WORDS} words, so that a query could be about it")
     passages = made.documents(chosen)
     found: list[queries.SetQuery] = []
     left_out = Counter(empty=0, round_trip=0, near_duplicates=0)

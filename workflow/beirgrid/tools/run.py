@@ -180,8 +180,11 @@ def find_grid(word: str) -> Path:
 
 
 def profile(name: str) -> str:
-    """Return Snakemake's argument for a profile: the folder of a profile of beirgrid, or the name unchanged."""
-    ours = _PROFILES / name
+    """Return Snakemake's argument for a profile: the folder of a profile of beirgrid, or the name unchanged.
+
+    From any folder, ``profiles/slurm`` is beirgrid's profile ``slurm``, as in a checkout.
+    """
+    ours = _PROFILES / name.removeprefix("profiles/")
     return str(ours) if (ours / "config.yaml").is_file() and not is_folder(Path(name)) else name
 
 
