@@ -43,6 +43,24 @@ def test_each_command_has_help_for_each_option(words, capsys):
     assert all(re.search(r"\s{2,}\S", option) for option in options), options
 
 
+def test_every_option_that_users_type_is_on_a_page(capsys, root):
+    """Options of stages are for the rules, which ``--help`` explains."""
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in [*root.glob("docs/*.md"), root / "README.md"])
+
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        return capsys.readouterr().out
+
+    steps = re.findall(r"^    ([a-z]+) ", shown("set"), re.MULTILINE)
+    assert "judge" in steps
+    commands = [words.split() for words, (function, _) in COMMANDS.items() if not function.startswith("stages.")]
+    texts = {" ".join(words): shown(*words) for words in [*commands, *(["set", step] for step in steps)]}
+    options = {f"{name} {option}": option for name, text in texts.items() for option in re.findall(r"--[a-z-]+", text)}
+    assert len(options) > 100
+    assert [use for use, option in options.items() if not re.search(rf"{option}(?![a-z-])", pages)] == []
+
+
 @pytest.mark.parametrize("place", ["working directory", "TMPDIR", "argument"])
 def test_a_name_that_is_not_utf_8_is_refused(place, capsys, monkeypatch, tmp_path):
     folder = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
