@@ -212,6 +212,20 @@ def test_published_values_of_tasks_are_main_metrics_of_datasets_that_mteb_names(
     assert {*_datasets("codefuse-ai/F2LLM-v2-0.6B", "NanoBEIR", "ndcg@10")} == {*load("NanoBEIR").grid.datasets}
 
 
+def test_published_values_of_other_metrics_are_of_datasets_that_mteb_names():
+    """Recall beside mteb's main metrics, and what others than mteb published for its tasks."""
+    names = ("mteb_recall", "bge_m3", "pyserini_bright_miracl", "rerankers")
+    values = list(published.read([ROOT / f"config/published/{name}.csv" for name in names], TOLERANCES))
+    for name in {value.dataset for value in values}.difference(tracked_configuration()["datasets"]):
+        found = mteb_collections.collection(name)
+        assert found is not None, name
+        assert found["rows"] == [name]
+    assert {value.metric for value in values} == {"ndcg@10", "recall@100", "recall@1000"}
+    mains = published.read(sorted((ROOT / "config/published").glob("mteb*.csv")), TOLERANCES)
+    recalls = {(value.system, value.dataset) for value in values if value.source.startswith("embeddings-benchmark")}
+    assert recalls <= {(value.system, value.dataset) for value in mains if value.metric != "recall@100"}
+
+
 def test_every_main_metric_has_our_name_but_three():
     """These three are computed over groups of queries."""
     import mteb
