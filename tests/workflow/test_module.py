@@ -13,6 +13,12 @@ from helpers import ROOT, snakemake
 # Names that end as this workflow's rules do, with outputs that those rules do not have.
 PAGE = (ROOT / "docs/extending.md").read_text()
 SNAKEFILE = re.search(r"```python\n(from beirgrid.core.checkout .*?)```", PAGE, re.DOTALL)[1]
+OWN_HANDLER = """
+onstart:
+    Path("own").mkdir(exist_ok=True)
+    Path("own/started.txt").touch()
+
+"""
 OWN_RULES = """
 rule my_train:
     output: "own/model.txt"
@@ -30,7 +36,7 @@ FETCHED = "results/datasets/demo/dataset.json"
 def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of foreign rules and of two rules of the module."""
     folder = tmp_path_factory.mktemp("module")
-    (folder / "Snakefile").write_text(SNAKEFILE + OWN_RULES)
+    (folder / "Snakefile").write_text(OWN_HANDLER + SNAKEFILE + OWN_RULES)
     (folder / "grid.yaml").write_text(yaml.safe_dump({"grid": {"systems": ["bm25-flat"], "datasets": ["demo"]}}))
     done = _run(folder)
     assert done.returncode == 0, done.stdout
@@ -45,6 +51,12 @@ def _run(folder: Path, *options: str):
 
 def test_the_example_of_a_module_has_nine_lines():
     assert len([line for line in SNAKEFILE.splitlines() if line]) <= 9
+
+
+def test_the_handlers_of_a_module_run(used):
+    assert "demo" in (used / "results/grids/grid/grid.json").read_text()
+    assert (used / "results/status.jsonl").is_file()
+    assert (used / "own/started.txt").is_file()
 
 
 def test_foreign_rules_named_as_rules_of_the_module_run_beside_it(used):

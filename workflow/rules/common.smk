@@ -123,3 +123,13 @@ onsuccess:
 
 onerror:
     run_log.finish(succeeded=False)
+
+
+# Snakemake runs the handlers of the main Snakefile alone. Those of a module run before them.
+if not workflow.modifier.is_main_snakefile():
+
+    def both(of_module, of_main):
+        return lambda log: (of_module(log=log), of_main(log))
+
+    for name in ("_onstart", "_onsuccess", "_onerror"):
+        setattr(workflow, name, both(workflow.globals[name[1:]], getattr(workflow, name)))
