@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,14 +76,75 @@ def test_a_pdf_is_read_and_a_scan_is_refused(tmp_path):
     with pytest.raises(DataError, match="has no text: it may be a scan"):
         list(documents.read(tmp_path))
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 broken")
-    with pytest.raises(DataError, match="cannot be read as a PDF"):
+    with pytest.raises(DataError, match="cannot be read as a pdf file"):
         list(documents.read(tmp_path))
 
 
-def test_a_pdf_without_the_extra_names_the_command_that_installs_it(tmp_path, monkeypatch):
-    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7")
-    monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(BeirgridError, match=r"a\.pdf: to read PDF files: pip install 'beirgrid\[documents\]'"):
+def test_office_files_are_read(tmp_path):
+    """The files are what the libraries write, or what their formats require at least."""
+    pptx, openpyxl = pytest.importorskip("pptx"), pytest.importorskip("openpyxl")
+    talk = pptx.Presentation()
+    slide = talk.slides.add_slide(talk.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Rye bread", f"It keeps for days\n{HOSTILE}"
+    slide.notes_slide.notes_text_frame.text = "Show a loaf"
+    talk.save(tmp_path / "talk.pptx")
+    table = openpyxl.Workbook()
+    for row in (["id", "title", "text"], [7, None, "a row"], ["b", "B", 12.5]):
+        table.active.append(row)
+    table.save(tmp_path / "table.xlsx")
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    heading = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Flour_types</w:t></w:r></w:p>'
+    body = f"<w:body>{heading}<w:p><w:r><w:t>Rye &lt;b&gt; 3*4</w:t></w:r></w:p></w:body>"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+    relations = "http://schemas.openxmlformats.org/package/2006/relationships"
+    link = f'<Relationship Id="a" Type="{office}" Target="word/document.xml"/>'
+    _zip(
+        tmp_path / "flour.docx",
+        {
+            "_rels/.rels": f'<Relationships xmlns="{relations}">{link}</Relationships>',
+            "word/document.xml": f'<w:document xmlns:w="{word}">{body}</w:document>',
+        },
+    )
+    container = '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container">'
+    package = '<package xmlns="http://www.idpf.org/2007/opf"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
+    _zip(
+        tmp_path / "book.epub",
+        {
+            "META-INF/container.xml": f'{container}<rootfiles><rootfile full-path="a.opf"/></rootfiles></container>',
+            "a.opf": f'{package}<dc:title>Baking</dc:title></metadata><manifest><item id="a" href="a.xhtml"/></manifest>'
+            '<spine><itemref idref="a"/></spine></package>',
+            "a.xhtml": "<html><body><p>One chapter</p></body></html>",
+        },
+    )
+    found = {document.id: (document.title, document.text) for document in documents.read(tmp_path)}
+    assert found["talk.pptx"] == ("Rye bread", f"It keeps for days\n{HOSTILE}\n\n### Notes:\nShow a loaf")
+    assert found["7"] == ("", "a row")
+    assert found["b"] == ("B", "12.5")
+    assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4")
+    assert found["book.epub"][0] == "Baking"
+    assert "One chapter" in found["book.epub"][1]
+
+
+def _zip(path: Path, files: dict[str, str]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+
+
+@pytest.mark.parametrize("kind", ["docx", "pptx", "epub", "xlsx"])
+def test_a_damaged_office_file_is_refused(tmp_path, kind):
+    pytest.importorskip("markitdown")
+    (tmp_path / f"a.{kind}").write_text("no archive")
+    with pytest.raises(DataError, match=rf"a\.{kind} cannot be read as a {kind} file"):
+        list(documents.read(tmp_path))
+
+
+@pytest.mark.parametrize(("kind", "library"), [("pdf", "pypdf"), ("docx", "markitdown"), ("xlsx", "openpyxl")])
+def test_a_file_without_the_extra_names_the_command_that_installs_it(tmp_path, monkeypatch, kind, library):
+    (tmp_path / f"a.{kind}").write_bytes(b"%PDF-1.7")
+    monkeypatch.setitem(sys.modules, library, None)
+    expected = rf"a\.{kind}: to read {kind} files: pip install 'beirgrid\[documents\]'"
+    with pytest.raises(BeirgridError, match=expected):
         list(documents.read(tmp_path))
 
 

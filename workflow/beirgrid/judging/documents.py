@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -38,7 +39,7 @@ def read(folder: Path, chunk: int | None = None) -> Iterator[SetDocument]:
 
     Raises:
         DataError: a file cannot be read, or there are no documents.
-        BeirgridError: there is a PDF, and pypdf is not installed.
+        BeirgridError: the library that reads a kind of file is not installed.
     """
     if folder.is_file() and folder.suffix.lower() not in _READERS:
         raise DataError(f"{folder} is no document: files end in {', '.join(_READERS)}")
@@ -116,12 +117,16 @@ def _plain(path: Path, name: str) -> Iterator[SetDocument]:
 
 
 def _markdown(path: Path, name: str) -> Iterator[SetDocument]:
-    """Yield a Markdown file without front matter. Its title is the first heading, or the file's name."""
-    text = re.sub(r"\A---\n.*?\n---\n", "", _text(path), flags=re.DOTALL).strip()
-    heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text, re.MULTILINE)
+    """Yield a Markdown file without front matter."""
+    yield _titled(name, re.sub(r"\A---\n.*?\n---\n", "", _text(path), flags=re.DOTALL), _stem(path))
+
+
+def _titled(name: str, text: str, otherwise: str) -> SetDocument:
+    """Return the document of a text in Markdown. Its title is the first heading, if there is one."""
+    heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text := text.strip(), re.MULTILINE)
     if heading and heading.start() == 0:
         text = text[heading.end() :].strip()
-    yield SetDocument(name, heading[1] if heading else _stem(path), text)
+    return SetDocument(name, heading[1] if heading else otherwise, text)
 
 
 def _html(path: Path, name: str) -> Iterator[SetDocument]:
@@ -138,19 +143,51 @@ def _html(path: Path, name: str) -> Iterator[SetDocument]:
 
 
 def _pdf(path: Path, name: str) -> Iterator[SetDocument]:
-    try:
+    with _library(path):
         import pypdf
-    except ImportError:
-        raise BeirgridError(f"{path}: to read PDF files: pip install 'beirgrid[documents]'") from None
-    try:
+
         reader = pypdf.PdfReader(path)
         text = "\n\n".join(page.extract_text() for page in reader.pages).strip()
         title = reader.metadata.title if reader.metadata else None
-    except Exception as error:  # the library raises many types on a damaged file
-        raise DataError(f"{path} cannot be read as a PDF ({type(error).__name__}: {error})") from error
     if not text:
         raise DataError(f"{path} has no text: it may be a scan, which needs character recognition first")
     yield SetDocument(name, title or _stem(path), text.encode(errors="replace").decode())
+
+
+def _office(path: Path, name: str) -> Iterator[SetDocument]:
+    """Yield what a Word, PowerPoint or EPUB file says, as Markdown. Of a picture, only its description is kept."""
+    with _library(path), path.open("rb") as file:
+        from markitdown import StreamInfo, converters
+
+        kind = path.suffix.lower()
+        readers = {".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
+        found = readers.get(kind, converters.EpubConverter)().convert(file, StreamInfo(extension=kind))
+        text = re.sub(r"<!-- Slide number: \d+ -->\n", "", found.markdown)
+        text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
+        text = re.sub(r"\\([_*])", r"\1", text)  # no marks, but characters of the file
+    yield _titled(name, text, found.title or _stem(path))
+
+
+def _excel(path: Path, name: str) -> Iterator[SetDocument]:
+    """Yield the rows of the first sheet of an Excel file, below a row of column names."""
+    with _library(path):
+        import openpyxl
+
+        names, *rows = openpyxl.load_workbook(path, data_only=True).worksheets[0].values
+    cells = ([None if cell is None else str(cell) for cell in row] for row in rows)
+    yield from _rows(((dict(zip(map(str, names), row, strict=True)), f"{path}") for row in cells), name)
+
+
+@contextmanager
+def _library(path: Path) -> Iterator[None]:
+    """Name the file, and what to do, if the library that reads it is absent or fails."""
+    kind = path.suffix.lower()[1:]
+    try:
+        yield
+    except ImportError:
+        raise BeirgridError(f"{path}: to read {kind} files: pip install 'beirgrid[documents]'") from None
+    except Exception as error:  # the libraries raise many types on a damaged file
+        raise DataError(f"{path} cannot be read as a {kind} file ({type(error).__name__}: {error})") from error
 
 
 def _json_lines(path: Path, name: str) -> Iterator[SetDocument]:
@@ -191,6 +228,10 @@ _READERS: dict[str, Callable[[Path, str], Iterator[SetDocument]]] = {
     ".html": _html,
     ".htm": _html,
     ".pdf": _pdf,
+    ".docx": _office,
+    ".pptx": _office,
+    ".epub": _office,
+    ".xlsx": _excel,
     ".jsonl": _json_lines,
     ".csv": _csv,
     ".tsv": _csv,
