@@ -111,8 +111,8 @@ def test_office_files_are_read(tmp_path):
         tmp_path / "book.epub",
         {
             "META-INF/container.xml": f'{container}<rootfiles><rootfile full-path="a.opf"/></rootfiles></container>',
-            "a.opf": f'{package}<dc:title>Baking</dc:title></metadata><manifest><item id="a" href="a.xhtml"/></manifest>'
-            '<spine><itemref idref="a"/></spine></package>',
+            "a.opf": f"{package}<dc:title>Baking</dc:title></metadata>"
+            '<manifest><item id="a" href="a.xhtml"/></manifest><spine><itemref idref="a"/></spine></package>',
             "a.xhtml": "<html><body><p>One chapter</p></body></html>",
         },
     )
