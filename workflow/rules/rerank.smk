@@ -2,7 +2,7 @@ rule score:
     message:
         "Scoring pairs of {wildcards.dataset} from {wildcards.first} with {wildcards.reranker}"
     input:
-        checkpoint=paths.CHECKPOINT.replace("{model}", "{reranker}"),
+        checkpoint=inputs.scorer,
         corpus=inputs.corpus,
         queries=paths.QUERIES,
         run=paths.RUN.replace("{system}", "{first}"),

@@ -12,7 +12,7 @@ from ..core.families import RERANKERS, RETRIEVERS, named
 from . import entries, lock
 from .entries import Config
 from .metric_names import MAIN, parse_metric
-from .model_checks import model_problems, trained_on_problems, unknown, use_problems
+from .model_checks import chunk_problems, model_problems, trained_on_problems, unknown, use_problems
 from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
 from .systems import MOST_TUNED, places_of, weight_problems
 from .values import unread_by_bm25
@@ -135,6 +135,8 @@ def place_problems(where: str, path: Path) -> Iterator[str]:
 
 
 def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
+    if getattr(system, "chunks", None):
+        yield from chunk_problems(where, getattr(system, "reranker", "") or getattr(system, "retriever", ""), config)
     if isinstance(system, entries.Bm25):
         if isinstance(system.expansion, str):
             yield from use_problems(f"{where}.expansion", system.expansion, named("expander"), config)

@@ -51,7 +51,7 @@ def load(raw: Mapping[str, Any]) -> Config:
             *vectors.problems(config),
         ]
     )
-    config = seeds.expand(config)
+    config = _with_chunked_models(seeds.expand(config))
     return config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": _mirror(config.mirror)})
 
 
@@ -140,6 +140,18 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
 
 def _mirror(mirror: str) -> str:
     return mirror if is_url(mirror) or not mirror else str(resolve_path(mirror))
+
+
+def _with_chunked_models(config: Config) -> Config:
+    """Return the configuration with a copy of the model of each system that has chunks: ``{model}~{chunks}``."""
+    models, systems = dict(config.models), dict(config.systems)
+    for name, system in config.systems.items():
+        if chunks := getattr(system, "chunks", None):
+            key = "reranker" if isinstance(system, entries.Reranked) else "retriever"
+            model = getattr(system, key)
+            systems[name] = system.model_copy(update={key: f"{model}~{chunks.name}"})
+            models[f"{model}~{chunks.name}"] = models[model].model_copy(update={"chunks": chunks})
+    return config.model_copy(update={"models": models, "systems": systems})
 
 
 def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:

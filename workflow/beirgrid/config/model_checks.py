@@ -54,6 +54,8 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
         yield f"{where}.step: {model.step} is more than the window of {model.window}, so documents would be left out"
     if model.adapter and not (model.adapter.path or (model.adapter.checkpoint and model.adapter.revision)):
         yield f"{where}.adapter: needs a path, or a checkpoint with its revision"
+    if getattr(model, "chunks", None):
+        yield from chunk_problems(where, name, config)
     if model.package and not model.files:
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
     yield from trained_on_problems(where, model.trained_on, config)
@@ -68,6 +70,16 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
     ):
         yield f"{where}.brackets: queries and documents need two tokens each"
     yield from _query_side_problems(where, model, config)
+
+
+def chunk_problems(where: str, name: str, config: Config) -> Iterator[str]:
+    """Yield why documents cannot be read in chunks by a model."""
+    model = config.models.get(name)
+    if model and "chunks" not in type(model).model_fields:
+        yield f"{where}.chunks: {name!r} is a {model.family} model, which reads whole documents: leave chunks out"
+    elif model and (model.endpoint or getattr(model, "engine", None)):
+        runs = "a server" if model.endpoint else "mteb's loader"
+        yield f"{where}.chunks: {runs} runs {name!r}, whose word pieces are not known here: leave chunks out"
 
 
 def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint) -> Iterator[str]:

@@ -179,6 +179,37 @@ _ENGINE = Field(
 )
 
 
+def _without_gaps(chunks: Chunks) -> Chunks:
+    """Refuse chunks between which word pieces would be left out."""
+    if chunks.stride > chunks.tokens:
+        raise ValueError(
+            f"stride {chunks.stride} is more than tokens {chunks.tokens}: no chunk would have the word pieces between"
+        )
+    return chunks
+
+
+class Chunks(Entry):
+    """How a document is read in parts, and how the parts make one vector or score of it."""
+
+    tokens: Size = Field(description="Word pieces of a document in a chunk. Prompt and special tokens are put around.")
+    stride: Size = Field(description="Word pieces from the beginning of a chunk to that of the next one.")
+    aggregate: Literal["max", "first", "mean"] = Field(
+        description="max: the score of a document is that of its best chunk. mean: its vector, or a reranker's score, "
+        "is the mean over its chunks. first: only the first chunk is read."
+    )
+
+    @property
+    def name(self) -> str:
+        """The chunks in names of artifacts."""
+        return f"{self.tokens}-{self.stride}-{self.aggregate}"
+
+
+_CHUNKS = Field(
+    None, description="Documents are read in chunks, by all systems of the model. By default, their beginnings are."
+)
+InChunks = Annotated[Chunks, AfterValidator(_without_gaps)]
+
+
 class DenseModel(ModelEntry):
     """One vector per text."""
 
@@ -194,6 +225,7 @@ class DenseModel(ModelEntry):
     engine: Literal["mteb"] | None = _ENGINE
     task: str = Field("", description="With engine: the task of mteb whose instructions the loader uses.")
     tasks: dict[str, str] = Field({}, description="With engine: the tasks of mteb that datasets are.")
+    chunks: InChunks | None = _CHUNKS
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
     brackets: Brackets | None = Field(None, description="Two tokens around each query and each document (SGPT).")
@@ -238,6 +270,7 @@ class CrossEncoder(ModelEntry):
 
     family: Literal["cross-encoder"] = Field(description="Decides how the checkpoint is opened and searched.")
     engine: Literal["mteb"] | None = _ENGINE
+    chunks: InChunks | None = _CHUNKS
     train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
 
 
@@ -256,6 +289,7 @@ class AnsweringReranker(ModelEntry):
         description="Tokens of the vocabulary whose logits are compared: of a relevant document and, unless the first "
         "logit alone is the score, of another one."
     )
+    chunks: InChunks | None = _CHUNKS
 
 
 class Seq2SeqReranker(AnsweringReranker):

@@ -18,7 +18,7 @@ from . import entries, listed, listing, registry
 from .endpoint_entries import Endpoint, Price
 from .entries import Config, Entry
 from .indexes import AnyIndex
-from .models import Adapter
+from .models import Adapter, Chunks
 from .places import SCHEMA
 
 PAGE = CHECKOUT / "docs" / "configuration.md"
@@ -42,6 +42,7 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
     "`models.{name}.trained_on`": (entries.TrainedOn,),
     "`systems.{name}`": (entries.SystemEntry, *get_args(entries.System)),
     "`systems.{name}.expansion`": (entries.PublishedExpansion, *get_args(get_args(entries.Published)[0])),
+    "`systems.{name}.chunks`": (Chunks,),
     "`systems.{name}.index`": get_args(get_args(AnyIndex)[0]),
 }
 

@@ -11,10 +11,11 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from .indexes import AnyIndex, Flat
-from .models import TrainedOn
+from .models import InChunks, TrainedOn
 from .published_expansions import Expansion
 from .values import LIST, Count, Entry, Norm, PathName, Positive, Seeds, Size
 
+_CHUNKS = Field(None, description="Documents are read in chunks. By default, as the model's entry says.")
 # What a command may name in braces, in the order in which documentation lists it.
 PLACES = ("corpus", "queries", "index", "run", "depth", "threads")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
@@ -96,6 +97,7 @@ class DenseRetriever(Retriever):
         None, description="Number of leading dimensions to keep (Matryoshka). By default, all."
     )
     index: AnyIndex = Field(Flat(), description="Index that is searched.")
+    chunks: InChunks | None = _CHUNKS
 
     @property
     def variant(self) -> str:
@@ -134,6 +136,7 @@ class Reranked(SystemEntry):
     depth: Size | None = Field(
         None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
     )
+    chunks: InChunks | None = _CHUNKS
 
     @property
     def parts(self) -> tuple[str, ...]:

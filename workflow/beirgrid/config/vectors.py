@@ -17,6 +17,12 @@ def problems(config: Config) -> Iterator[str]:
             continue
         there = config.models[system.retriever].size.dimensions
         kept = system.dimensions or there
+        chunks = system.chunks or getattr(config.models[system.retriever], "chunks", None)
+        if chunks and chunks.aggregate == "max" and system.variant:
+            yield (
+                f"systems.{name}.chunks: with aggregate: max, the search is exact, in all dimensions: leave out index "
+                "and dimensions, or take aggregate: mean"
+            )
         if there and kept and kept > there:
             yield f"systems.{name}.dimensions: {kept} is more than the {there} of {system.retriever!r}"
         elif kept and isinstance(system.index, IvfPq) and kept % system.index.codes:

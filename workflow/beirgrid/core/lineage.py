@@ -18,8 +18,8 @@ from . import files
 from .errors import DataError
 
 # Facts that an artifact inherits from its inputs.
-_INHERITED = ("corpus", "model", "similarity", "documents", "queries", "training queries")
-_VECTORS = ("corpus", "model", "similarity")
+_INHERITED = ("corpus", "model", "similarity", "chunks", "documents", "queries", "training queries")
+_VECTORS = ("corpus", "model", "similarity", "chunks")
 _RUN = ("corpus", "queries")
 # By option: the facts that its inputs must share with all other inputs of the command.
 _SHARED: dict[str, tuple[str, ...]] = {
@@ -114,7 +114,7 @@ def check(inputs: Inputs, asked: Mapping[str, Any] | None = None, made: Mapping[
     for name, value in (asked or {}).items():
         if name in known and (fact := known[name][1]).value != value:
             raise DataError(f"{known[name][0]} has the {name} {fact}, but the command asks for {Fact(value)}")
-    inherited = {name: fact for name, (_, fact) in known.items() if name in _INHERITED}
+    inherited = {name: fact for name, (_, fact) in known.items() if name in _INHERITED and fact.value is not None}
     return Origin(given, inherited | {name: Fact(value) for name, value in (made or {}).items()})
 
 
@@ -155,6 +155,8 @@ def _facts(option: str, path: Path) -> dict[str, Fact]:
         name: Fact(fact["value"], joined(folder, fact["path"]) if "path" in fact else None)
         for name, fact in record.get("lineage", {}).items()
     }
+    if "documents" in told:  # a shard; records of vectors of whole documents do not name their chunks
+        told.setdefault("chunks", Fact(None))
     if (root := _ROOTS.get(option)) and path.exists():  # the stage itself reports a missing file
         told[root] = Fact(_key(_hashes(path, record), path), path)
     return told

@@ -25,6 +25,7 @@ from ..models.arguments import encoding_model
 from ..search.maxsim import TokenVectors
 from .answering import DecoderScorer, Seq2SeqScorer
 from .base import Variety, check_finite
+from .chunked import ChunkedEncoder, ChunkedScorer
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .engine import FIRST, WINDOW
@@ -90,7 +91,7 @@ def open_encoder(
         return cast("Encoder[Any]", open_served(folder, model, runtime, answers))
     module, _, name = FAMILIES[model.family].encoder.partition(":")
     encoder: Encoder[Any] = getattr(importlib.import_module(f".{module}", __name__), name)(folder, model, runtime)
-    return encoder
+    return ChunkedEncoder(encoder, model, folder) if isinstance(model, DenseModel) and model.chunks else encoder
 
 
 def open_scorer(
@@ -110,18 +111,23 @@ def open_scorer(
         return ListwiseScorer(folder, entry, runtime)
     if isinstance(entry, CrossEncoder) and entry.engine:
         return MtebScorer(folder, entry, runtime)
-    if isinstance(entry, CrossEncoder):
-        return CrossEncoderScorer(folder, entry, runtime)
     if isinstance(entry, LateInteractionModel):
         return LateInteractionScorer(folder, entry, runtime)
-    if isinstance(entry, DecoderReranker):
-        return DecoderScorer(folder, entry, runtime)
-    return Seq2SeqScorer(folder, entry, runtime)
+    scorer: CrossEncoderScorer | DecoderScorer | Seq2SeqScorer
+    if isinstance(entry, CrossEncoder):
+        scorer = CrossEncoderScorer(folder, entry, runtime)
+    elif isinstance(entry, DecoderReranker):
+        scorer = DecoderScorer(folder, entry, runtime)
+    else:
+        scorer = Seq2SeqScorer(folder, entry, runtime)
+    return ChunkedScorer(scorer, entry) if entry.chunks else scorer
 
 
 __all__ = [
     "FIRST",
     "WINDOW",
+    "ChunkedEncoder",
+    "ChunkedScorer",
     "CrossEncoderScorer",
     "DecoderScorer",
     "DenseEncoder",

@@ -73,11 +73,35 @@ def _word_end(text: str, size: int) -> int:
 
 def pieces(tokenizer: Any, text: str) -> Iterator[list[int]]:
     """Tokenize a text part by part, without special tokens."""
+    for _, part in _parts(text):
+        yield tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the parts of a text that are tokenized at a time, with their first characters."""
     start = 0
     while start < len(text):
         stop = len(text) if len(text) - start <= CHUNK else start + _word_end(text[start : start + CHUNK + 1], CHUNK)
-        yield tokenizer(text[start:stop], add_special_tokens=False, verbose=False)["input_ids"]
+        yield start, text[start:stop]
         start = stop
+
+
+def windows(tokenizer: Any, text: str, tokens: int, stride: int) -> list[str]:
+    """Return the parts of a text that begin every ``stride`` word pieces and have ``tokens`` of them.
+
+    The last part has the end of the text. A text of at most ``tokens`` word pieces is one part.
+    """
+    spans = [
+        (start + first, start + last)
+        for start, part in _parts(text)
+        for first, last in tokenizer(part, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
+            "offset_mapping"
+        ]
+    ]
+    if len(spans) <= tokens:
+        return [text]
+    begins = range(0, len(spans) - tokens + stride, stride)
+    return [text[spans[begin][0] : spans[min(begin + tokens, len(spans)) - 1][1]] for begin in begins]
 
 
 def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning:

@@ -68,19 +68,21 @@ class Records:
         elif isinstance(system, Retriever):
             found += self._retriever(name, system)
         elif isinstance(system, Reranked):
-            found.append(fill(paths.MODEL_RECORD, model=system.reranker))
+            found.append(fill(paths.MODEL_RECORD, model=self.grid.weights_of(system.reranker)))
             found.append(fill(paths.PAIRS_RECORD, reranker=system.reranker, first=system.first_stage))
         return [*found, fill(paths.RUN_RECORD, system=name)]
 
     def _retriever(self, name: str, system: Retriever) -> list[str]:
         indexed = not (isinstance(system, LateInteractionRetriever) and system.exhaustive)
-        steps = [paths.MODEL_RECORD, paths.EMBEDDINGS_RECORD, *([paths.SHARD_RECORD] if indexed else [])]
+        steps = [paths.EMBEDDINGS_RECORD, *([paths.SHARD_RECORD] if indexed else [])]
+        model = self.grid.artifacts_of(system.retriever)
         if isinstance(system, DenseRetriever) and system.variant:
             steps.append(fill(paths.VARIANT_RECORD, variant=system.variant))
         return [
-            *self._training(system.retriever),
-            *(fill(step, model=self.grid.artifacts_of(system.retriever)) for step in steps),
-            fill(paths.MODEL_RECORD, model=self.grid.artifacts_of(self.grid.query_model(name))),
+            *self._training(self.grid.weights_of(system.retriever)),
+            fill(paths.MODEL_RECORD, model=self.grid.weights_of(model)),
+            *(fill(step, model=model) for step in steps),
+            fill(paths.MODEL_RECORD, model=self.grid.weights_of(self.grid.artifacts_of(self.grid.query_model(name)))),
         ]
 
     def _training(self, name: str) -> list[str]:

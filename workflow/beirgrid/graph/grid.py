@@ -145,9 +145,11 @@ class Grid:
         return f"{model}@{corpus}" if self.model(model).per_corpus else model
 
     def weights_of(self, model: str) -> str:
-        """Return the name of a model's stored checkpoint. Generators that differ only in their seeds share one."""
+        """Return the name of a model's stored checkpoint. Generators that differ only in their seeds share one, and so
+        do models that differ only in their chunks.
+        """
         entry = self.config.models.get(model)
-        return entry.weights if isinstance(entry, ReseededGenerator) else model
+        return entry.weights if isinstance(entry, ReseededGenerator) else re.sub("~[^@]+", "", model)
 
     def expansion(self, system: str, corpus: str) -> LocalExpansion | HubExpansion:
         """Return the entry of a published expansion for a corpus."""

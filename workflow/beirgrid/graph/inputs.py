@@ -174,7 +174,7 @@ class Inputs:
         return [pattern.format(model=name, corpus=corpus, shard=shard) for shard in self.grid.shards(corpus)]
 
     def _checkpoint(self, model: str, corpus: str) -> str:
-        return paths.CHECKPOINT.format(model=self.grid.artifacts_of(model, corpus))
+        return paths.CHECKPOINT.format(model=self.grid.weights_of(self.grid.artifacts_of(model, corpus)))
 
     # Rerank and fuse
 
@@ -203,6 +203,10 @@ class Inputs:
         if not (isinstance(entry, WeightedSum) and entry.tuned):
             return ""
         return self.grid.config.datasets[wildcards.dataset].dev or ""
+
+    def scorer(self, wildcards: Any) -> str:
+        """Return the checkpoint of a reranker."""
+        return paths.CHECKPOINT.format(model=self.grid.weights_of(wildcards.reranker))
 
     def pair_scores(self, wildcards: Any) -> str:
         """Return the manifest of a reranked system's pair scores."""

@@ -14,6 +14,7 @@ from typing import IO, NamedTuple
 
 from ..collections import downloads
 from ..config.entries import Config, LocalCorpus, ModelEntry
+from ..config.models import Chunks
 from ..config.places import find_local, resolve_path
 from ..core import files, paths
 
@@ -137,6 +138,20 @@ class Sizes:
     def pieces(self, model: str, words: float) -> float:
         """Return the subword tokens that a model reads of a text with ``words`` words."""
         return min(words * WORD_PIECES + 2, float(self.config.models[model].max_length or 512))
+
+    def chunks(self, model: str, words: float) -> tuple[float, float]:
+        """Return how many texts a model reads of a document with ``words`` words, and the words of each."""
+        chunks: Chunks | None = getattr(self.config.models[model], "chunks", None)
+        if chunks is None:
+            return 1.0, words
+        further = max(0.0, words * WORD_PIECES - chunks.tokens) if chunks.aggregate != "first" else 0.0
+        return 1.0 + math.ceil(further / chunks.stride), min(words, chunks.tokens / WORD_PIECES)
+
+    def vectors(self, model: str, corpus: str, shard: int | None = None) -> float:
+        """Return the vectors of the documents of a corpus or shard: several of each if its best chunk counts."""
+        chunks: Chunks | None = getattr(self.config.models[model], "chunks", None)
+        several = self.chunks(model, self.words[corpus])[0] if chunks and chunks.aggregate == "max" else 1.0
+        return self.documents(corpus, shard) * several
 
     def read_flops(self, model: str, texts: float, words: float) -> float:
         """Return the FLOPs of encoding ``texts`` texts of ``words`` words each."""

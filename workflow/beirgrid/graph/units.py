@@ -116,9 +116,10 @@ class Units:
 
     def _encoding(self, model: str, corpus: str, shard: str) -> Amounts:
         documents, words = self.sizes.documents(corpus, int(shard)), self.sizes.words[corpus]
+        chunks, words_read = self.sizes.chunks(model, words)
         return {
             "block_mb": min(documents, BLOCK) * words * WORD_BYTES * BLOCK_BYTES / 1e6,
-            **self._reading(model, documents, words),
+            **self._reading(model, documents * chunks, words_read),
         }
 
     def _reading(self, model: str, texts: float, words: float) -> Amounts:
@@ -143,7 +144,7 @@ class Units:
         return self.grid.corpus(dataset)
 
     def _vectors_mb(self, model: str, corpus: str, shard: str = "0") -> float:
-        return self.sizes.documents(corpus, int(shard)) * self.sizes.model(model)["dimensions"] * 4 / 1e6
+        return self.sizes.vectors(model, corpus, int(shard)) * self.sizes.model(model)["dimensions"] * 4 / 1e6
 
     def _postings_mb(self, model: str, corpus: str, shard: str = "0") -> float:
         entry = self.config.models[model]
@@ -206,8 +207,8 @@ class Units:
         return {**self.index_program(system, corpus), **self.fetch_run(system, dataset)}
 
     def retrieve_dense(self, system: str, dataset: str) -> Amounts:
-        model, corpus, queries = self.grid.query_model(system), self._corpus(dataset), self.sizes.queries(dataset)
-        flops = 2.0 * queries * self.sizes.documents(corpus) * self.sizes.model(model)["dimensions"]
+        model, corpus, queries = self.grid.retriever(system), self._corpus(dataset), self.sizes.queries(dataset)
+        flops = 2.0 * queries * self.sizes.vectors(model, corpus) * self.sizes.model(model)["dimensions"]
         search = {"search_flops": flops, "vectors_mb": self._vectors_mb(model, corpus)}
         return self._retrieving(system, dataset) | search
 
@@ -236,9 +237,10 @@ class Units:
 
     def score(self, reranker: str, dataset: str, first: str) -> Amounts:
         pairs = self.sizes.queries(dataset) * self.grid.score_depth(reranker, first)
-        words = self.sizes.query_words[dataset] + self.sizes.words[self._corpus(dataset)]
-        work = {"pairs": pairs, "words": words, "hits": self._hits(dataset)}
-        return work | self._reading(reranker, pairs, words)
+        chunks, words = self.sizes.chunks(reranker, self.sizes.words[self._corpus(dataset)])
+        words += self.sizes.query_words[dataset]
+        work = {"pairs": pairs * chunks, "words": words, "hits": self._hits(dataset)}
+        return work | self._reading(reranker, pairs * chunks, words)
 
     def rerank(self, system: str, dataset: str) -> Amounts:
         entry, queries = self.config.systems[system], self.sizes.queries(dataset)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,15 +23,35 @@ if TYPE_CHECKING:
 
 # Vectors copied at a time, into an index or to a GPU.
 _BLOCK = 8192
+# faiss's classes of indexes of documents with one vector, and with several, whose ids are numbers of documents.
+_KINDS = ("IndexFlatIP", "IndexIDMap")
 
 
-def write_vectors(path: Path, blocks: Iterable[np.ndarray], documents: int, dimension: int) -> dict[str, int]:
-    """Write the vectors of a shard as float32 .npy [documents, dimension] (``search.Store``)."""
+def write_vectors(
+    path: Path, blocks: Iterable[np.ndarray | tuple[np.ndarray, np.ndarray]], documents: int, dimension: int
+) -> dict[str, int]:
+    """Write the vectors of a shard as float32 .npy [documents, dimension] (``search.Store``).
+
+    If documents have several vectors, blocks are vectors and their counts by document. The file is then float32
+    [vectors, dimension], and a second array follows: the counts, int64 [documents].
+    """
+    counts: list[np.ndarray] = []
+    header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (documents, dimension)}
     with path.open("wb") as stream:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (documents, dimension)}
         np.lib.format.write_array_header_1_0(stream, header)
-        for vectors in blocks:
+        begin = stream.tell()
+        for block in blocks:
+            vectors = block
+            if isinstance(block, tuple):
+                vectors = block[0]
+                counts.append(block[1])
             stream.write(np.ascontiguousarray(vectors, "<f4").data)
+        if counts:
+            np.save(stream, np.concatenate(counts))
+            stream.seek(0)  # numpy's header has spare room for a larger row count
+            header["shape"] = (int(sum(part.sum() for part in counts)), dimension)
+            np.lib.format.write_array_header_1_0(stream, header)
+            assert stream.tell() == begin
     return {}
 
 
@@ -41,17 +61,38 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
         rows = np.load(vectors, mmap_mode="r")
         if rows.ndim != 2 or not rows.size:
             raise ValueError(f"it holds an array of shape {rows.shape}, not vectors of documents")
-    write_index(rows, path)
-    return {"index": "Flat", "metric": "inner product"}, {"documents": len(rows), "dimension": rows.shape[1]}
+        counts = _counts(vectors, rows)
+    write_index(rows, path, counts)
+    documents = {"documents": len(rows)} if counts is None else {"documents": len(counts), "chunks": len(rows)}
+    return {"index": "Flat", "metric": "inner product"}, {**documents, "dimension": rows.shape[1]}
 
 
-def write_index(vectors: np.ndarray, path: Path) -> None:
-    """Write a flat index of float32 [documents, dimension] to a file. Cosine requires vectors of length 1."""
+def _counts(path: Path, rows: Any) -> np.ndarray | None:
+    """Return how many of the mapped vectors of a file each document has, int64 [documents]; None if each has one."""
+    with path.open("rb") as stream:
+        stream.seek(rows.offset + rows.nbytes)
+        counts: np.ndarray | None = np.load(stream) if stream.peek(1) else None
+    if counts is not None and (counts.min(initial=1) < 1 or counts.sum() != len(rows)):
+        raise ValueError(f"it holds {len(rows):,} vectors, and counts of {counts.sum():,}")
+    return counts
+
+
+def write_index(vectors: np.ndarray, path: Path, counts: np.ndarray | None = None) -> None:
+    """Write a flat index of float32 [vectors, dimension] to a file. Cosine requires vectors of length 1.
+
+    Args:
+        vectors: vectors of documents, in the order of the documents.
+        path: the file.
+        counts: vectors of each document, if it has several: the index then has the document's number as their id.
+    """
     import faiss
 
-    index = faiss.IndexFlatIP(vectors.shape[1])
+    index: Any = faiss.IndexFlatIP(vectors.shape[1])
+    if counts is not None:
+        index, ids = faiss.IndexIDMap(index), np.repeat(np.arange(len(counts)), counts)
     for start in range(0, len(vectors), _BLOCK):
-        index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
+        block = np.ascontiguousarray(vectors[start : start + _BLOCK])
+        index.add(block) if counts is None else index.add_with_ids(block, ids[start : start + _BLOCK])
     faiss.write_index(index, str(path))
 
 
@@ -72,16 +113,77 @@ def search_shards(
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first by float64 scores; ties
-        in row order.
+        in row order. The score of a document with several vectors is the highest of them.
 
     Raises:
-        DataError: an index is damaged, or has another dimension than the queries.
+        DataError: an index is damaged, or has another dimension than the queries, or documents have several vectors in
+            some shards only.
     """
     import torch
 
-    place = torch.device(device)
+    place, shards = torch.device(device), list(shards)
     stream = _mapped if place.type == "cpu" else _loaded
-    return _search(stream(shards, queries.shape[1], place), queries, depth, place, kernels)
+
+    def search(queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        return _search(stream(shards, queries.shape[1], place), queries, depth, place, kernels)
+
+    owners = _owners(shards)
+    return search(queries, depth) if owners is None else _of_documents(search, queries, depth, owners)
+
+
+def _owners(shards: Iterable[Path]) -> np.ndarray | None:
+    """Return the corpus row of the document of each vector, int64 [vectors]; None if each document has one vector."""
+    found = {path: _ids(path) for path in shards}
+    several = [ids for ids in found.values() if ids is not None]
+    if several and len(several) < len(found):
+        single = next(path for path, ids in found.items() if ids is None)
+        raise DataError(f"{single} has one vector of each document, and other shards have several: index them alike")
+    firsts = np.cumsum([0, *(ids[-1] + 1 for ids in several)])
+    return np.concatenate([ids + first for ids, first in zip(several, firsts, strict=False)]) if several else None
+
+
+def _ids(path: Path) -> np.ndarray | None:
+    """Return the document of each vector of an index, int64 [vectors]; None if each document has one vector."""
+    import faiss
+
+    index = read_index(path, *_KINDS, flags=faiss.IO_FLAG_MMAP_IFC)
+    if type(index).__name__ == _KINDS[0]:
+        return None
+    ids: np.ndarray = faiss.vector_to_array(index.id_map)
+    with files.reading(path):
+        if not len(ids) or len(ids) != index.ntotal or ids[0] or not np.isin(np.diff(ids), (0, 1)).all():
+            raise ValueError("its ids are not those of consecutive documents")
+    return ids
+
+
+def _of_documents(
+    search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]],
+    queries: np.ndarray,
+    depth: int,
+    owners: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the best documents by their best vectors: more vectors are found until they are of enough documents.
+
+    Args:
+        search: finds the best vectors of all shards, best first.
+        queries: float32 [queries, dimension].
+        depth: documents per query.
+        owners: int64 [vectors], the documents' corpus rows, ascending.
+    """
+    depth, vectors = min(depth, int(owners[-1]) + 1), depth
+    scores, rows = np.empty((len(queries), depth), np.float32), np.empty((len(queries), depth), np.int64)
+    left = np.arange(len(queries))
+    while len(left):
+        vectors = min(2 * vectors, len(owners))
+        short = []
+        for query, of_query, found in zip(left, *search(queries[left], vectors), strict=True):
+            best = np.sort(np.unique(owners[found], return_index=True)[1])[:depth]
+            if len(best) < depth:
+                short.append(query)
+            else:
+                scores[query], rows[query] = of_query[best], owners[found[best]]
+        left = np.array(short, np.int64)
+    return scores, rows
 
 
 def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compute) -> tuple[np.ndarray, np.ndarray]:
@@ -173,7 +275,8 @@ def _open(path: Path, dimension: int | None = None) -> Any:
     """
     import faiss
 
-    index = read_index(path, "IndexFlatIP", flags=faiss.IO_FLAG_MMAP_IFC)
+    index = read_index(path, *_KINDS, flags=faiss.IO_FLAG_MMAP_IFC)
+    check_kind(path, _vectors(index), _KINDS[0])
     if dimension is not None and index.d != dimension:
         raise DataError(
             f"{path} holds vectors of dimension {index.d}, but the model gives {dimension}: "
@@ -187,8 +290,10 @@ def opened(path: Path) -> Iterator[np.ndarray]:
     """Map an index for the block, and yield its vectors, float32 [documents, dimension].
 
     Raises:
-        DataError: the index is damaged.
+        DataError: the index is damaged, or has several vectors of a document.
     """
+    if _ids(path) is not None:
+        raise DataError(f"{path} has several vectors of a document, so that it is searched exactly only")
     index = _open(path)
     yield _rows(index)
     del index
@@ -198,8 +303,15 @@ def _rows(index: Any) -> np.ndarray:
     """View the vectors of an open index, float32 [documents, dimension]."""
     import faiss
 
-    rows: np.ndarray = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d)
+    rows: np.ndarray = faiss.rev_swig_ptr(_vectors(index).get_xb(), index.ntotal * index.d).reshape(-1, index.d)
     return rows
+
+
+def _vectors(index: Any) -> Any:
+    """Return the index within an index with ids, which must stay open; an index without ids itself."""
+    import faiss
+
+    return index if type(index).__name__ == _KINDS[0] else faiss.downcast_index(index.index)
 
 
 def _mapped(shards: Iterable[Path], dimension: int, _: torch.device) -> Iterator[torch.Tensor]:

@@ -51,6 +51,7 @@ def encode(
     made: dict[str, Any] = {"documents": [start, stop, collection.count(corpus)]}
     if isinstance(model, DenseModel):
         made["similarity"] = model.similarity
+        made |= {"chunks": model.chunks.name} if model.chunks else {}
     origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
     with (
         kept_answers(output) as answers,

@@ -154,7 +154,10 @@ def retrieve_dense(
 
     inputs = asked.inputs | {"indexes": indexes, "exact_indexes": exact}
     built = index.built() if index else None
-    origin = lineage.check(inputs, {"similarity": model.similarity, "index": built, "dimensions": dimensions})
+    wanted: dict[str, Any] = {"similarity": model.similarity, "index": built, "dimensions": dimensions}
+    if not asked.two_towers:
+        wanted["chunks"] = model.chunks.name if model.chunks else None
+    origin = lineage.check(inputs, wanted)
     with (
         kept_answers(asked.output) as answers,
         provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts,

@@ -28,7 +28,7 @@ from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..core.stages import VERSIONS
-from ..encoders import ListwiseScorer, Scorer, check_finite, open_scorer, served
+from ..encoders import ChunkedScorer, ListwiseScorer, Scorer, check_finite, open_scorer, served
 from ..models.arguments import ScoringModel, SizeOption
 from ..runs import runs
 from ..runs.pairs import Manifest, Pair, read_parts, spent_on, write_part
@@ -92,7 +92,9 @@ def score(
             place = os.path.relpath(store, record.parent)
             manifest = Manifest(store=place, parts=names, settings=settings)
             results["pairs"] = manifest.model_dump(mode="json")
-            if model.endpoint or ordered:  # for all pairs, including those that other jobs scored
+            if (
+                model.endpoint or ordered or getattr(model, "chunks", None)
+            ):  # for all pairs, including those that other jobs scored
                 about_model |= spent_on(parts, set(top))
             facts.update(
                 about_model,
@@ -142,8 +144,8 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
 
 
 def _spent(scorer: Scorer) -> Mapping[str, float]:
-    """Return what a model counts so far: requests of a server, windows of documents that a model orders."""
-    if isinstance(scorer, served.ServedScorer | served.ServedListwise | ListwiseScorer):
+    """Return what a model counts so far: requests of a server, windows that a model orders, chunks of documents."""
+    if isinstance(scorer, served.ServedScorer | served.ServedListwise | ListwiseScorer | ChunkedScorer):
         return scorer.spent()
     return {}
 

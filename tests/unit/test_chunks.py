@@ -1,0 +1,397 @@
+"""Documents in chunks: vectors, scores and runs against transformers and sentence-transformers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import save_changed
+from helpers import tracked_configuration, write_collection
+
+from beirgrid import config
+from beirgrid.__main__ import main
+from beirgrid.core import files
+from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.encoders import open_encoder, open_scorer
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.inputs import Inputs
+from beirgrid.graph.needs import Needs
+from beirgrid.models.arguments import ScoringModel
+from beirgrid.runs import runs
+from beirgrid.search import flat
+
+DENSE = {"family": "dense", "similarity": "cosine", "max_length": 40, "prompts": {"document": "d7: ", "query": ""}}
+RERANKER = {"family": "cross-encoder", "max_length": 60}
+AGGREGATES = ("max", "mean", "first")
+# Shorter and longer than a chunk, of exactly one chunk, of one chunk and one stride, empty, and without a letter.
+TEXTS = ["", "ab cd", "a" * 20, "abc defg " * 15, "  \t ", "q1 w2, e3. " * 9, "b" * 27, "é" * 41, "zz"]
+QUERIES = ["defg", "what is q1", "bb"]
+
+
+def _chunks(aggregate: str, tokens: int = 20, stride: int = 7) -> dict[str, Any]:
+    return {"chunks": {"tokens": tokens, "stride": stride, "aggregate": aggregate}}
+
+
+def _windows(folder: Path, text: str, tokens: int = 20, stride: int = 7) -> list[str]:
+    """Cut a text as the documentation says, with the tokenizer of transformers."""
+    from transformers import AutoTokenizer
+
+    spans = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False, return_offsets_mapping=True)
+    spans = spans["offset_mapping"]
+    found, begin = [], 0
+    while len(spans) > tokens:
+        part = spans[begin : begin + tokens]
+        found.append(text[part[0][0] : part[-1][1]])
+        begin += stride
+        if begin - stride + tokens >= len(spans):
+            return found
+    return [text]
+
+
+def _expected(folder: Path, aggregate: str) -> list[np.ndarray]:
+    """Encode the chunks of all texts with sentence-transformers, text by text: [vectors, dimension] of each."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    model.max_seq_length = DENSE["max_length"]
+    found = [model.encode(["d7: " + part for part in _windows(folder, text)]) for text in TEXTS]
+    found = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in found]
+    if aggregate == "first":
+        return [part[:1] for part in found]
+    if aggregate == "mean":
+        means = [part.mean(0, keepdims=True) for part in found]
+        return [mean / np.linalg.norm(mean) for mean in means]
+    return found
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_vectors_are_those_of_sentence_transformers(tiny_models, aggregate):
+    folder = tiny_models["dense"]
+    encoder = open_encoder(folder, DENSE | _chunks(aggregate))
+    found, expected = encoder.encode_documents(TEXTS), _expected(folder, aggregate)
+    if aggregate == "max":
+        assert found.counts.tolist() == [len(part) for part in expected]
+        assert max(found.counts) > 10
+        found = found.vectors
+    assert np.abs(found - np.concatenate(expected)).max() < 1e-5
+    of_whole = open_encoder(folder, DENSE)
+    assert np.abs(encoder.encode_queries(QUERIES) - of_whole.encode_queries(QUERIES)).max() < 1e-6
+    assert encoder.facts()["chunks"] == (
+        len(TEXTS) if aggregate == "first" else sum(map(len, _expected(folder, "max")))
+    )
+
+
+@pytest.mark.parametrize("blocks", [[9], [1, 8], [4, 4, 1]])
+def test_vectors_do_not_depend_on_blocks(tiny_models, blocks, monkeypatch):
+    monkeypatch.setattr("beirgrid.encoders.engine.WINDOW", 5)
+    monkeypatch.setattr("beirgrid.encoders.engine.FIRST", 2)
+    encoder = open_encoder(tiny_models["dense"], DENSE | _chunks("max"))
+    ends = np.cumsum(blocks)
+    found = list(encoder.encode_blocks(TEXTS[end - size : end] for size, end in zip(blocks, ends, strict=True)))
+    assert [len(block.counts) for block in found] == blocks
+    expected = np.concatenate(_expected(tiny_models["dense"], "max"))
+    assert np.abs(np.concatenate([block.vectors for block in found]) - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_scores_of_pairs_are_those_of_sentence_transformers(tiny_models, aggregate):
+    from sentence_transformers import CrossEncoder
+    from torch.nn import Identity
+
+    folder = tiny_models["cross-encoder"]
+    scorer = open_scorer(folder, _scoring(RERANKER | _chunks(aggregate)), _cpu())
+    pairs = [(query, text) for query in QUERIES for text in TEXTS]
+    found = scorer.score([query for query, _ in pairs], [text for _, text in pairs])
+    model = CrossEncoder(str(folder), device="cpu", max_length=60)
+    join = {"max": np.max, "mean": np.mean, "first": lambda scores: scores[0]}[aggregate]
+    expected = [
+        join(model.predict([(query, part) for part in _windows(folder, text)], activation_fn=Identity()))
+        for query, text in pairs
+    ]
+    assert np.abs(found - expected).max() < 1e-5
+    if aggregate == "max":
+        assert scorer.spent() == {"chunk_pairs": 3 * sum(len(_windows(folder, text)) for text in TEXTS)}
+
+
+def _scoring(entry: dict[str, Any]) -> Any:
+    return next(one for one in ScoringModel.__metadata__ if callable(one))(json.dumps(entry))
+
+
+def _cpu() -> Any:
+    from beirgrid.core.compute import Runtime
+
+    return Runtime("cpu", "float32", 300)
+
+
+@pytest.mark.parametrize(("kind", "family"), [("seq2seq", "seq2seq-reranker"), ("dense", "static")])
+def test_other_models(tiny_models, tmp_path, kind, family):
+    """T5 scores chunks too; a static table cannot read them."""
+    if family == "static":
+        from checkpoints import save_static
+
+        with pytest.raises(DataError, match="averages whole texts: leave chunks out"):
+            open_encoder(save_static(tmp_path / "static"), {**DENSE, "max_length": None} | _chunks("max"))
+        return
+    entry = {"family": family, "max_length": 80}
+    whole, chunked = (open_scorer(tiny_models[kind], _scoring(entry | more), _cpu()) for more in ({}, _chunks("max")))
+    parts = _windows(tiny_models[kind], TEXTS[3])
+    found = chunked.score([QUERIES[0]], [TEXTS[3]])
+    assert len(parts) > 3
+    assert abs(found[0] - whole.score(QUERIES[:1] * len(parts), parts).max()) < 1e-5
+
+
+def test_chunks_need_room_beside_prompt_and_special_tokens(tiny_models):
+    # "d7: " and the two tokens around a text are five word pieces.
+    open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=35))
+    with pytest.raises(DataError, match=r"room for 35 word pieces: set chunks.tokens to 35 or less"):
+        open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=36))
+    open_scorer(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=56)), _cpu())
+    with pytest.raises(DataError, match="room for 56 word pieces"):
+        open_scorer(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=57)), _cpu())
+
+
+# Search
+
+
+def _best(vectors: list[np.ndarray], queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Find the best documents by their best vectors, in float64."""
+    scores = np.stack([(queries.astype(float) @ part.astype(float).T).max(1) for part in vectors], 1)
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+    return np.take_along_axis(scores, rows, 1), rows
+
+
+@pytest.mark.parametrize("depth", [1, 10, 250, 2000])
+def test_the_best_documents_are_those_of_brute_force(tmp_path, depth):
+    """Two shards, blocks of 4,096 vectors; a document fills all first ranks, so that more vectors must be found."""
+    rng = np.random.default_rng(1)
+    counts = rng.integers(1, 8, 1500)
+    counts[700], counts[3:5] = 3000, 2
+    vectors = [rng.standard_normal((count, 16), np.float32) for count in counts]
+    vectors[700] += 4
+    vectors[3] = vectors[4] = np.ones((2, 16), np.float32)  # equal documents are in the order of the corpus
+    queries = np.abs(rng.standard_normal((6, 16), np.float32))
+    shards = []
+    for number, (start, stop) in enumerate([(0, 701), (701, 1500)]):
+        blocks = [
+            (np.concatenate(vectors[at : at + 100][: stop - at]), counts[at : min(at + 100, stop)])
+            for at in range(start, stop, 100)
+        ]
+        path = tmp_path / f"{number}.npy"
+        flat.write_vectors(path, blocks, stop - start, 16)
+        shards.append(path.with_suffix(".faiss"))
+        _, facts = flat.index_vectors(path, shards[-1])
+        assert facts == {
+            "documents": stop - start,
+            "chunks": int(sum(len(v) for v in vectors[start:stop])),
+            "dimension": 16,
+        }
+    scores, rows = flat.search_shards(shards, queries, depth)
+    expected, best = _best(vectors, queries, depth)
+    assert rows.tolist() == best.tolist()
+    assert np.abs(scores - expected).max() < 1e-5
+
+
+def test_shards_that_do_not_belong_together_and_damaged_ones_are_refused(tmp_path):
+    vectors, counts = np.eye(6, dtype=np.float32), np.array([1, 3, 2])
+    flat.write_index(vectors, tmp_path / "several.faiss", counts)
+    flat.write_index(vectors, tmp_path / "single.faiss")
+    with pytest.raises(DataError, match=r"single.faiss has one vector of each document, and other shards have several"):
+        flat.search_shards([tmp_path / "several.faiss", tmp_path / "single.faiss"], vectors, 2)
+    with pytest.raises(DataError, match="searched exactly only"), flat.opened(tmp_path / "several.faiss"):
+        pass
+    flat.write_vectors(tmp_path / "wrong.npy", [(vectors, np.array([1, 3, 1]))], 3, 6)
+    with pytest.raises(DataError, match=r"wrong.npy is damaged"):
+        flat.index_vectors(tmp_path / "wrong.npy", tmp_path / "wrong.faiss")
+
+
+# Stages
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fetched collection of twelve documents, long and short, with titles, one of them empty."""
+    folder, choose = tmp_path_factory.mktemp("chunked"), random.Random(3)
+    words = ["".join(choose.choices("abcdefgh", k=3)) for _ in range(30)]
+    rows = [{"_id": f"d{n}", "title": f"t{n}", "text": " ".join(choose.choices(words, k=5 * n))} for n in range(11)]
+    rows.append({"_id": "none", "title": "", "text": ""})
+    queries = [{"_id": f"q{n}", "text": " ".join(choose.choices(words, k=3))} for n in range(4)]
+    write_collection(folder / "data", rows, queries, {"test": [("q0", "d1", 1)]})
+    entry = json.dumps({"source": "local", "path": str(folder / "data")})
+    assert (
+        main(
+            [
+                "fetch",
+                "corpus",
+                "--name",
+                "c",
+                "--entry",
+                entry,
+                "--output",
+                str(folder / "c.parquet"),
+                "--record",
+                str(folder / "c.json"),
+            ]
+        )
+        == 0
+    )
+    words = ["fetch", "dataset", "--name", "c", "--corpus-entry", entry, "--corpus", str(folder / "c.parquet")]
+    words += ["--entry", '{"corpus": "c", "split": "test"}', "--qrels", str(folder / "qrels.tsv")]
+    assert main([*words, "--queries", str(folder / "queries.parquet"), "--record", str(folder / "dataset.json")]) == 0
+    return folder
+
+
+def _encoded(site: Path, checkpoint: Path, folder: Path, entry: dict[str, Any]) -> list[str]:
+    """Encode and index two shards, and return the paths of the indexes."""
+    folder.mkdir()
+    for shard in (0, 1):
+        made = ["--output", str(folder / f"{shard}.npy"), "--record", str(folder / f"v{shard}.json")]
+        made[-1] = str(folder / f"{shard}.json")
+        words = ["encode", "--model", json.dumps(entry), "--checkpoint", str(checkpoint), "--corpus"]
+        words += [str(site / "c.parquet"), "--shard", str(shard), "--shard-size", "6", "--device", "cpu"]
+        assert main([*words, *made]) == 0
+        (folder / "indexes").mkdir(exist_ok=True)
+        index = folder / "indexes" / f"{shard}.faiss"
+        words = ["index", "dense", "--vectors", str(folder / f"{shard}.npy"), "--output", str(index)]
+        assert main([*words, "--record", str(index.with_suffix(".json"))]) == 0
+    return [str(folder / "indexes" / f"{shard}.faiss") for shard in (0, 1)]
+
+
+def _retrieve(site: Path, checkpoint: Path, indexes: list[str], entry: dict[str, Any], name: str) -> int:
+    words = ["retrieve", "dense", "--system", "s", "--model", json.dumps(entry), "--checkpoint", str(checkpoint)]
+    words += ["--corpus", str(site / "c.parquet"), "--queries", str(site / "queries.parquet"), "--depth", "9"]
+    made = ["--output", str(site / f"{name}.run.gz"), "--record", str(site / f"{name}.json")]
+    return main([*words, "--device", "cpu", "--indexes", *indexes, *made])
+
+
+def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models, tmp_path, capsys):
+    from beirgrid.collections import collection
+
+    checkpoint, whole, indexes = tiny_models["dense"], {**DENSE, "prompts": {"document": "d7: "}}, {}
+    for name, more in {"whole": {}, "max": _chunks("max"), "mean": _chunks("mean")}.items():
+        indexes[name] = _encoded(site, checkpoint, tmp_path / name, whole | more)
+        assert _retrieve(site, checkpoint, indexes[name], whole | more, name) == 0
+    texts = [document.joined for block in collection.read_documents(site / "c.parquet") for document in block]
+    queries = open_encoder(checkpoint, whole).encode_queries(
+        list(collection.read_queries(site / "queries.parquet").values())
+    )
+    parts = [open_encoder(checkpoint, whole).encode_documents(_windows(checkpoint, text)) for text in texts]
+    scores, rows = _best(parts, queries, 9)
+    ids = [f"d{n}" for n in range(11)] + ["none"]
+    found = runs.read(site / "max.run.gz")
+    for number, ranking in enumerate(found.values()):
+        assert list(ranking.ids) == [ids[row] for row in rows[number]]
+        assert np.abs(ranking.scores - scores[number]).max() < 1e-5
+    facts = [files.read_json(tmp_path / "max" / f"{shard}.json")["facts"] for shard in (0, 1)]
+    assert [fact["documents"] for fact in facts] == [6, 6]
+    assert sum(fact["chunks"] for fact in facts) == sum(map(len, parts)) > 40
+    sizes = {name: sum(Path(path).stat().st_size for path in indexes[name]) for name in indexes}
+    assert sizes["max"] > 2 * sizes["whole"] == 2 * sizes["mean"]
+    for record in (tmp_path / "whole").rglob("*.json"):
+        assert '"chunks"' not in record.read_text()
+    refused = {
+        "the chunks of the first is .*, of the second": (
+            [indexes["max"][0], indexes["mean"][1]],
+            whole | _chunks("max"),
+        ),
+        'the chunks of the first is "20-7-mean", of the second null': (
+            [indexes["mean"][0], indexes["whole"][1]],
+            whole,
+        ),
+        "has the chunks null, but the command asks for": (indexes["whole"], whole | _chunks("max")),
+        'has the chunks "20-7-max", but the command asks for null': (indexes["max"], whole),
+    }
+    for message, (given, entry) in refused.items():
+        capsys.readouterr()
+        assert _retrieve(site, checkpoint, given, entry, "refused") == 1
+        assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("aggregate", ["max", "mean"])
+def test_a_model_that_gives_nan_is_refused(site, tiny_models, tmp_path, capsys, aggregate):
+    def enlarge(weights: dict[str, Any]) -> None:
+        weights["encoder.layer.0.output.LayerNorm.weight"] *= 1e38
+
+    broken = save_changed(tmp_path / "broken", tiny_models["dense"], enlarge)
+    words = ["encode", "--model", json.dumps(DENSE | _chunks(aggregate)), "--checkpoint", str(broken), "--corpus"]
+    words += [str(site / "c.parquet"), "--shard-size", "50", "--last", "--device", "cpu"]
+    assert main([*words, "--output", str(tmp_path / "0.npy"), "--record", str(tmp_path / "0.json")]) == 1
+    assert re.search("the model gives NaN or infinite values for .* texts, first document", capsys.readouterr().err)
+
+
+# Configuration
+
+
+@pytest.fixture
+def raw() -> dict[str, Any]:
+    merged = tracked_configuration()
+    merged["systems"]["long"] = {"retriever": "minilm", **_chunks("max", 200, 100)}
+    merged["systems"]["long+ce"] = {"first_stage": "bm25", "reranker": "ms-marco-minilm", **_chunks("mean", 300, 300)}
+    merged["grid"] = {"systems": ["minilm", "long", "long+ce"], "datasets": ["scifact"]}
+    return merged
+
+
+def test_a_system_with_chunks_shares_the_checkpoint_of_its_model(raw):
+    grid = Grid(config.load(raw))
+    inputs, job = Inputs(grid), _Job(system="long", dataset="scifact", reranker="ms-marco-minilm~300-300-mean")
+    assert inputs.indexes(job) == ["results/indexes/minilm~200-100-max/scifact/0.faiss"]
+    assert inputs.query_checkpoint(job) == "results/models/minilm/checkpoint"
+    assert inputs.weights(_Job(model="minilm~200-100-max")) == "results/models/minilm/checkpoint"
+    assert inputs.scorer(job) == "results/models/ms-marco-minilm/checkpoint"
+    assert (
+        inputs.pair_scores(_Job(system="long+ce", dataset="scifact"))
+        == "results/pairs/ms-marco-minilm~300-300-mean/scifact/bm25.json"
+    )
+
+
+class _Job:
+    def __init__(self, **wildcards: str) -> None:
+        vars(self).update(wildcards)
+
+
+def test_the_plan_counts_chunks(raw):
+    raw["datasets"]["scifact"]["statistics"]["document_words"] = 1000.0  # 1,350 word pieces: 13 chunks of 200
+    needs = Needs(Grid(config.load(raw))).units
+    whole, chunked = (needs.encode_dense(name, "scifact", "0") for name in ("minilm", "minilm~200-100-max"))
+    assert chunked["vectors_mb"] == 13 * whole["vectors_mb"]
+    assert chunked["model_flops"] > 8 * whole["model_flops"]
+    searches = [needs.retrieve_dense(system, "scifact")["search_flops"] for system in ("minilm", "long")]
+    assert searches[1] == 13 * searches[0]
+    pairs = needs.score("ms-marco-minilm~300-300-mean", "scifact", "bm25")["pairs"]
+    assert pairs == 300 * 100 * 5
+
+
+REFUSED = {
+    "systems.long.chunks.stride: 0 is less than the minimum of 1": ("long", _chunks("max", 200, 0)),
+    "systems.long.chunks: stride 201 is more than tokens 200": ("long", _chunks("max", 200, 201)),
+    "systems.long.chunks.aggregate: 'sum' is not one of max, first, mean": ("long", _chunks("sum")),
+    "systems.long.chunks: needs the key 'stride'": ("long", {"chunks": {"tokens": 5, "aggregate": "max"}}),
+    "take aggregate: mean": ("long", {"index": {"kind": "int8"}, **_chunks("max")}),
+    "the key 'chunks' does not go with sparse systems": ("splade-pp-ed", _chunks("max")),
+    "systems.late.chunks: 'colbert' is a late-interaction model, which reads whole documents": (
+        "late",
+        {"retriever": None, "first_stage": "bm25", "reranker": "colbert", **_chunks("max")},
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_chunks_that_cannot_be_read_are_refused(raw, message):
+    name, keys = REFUSED[message]
+    raw["systems"][name] = {
+        key: value for key, value in {**raw["systems"].get(name, {}), **keys}.items() if value is not None
+    }
+    raw["grid"]["systems"] = [name]
+    with pytest.raises(ConfigError) as refused:
+        config.load(raw)
+    assert message in str(refused.value)
+
+
+def test_chunks_need_the_word_pieces_of_the_model(raw):
+    raw["models"]["minilm"] |= {"engine": "mteb"}
+    with pytest.raises(ConfigError, match=r"systems.long.chunks: mteb's loader runs 'minilm', whose word pieces"):
+        config.load(raw)

@@ -1,0 +1,156 @@
+"""Read documents in chunks: a model encodes or scores each chunk, and the results are joined by document."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ..config.models import AnsweringReranker, Chunks, CrossEncoder, DenseModel
+from ..core.errors import DataError
+from ..core.progress import Progress
+from ..search.maxsim import TokenVectors
+from . import cutting
+from .base import LoadedModel, PairScorer, TextEncoder
+from .cutting import Beginning
+from .engine import FIRST, parts, windows
+from .protocol import Encoder, WholeTexts
+
+OpenT = TypeVar("OpenT", bound=LoadedModel[Any])
+
+
+class Chunked(Generic[OpenT]):
+    """The chunks of a model that is open. ``count`` is the number of chunks that it has read."""
+
+    def __init__(self, chunks: Chunks, model: OpenT, most: int | None) -> None:
+        """Set up for a model with room for at most ``most`` word pieces of a document; None for any number."""
+        if most is not None and chunks.tokens > most:
+            raise DataError(
+                f"chunks.tokens is {chunks.tokens}, but beside prompt, special tokens and a query that it reads with a "
+                f"document, the model has room for {most} word pieces: set chunks.tokens to {most} or less"
+            )
+        self.chunks, self.open, self.count = chunks, model, 0
+        self.precision = model.precision
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of the model for the record of an artifact."""
+        return dict(self.open.facts())
+
+    def read(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids that the model reads of each text."""
+        return self.open.read(texts)
+
+    def cut(self, text: str) -> list[str]:
+        """Return the chunks of a document."""
+        tokenizer, tokens = self.open.model.tokenizer, self.chunks.tokens
+        with self.open.reading:
+            if self.chunks.aggregate == "first":
+                return cutting.windows(tokenizer, cutting.cut(tokenizer, text, tokens), tokens, tokens)[:1]
+            return cutting.windows(tokenizer, text, tokens, self.chunks.stride)
+
+    def joined(self, found: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the mean or maximum of the results of each document's chunks, which are as many as ``counts`` says."""
+        starts = np.cumsum(counts) - counts
+        if self.chunks.aggregate == "max":
+            best: np.ndarray = np.maximum.reduceat(found, starts)
+            return best
+        means: np.ndarray = (np.add.reduceat(found, starts, dtype=np.float64).T / counts).T
+        return means.astype(np.float32)
+
+
+class ChunkedEncoder(Chunked[TextEncoder[Any, Any]]):
+    """Encodes the chunks of documents, and queries as they are (``protocol.Encoder``).
+
+    With ``aggregate: max``, documents have several vectors each (``TokenVectors``), otherwise one vector.
+    """
+
+    def __init__(self, encoder: Encoder[np.ndarray], entry: DenseModel, folder: Path) -> None:
+        assert entry.chunks is not None
+        if not isinstance(encoder, TextEncoder):
+            raise DataError(f"{folder} is a table of token vectors, which averages whole texts: leave chunks out")
+        limit, around = encoder.model.max_seq_length, int(encoder.tokenized([""], "document").lengths[0])
+        super().__init__(entry.chunks, encoder, limit and limit - around)
+        self.dimension, self.unit = encoder.dimension, entry.similarity == "cosine"
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of the model, and the number of chunks, for the record of an artifact."""
+        return {**super().facts(), "chunks": self.count}
+
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of queries, in the order of the texts."""
+        found: np.ndarray = self.open.encode_queries(texts, progress=progress)
+        return found
+
+    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray | TokenVectors:
+        """Return the vectors of documents, in the order of the texts."""
+        return next(self.encode_blocks([texts], progress=progress), np.empty((0, self.dimension), np.float32))
+
+    def encode_blocks(
+        self, blocks: Iterable[list[str]], *, progress: Progress | None = None
+    ) -> Iterator[np.ndarray | TokenVectors]:
+        """Yield the vectors of each block of documents."""
+        coming, found = deque[np.ndarray](), [np.empty((0, self.dimension), np.float32)]
+
+        def chunked() -> Iterator[list[str]]:
+            for texts in blocks:
+                cut = [self.cut(text) for text in texts]
+                coming.append(np.array([*map(len, cut)], np.int64))
+                yield from windows([chunk for of_text in cut for chunk in of_text])
+
+        read = done = 0
+        for vectors in self.open.encode_blocks(chunked()):
+            found.append(vectors)
+            read += len(vectors)
+            counts = coming[0]
+            before, done = done, int(np.searchsorted(np.cumsum(counts), read, "right"))
+            if progress:
+                progress.add(done - before)
+            if done == len(counts):
+                coming.popleft()
+                self.count += read
+                yield self._documents(np.concatenate(found), counts)
+                found, read, done = found[:1], 0, 0
+
+    def _documents(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray | TokenVectors:
+        if self.chunks.aggregate != "mean":
+            return TokenVectors(vectors, counts) if self.chunks.aggregate == "max" else vectors
+        means = self.joined(vectors, counts)
+        lengths = np.linalg.norm(means, axis=1, keepdims=True)
+        return means / np.where(lengths > 0, lengths, 1) if self.unit else means
+
+
+class ChunkedScorer(Chunked[PairScorer[Any]], WholeTexts):
+    """Scores each chunk of a document with the query (``protocol.Scorer``)."""
+
+    def __init__(self, scorer: PairScorer[Any], entry: CrossEncoder | AnsweringReranker) -> None:
+        assert entry.chunks is not None
+        limit = getattr(scorer, "limit", None) or scorer.model.max_seq_length
+        around = len(scorer.tokenized([(scorer.begin(""), scorer.begin(""))]).ids[0])
+        super().__init__(entry.chunks, scorer, limit and limit - around - 1)
+
+    def spent(self) -> dict[str, float]:
+        """Return the number of pairs of a query and a chunk that were scored."""
+        return {"chunk_pairs": self.count}
+
+    def score_beginnings(
+        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Return the score of each pair (queries[i], documents[i]): float32 [pairs]."""
+        asked = {query.text: self.open.begin(query.text) for query in queries}
+        counted = any(query.shorter for query in asked.values())
+        read = {
+            text: [self.open.begin(chunk, counted=counted) for chunk in self.cut(text)]
+            for text in {document.text for document in documents}
+        }
+        scores = [np.empty(0, np.float32)]
+        for part in parts(list(zip(queries, documents, strict=True)), FIRST):
+            pairs = [(asked[query.text], chunk) for query, document in part for chunk in read[document.text]]
+            counts = np.array([len(read[document.text]) for _, document in part], np.int64)
+            scores.append(self.joined(self.open.score_beginnings(*map(list, zip(*pairs, strict=True))), counts))
+            self.count += len(pairs)
+            if progress:
+                progress.add(len(part))
+        return np.concatenate(scores)
