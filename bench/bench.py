@@ -1,9 +1,10 @@
-"""Speed against what one would otherwise run, as ratios measured side by side: ``make bench``.
+"""Compare the speed of beirgrid with what one would otherwise run, as ratios: ``make bench``.
 
-Each contender runs in a process of its own, start-up included, one after the other. Usage:
-bench.py [--scifact FOLDER] [--output FOLDER] [encode] [dense] [bm25] [sparse] [search] [generation] [grid] [dag]
+Each contender runs in a process of its own, start-up included, one after the other.
 
-``make bench BENCH=small`` runs every part in a small form, which shows that it works and measures nothing.
+Usage: bench.py [--scifact FOLDER] [--output FOLDER] [encode] [dense] [bm25] [sparse] [search] [generation] [grid] [dag]
+
+``make bench BENCH=small`` runs a small form of every part, to test the parts. Its times mean nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DEMO = ROOT / "workflow" / "resources" / "demo"
 PYTHON = sys.executable
 SMALL = os.environ.get("BENCH") == "small"
 REPEATS = 1 if SMALL else 3
-# In the small form, comparisons run side by side, and threads that wait for each other would take most of the time.
+# The small form runs comparisons side by side. Several threads would spend most of the time waiting for each other.
 THREADS = {"OMP_NUM_THREADS": "1"} if SMALL else {}
 
 
@@ -50,7 +51,7 @@ def run(command: Sequence[object], environment: dict[str, str] | None = None) ->
 
 
 class Row(NamedTuple):
-    """One comparison: seconds of both, and the ratio that is aimed at."""
+    """One comparison: the seconds of both contenders, and the target ratio."""
 
     comparison: str
     ours: float
@@ -60,7 +61,7 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Their seconds over ours."""
+        """The other contender's seconds divided by ours."""
         return self.theirs / self.ours
 
 
@@ -68,7 +69,7 @@ ROWS: list[Row] = []
 
 
 def show(name: str, ours: float, theirs: float, wanted: float, note: str = "") -> None:
-    """Print one comparison, and keep it for the table."""
+    """Print a comparison and add it to the table."""
     row = Row(name, ours, theirs, wanted, note)
     aim = "small form: no measurement" if SMALL else f"aim {wanted}"
     print(f"{name}: {ours:.2f} s against {theirs:.2f} s, ratio {row.ratio:.2f} ({aim}) {note}", flush=True)
@@ -94,7 +95,7 @@ def write_table(folder: Path) -> None:
 
 
 def medians(contenders: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-    """Return the median seconds of contenders that take turns."""
+    """Return the median seconds of contenders, run in alternating rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(REPEATS):
         for name, measure in contenders.items():
@@ -107,9 +108,9 @@ def beirgrid(*arguments: str | Path) -> list[str | Path]:
     return [PYTHON, "-m", "beirgrid", *arguments]
 
 
-# A part of SciFact × minilm, raw corpus to metrics
+# A sample of SciFact × minilm, from the raw corpus to metrics
 
-# Documents of that part. Those that are judged come first.
+# Documents of the sample, judged documents first.
 DOCUMENTS = 20 if SMALL else 600
 
 
@@ -125,7 +126,7 @@ def model_folder(folder: Path) -> tuple[Path, str]:
 
 
 def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precision: str) -> None:
-    """All stages of one dense cell in this process."""
+    """Run all stages of one dense cell in this process."""
     from beirgrid.__main__ import main
     from beirgrid.results import scores
 
@@ -158,7 +159,7 @@ def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precis
 
 
 def cell_beir(data: Path, checkpoint: Path) -> None:
-    """The same cell with the beir package, as its README does it."""
+    """Run the same cell with the beir package, as its README does."""
     from beir.datasets.data_loader import GenericDataLoader
     from beir.retrieval import models
     from beir.retrieval.evaluation import EvaluateRetrieval
@@ -172,7 +173,7 @@ def cell_beir(data: Path, checkpoint: Path) -> None:
 
 
 def dense(data: Path, folder: Path) -> None:
-    """One dense cell on a sample of SciFact against beir, in every precision that the CPU multiplies."""
+    """Compare one dense cell on a sample of SciFact with beir, in every precision that the CPU multiplies."""
     from beirgrid.core.compute import multiplies_bfloat16
 
     checkpoint, entry = model_folder(folder)
@@ -201,7 +202,7 @@ def dense(data: Path, folder: Path) -> None:
 
 
 def write_sample(data: Path, folder: Path) -> Path:
-    """Write a part of a collection, judged documents first, as a collection; return its folder."""
+    """Write a sample of a collection, judged documents first, as a collection; return its folder."""
     from beirgrid.collections import lines
 
     (folder / "qrels").mkdir(parents=True)
@@ -218,12 +219,12 @@ def write_sample(data: Path, folder: Path) -> Path:
 
 # Models alone
 
-# How many texts (or pairs) each kind of model computes on a CPU.
+# Texts (or pairs) that each kind of model computes on a CPU.
 TEXTS = {"dense": 600, "dense-base": 40, "cross-encoder": 200, "sparse": 200, "late-interaction": 200}
 
 
 def encode(data: Path, folder: Path) -> None:
-    """Compute a sample with each kind of model against sentence-transformers, and say the shares of the peak."""
+    """Compare each kind of model with sentence-transformers on a sample, and print the shares of the peak."""
     checkpoint, _ = model_folder(folder)
     script = Path(__file__).with_name("encoding.py")
     for kind, number in TEXTS.items():
@@ -233,7 +234,9 @@ def encode(data: Path, folder: Path) -> None:
 
 
 def show_encoding(kind: str, found: dict[str, Any]) -> None:
-    """Print what one precision reaches: against the default of sentence-transformers, and against the same 16 bits."""
+    """Print the speed of one precision against sentence-transformers' default, and against sentence-transformers in 16
+    bits.
+    """
     precision, ours = found["precision"], found["ours"]
     name = f"{kind}, {found['texts']} texts, {precision}, against sentence-transformers in"
     note = (
@@ -274,7 +277,7 @@ def pyserini(kind: str, jsonl: Path, topics: Path, folder: Path) -> float:
 
 
 def bm25(data: Path, folder: Path) -> None:
-    """Index and search with BM25 against pyserini's own commands, from the same fetched files."""
+    """Compare indexing and search with BM25 with pyserini's own commands, on the same fetched files."""
     from beirgrid.collections import collection
 
     corpus = json.dumps({"source": "local", "path": str(data)})
@@ -313,14 +316,14 @@ def bm25(data: Path, folder: Path) -> None:
 
 
 def sparse(folder: Path) -> None:
-    """Search random SPLADE-like vectors against Lucene's impact index, start-up included."""
+    """Compare the search of random SPLADE-like vectors with Lucene's impact index, start-up included."""
     from beirgrid.search import lucene
 
     script = Path(__file__).with_name("sparse.py")
     size = run([PYTHON, script, "make", folder])[2].strip()
     made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
     run(beirgrid("index", "sparse", "--vectors", folder / "0.npz", "--output", folder / "ours", "--record", made))
-    run([PYTHON, script, "search", folder])  # compiled by now, as set-up does
+    run([PYTHON, script, "search", folder])  # compiles first, as set-up does
     java = [lucene.java(), "-cp", lucene.jar()]
     index = ["io.anserini.index.IndexCollection", "-collection", "JsonVectorCollection", "-input", folder / "json"]
     index += ["-index", folder / "theirs", "-generator", "DefaultLuceneDocumentGenerator", "-threads", threads]
@@ -343,7 +346,7 @@ def sparse(folder: Path) -> None:
 
 
 def search(folder: Path) -> None:
-    """Exact search from shards on disk against faiss.knn and PyTorch in memory, without start-up."""
+    """Compare exact search from shards on disk with faiss.knn and PyTorch in memory, without start-up."""
     script = Path(__file__).with_name("search.py")
     run([PYTHON, script, "make", folder])
     measured: dict[str, list[list[float]]] = {name: [] for name in ("ours", "faiss", "torch", "limit")}
@@ -362,7 +365,7 @@ def search(folder: Path) -> None:
 
 
 def generation(folder: Path) -> None:
-    """Sample queries with a T5-base of random weights against transformers' generate, without start-up."""
+    """Compare sampling with a T5-base of random weights with transformers' generate, without start-up."""
     script = Path(__file__).with_name("generation.py")
     run([PYTHON, script, "make", folder])
 
@@ -378,7 +381,7 @@ def generation(folder: Path) -> None:
 
 
 def grid(data: Path, folder: Path) -> None:
-    """Run six systems on small collections against the scripts of beir and pyserini, and against the stages' work."""
+    """Compare six systems on small collections with scripts of beir and pyserini, and with the stages' seconds."""
     script = Path(__file__).with_name("grid.py")
     checkpoint, _ = model_folder(folder)
     run([PYTHON, script, "make", data, checkpoint, folder])
@@ -419,11 +422,11 @@ def grid(data: Path, folder: Path) -> None:
 
 
 def dag(folder: Path) -> None:
-    """``snakemake -n`` of a wide grid against a bare workflow of as many trivial jobs."""
+    """Compare ``snakemake -n`` of a wide grid with a bare workflow of as many trivial jobs."""
     import yaml
 
     names = [f"set{number}" for number in range(3 if SMALL else 30)]
-    # A checkpoint on the hub: Snakemake plans its download and reads nothing of it.
+    # A checkpoint on the hub: Snakemake plans its download without reading it.
     model = yaml.safe_load((ROOT / "config/systems.yaml").read_text())["models"]["contriever"]
     systems: dict[str, Any] = {f"dense{i}": {"retriever": f"dense{i}"} for i in range(4)}
     systems |= {f"ce{i}": {"first_stage": f"dense{i}", "reranker": "ms-marco-minilm"} for i in range(3)}
@@ -457,7 +460,7 @@ INTERNAL = {
 
 
 def main() -> None:
-    """Run the comparisons that are named, or all."""
+    """Run the named comparisons, or all."""
     if len(sys.argv) > 1 and sys.argv[1] in INTERNAL:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return

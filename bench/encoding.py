@@ -32,7 +32,7 @@ SMALL = os.environ.get("BENCH") == "small"
 KERNELS: Kernels = "plain" if os.environ.get("BENCH_KERNELS") == "plain" else "auto"
 DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
 HALF: Literal["float16", "bfloat16"] = "float16" if DEVICE == "cuda" else "bfloat16"
-# Rows of the matrix products that the peak is measured on, and for how many seconds.
+# Rows of the matrix products that measure the peak, and the seconds of the measurement.
 ROWS, SECONDS = 65_536 if DEVICE == "cuda" else 2048, 0.1 if SMALL else 1.0
 BASE: dict[str, Any] = {
     "hidden_size": 768,
@@ -43,7 +43,7 @@ BASE: dict[str, Any] = {
 
 
 def save_base(minilm: Path, folder: Path) -> None:
-    """Save a BERT-base of random weights, whose vectors are means."""
+    """Save a random BERT-base with mean pooling."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import AutoTokenizer, BertConfig, BertModel
@@ -55,7 +55,7 @@ def save_base(minilm: Path, folder: Path) -> None:
 
 
 def save_with_head(minilm: Path, folder: Path, name: str, **options: Any) -> None:
-    """Save MiniLM with a random head, as a class of transformers."""
+    """Save MiniLM with a random head, as a transformers class."""
     import transformers
 
     getattr(transformers, name).from_pretrained(minilm, **options).save_pretrained(folder)
@@ -151,9 +151,9 @@ def peak(shapes: list[tuple[int, int]], precision: str) -> float:
 
 
 def operations(model: torch.nn.Module, lengths: list[int], *, is_narrow: bool = False) -> float:
-    """Return the multiplications and additions that a model does for texts of so many tokens.
+    """Count the multiplications and additions of a model for texts of these lengths in tokens.
 
-    A narrow last layer computes keys and values of all tokens, and the rest for the first token of each text alone.
+    A narrow last layer computes keys and values of all tokens, and the rest only for the first token of each text.
     """
     config: Any = next(
         module.config for module in model.modules() if hasattr(getattr(module, "config", None), "hidden_size")
@@ -168,7 +168,7 @@ def operations(model: torch.nn.Module, lengths: list[int], *, is_narrow: bool = 
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Return the seconds that some work takes."""
+    """Time a function, in seconds."""
     started = time.monotonic()
     work()
     return time.monotonic() - started
@@ -189,7 +189,7 @@ def open_theirs(model: Model, folder: Path, precision: str) -> Any:
 
 
 def open_ours(model: Model, folder: Path, runtime: Runtime) -> tuple[Any, Callable[[list[Any]], object]]:
-    """Return our model, and what computes texts (or pairs) with it."""
+    """Open our model; return it with the function that computes texts (or pairs)."""
     if model.entry["family"] == "cross-encoder":
         scorer = open_scorer(folder, CrossEncoderEntry(**model.entry), runtime)
         return scorer, lambda pairs: scorer.score(*map(list, zip(*pairs, strict=True)))
@@ -198,7 +198,7 @@ def open_ours(model: Model, folder: Path, runtime: Runtime) -> tuple[Any, Callab
 
 
 def read(kind: str, corpus: Path, documents: int | None) -> list[Any]:
-    """Return the texts (or pairs) of the first documents that a kind of model computes."""
+    """Read the texts (or pairs) of the first documents for a kind of model."""
     rows = [json.loads(line) for line, _ in islice(lines.read(corpus), documents)]
     texts: list[Any] = [f"{row['title']} {row['text']}".strip() for row in rows]
     if kind == "cross-encoder":  # another document's title is as long as a query
@@ -207,7 +207,7 @@ def read(kind: str, corpus: Path, documents: int | None) -> list[Any]:
 
 
 def main() -> None:
-    """Measure, and print the result."""
+    """Measure a kind of model and print the result."""
     kind, minilm, corpus, documents, rounds = sys.argv[1:]
     model = MODELS[kind]
     texts = read(kind, Path(corpus), None if DEVICE == "cuda" else int(documents))
@@ -220,7 +220,7 @@ def main() -> None:
 
 
 def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int) -> None:
-    """Let the contenders take turns, and print what each of our precisions reaches."""
+    """Run the contenders in alternating rounds, and print the result of each of our precisions."""
     precisions: list[Literal["float32", "float16", "bfloat16"]] = ["float32"]
     if DEVICE == "cuda" or multiplies_bfloat16("cpu"):
         precisions.append(HALF)

@@ -22,7 +22,7 @@ DOCUMENTS, QUERIES, PIECES = (2, 4, 4) if SMALL else (6, 40, 16)
 
 
 def make(folder: Path) -> None:
-    """Save the model with a tokenizer of a word per piece, and texts of as many words as BEIR's documents have."""
+    """Save the model, with a tokenizer of one piece per word, and texts as long as BEIR's documents."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
 
@@ -39,7 +39,7 @@ def make(folder: Path) -> None:
 
 
 def ours(folder: Path, texts: list[str]) -> float:
-    """Return the seconds of sampling as the stage ``expand`` does."""
+    """Time sampling as the stage ``expand`` does it, in seconds."""
     from beirgrid.config.models import QueryGenerator as Entry
     from beirgrid.core.compute import Compute
     from beirgrid.encoders import query_generator
@@ -54,7 +54,7 @@ def ours(folder: Path, texts: list[str]) -> float:
 
 
 def theirs(folder: Path, texts: list[str]) -> float:
-    """Return the seconds of sampling as docT5query's authors do: by transformers, a document after the other."""
+    """Time sampling as docT5query's authors do it, by transformers, one document after the other, in seconds."""
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 

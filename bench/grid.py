@@ -50,7 +50,7 @@ def make(scifact: Path, minilm: Path, folder: Path) -> None:
 
 
 def write_collection(folder: Path, sentences: list[str]) -> None:
-    """Write sentences as a collection; the beginnings of some are its queries."""
+    """Write sentences as a collection. The beginnings of some sentences are its queries."""
     (folder / "qrels").mkdir(parents=True)
     step = len(sentences) // QUERIES
     queries = {f"q{number}": " ".join(sentences[number].split()[:6]) for number in range(0, step * QUERIES, step)}

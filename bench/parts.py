@@ -1,4 +1,4 @@
-"""Seconds with all parts that exist for speed on a CPU, and without each: the table of docs/performance.md.
+"""Measure models with all parts that exist for speed on a CPU, and without each: the table of docs/performance.md.
 
 Usage: parts.py [SCIFACT] [part …]. ``make bench-parts`` runs it; BENCH=small shows that it works and measures nothing.
 """

@@ -34,7 +34,7 @@ Grades = dict[str, dict[str, int]]
 
 
 def values(found: dict[str, runs.Run], grades: Grades) -> Values:
-    """Return nDCG@10 of each system per query: float64 [queries]."""
+    """Compute nDCG@10 of each system per query: float64 [queries]."""
     return {
         system: metrics.evaluate(
             [METRIC], list(grades.values()), [run[query].ids if query in run else [] for query in grades]
@@ -44,7 +44,7 @@ def values(found: dict[str, runs.Run], grades: Grades) -> Values:
 
 
 def compared(by_pool: Values, truth: Values) -> tuple[float, float, float, float]:
-    """Compare 95 % intervals of differences with the true ones, over all pairs of systems.
+    """Compare 95 % intervals of differences with the true differences, over all pairs of systems.
 
     Returns:
         Shares of pairs whose true difference is inside, of wrong and of right winners, and half of a mean length.
@@ -63,7 +63,7 @@ def compared(by_pool: Values, truth: Values) -> tuple[float, float, float, float
 
 
 def judged(rankings: pools.Rankings, full: Grades, method: pools.Method, budget: int) -> Grades:
-    """Return what the full qrels say of a pool; what they do not judge is not relevant."""
+    """Return the full qrels' judgements of a pool; pairs without a judgement are not relevant."""
     grades: Grades = {}
     for query, document, _ in pools.pool(rankings, method, DEPTH, budget).pairs:
         grades.setdefault(query, {})[document] = full[query].get(document, 0)

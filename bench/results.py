@@ -76,7 +76,7 @@ def page(answers: Answers, records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def processor() -> str:
-    """Return the name of this machine's processor."""
+    """Return the name of the processor."""
     told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     names = [line.partition(":")[2].strip() for line in told.splitlines() if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()

@@ -35,7 +35,7 @@ sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]  # the tests make t
 QUERIES, SHARD = 500, {"corpus": 100_000, "vectors": 500_000, "tokens": 50_000}
 DIMENSION, TOKENS, TOKEN_DIMENSION = 64, 10, 32
 LONG_DOCUMENTS = 20
-# By stage, what stands beside the artifacts that it left.
+# Records by stage.
 Records = dict[str, list[dict[str, Any]]]
 
 
@@ -97,7 +97,7 @@ def corpus(folder: Path, documents: int) -> Records:
 
 
 def write_vectors(folder: Path, number: int) -> None:
-    """Write random vectors by shard, an encoder of their dimension, and documents and queries for them."""
+    """Write random vectors by shard, a matching encoder, and documents and queries."""
     import checkpoints
     import numpy as np
 
@@ -110,7 +110,7 @@ def write_vectors(folder: Path, number: int) -> None:
 
 
 def write_tokens(folder: Path, number: int) -> None:
-    """Write random token vectors by shard, an encoder of their dimension, and documents and queries for them."""
+    """Write random token vectors by shard, a matching encoder, and documents and queries."""
     import checkpoints
     import numpy as np
 
@@ -128,7 +128,7 @@ def write_tokens(folder: Path, number: int) -> None:
 
 
 def write_texts(folder: Path, documents: int) -> None:
-    """Write as many documents, for their ids, and the queries."""
+    """Write documents, which only supply ids, and the queries."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -203,7 +203,7 @@ def long_texts(folder: Path, words: int) -> Records:
 
 
 def write_long_texts(folder: Path, words: int) -> None:
-    """Write documents and queries of so many words, a run of all pairs, and a checkpoint of each family."""
+    """Write long documents and queries, a run of all pairs, and a checkpoint of each family."""
     import checkpoints
     import numpy as np
     import pyarrow as pa
@@ -225,7 +225,7 @@ def write_long_texts(folder: Path, words: int) -> None:
 
 
 def prepare(folder: Path, write: Callable[[Path, int], None], number: int) -> Path:
-    """Write vectors in a process of its own (what ours has in memory counts as its children's); make results/."""
+    """Write vectors in a separate process, because this process's memory would count for its children; make results/."""
     writer = multiprocessing.get_context("spawn").Process(target=write, args=(folder, number))
     writer.start()
     writer.join()
@@ -234,7 +234,7 @@ def prepare(folder: Path, write: Callable[[Path, int], None], number: int) -> Pa
 
 
 def retrieve(folder: Path, kind: str, spec: dict[str, Any], *shards: str | Path) -> None:
-    """Run ``retrieve`` on what is in a folder."""
+    """Run ``retrieve`` on the files of a folder."""
     call(
         *("beirgrid", "retrieve", kind, "--system", "random"),
         *("--model", json.dumps(spec), "--checkpoint", folder / "checkpoint"),
@@ -244,7 +244,7 @@ def retrieve(folder: Path, kind: str, spec: dict[str, Any], *shards: str | Path)
 
 
 def records(folder: Path) -> Records:
-    """Return the records under a folder by stage, and by what it makes where a stage has several kinds."""
+    """Return the records under a folder by stage and, if a stage has several kinds of output, by kind."""
     found: Records = {}
     for path in sorted(folder.rglob("*.json")):
         made = json.loads(path.read_text())

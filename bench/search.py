@@ -23,7 +23,7 @@ BLOCK = 4096
 
 
 def shards(folder: Path) -> list[Path]:
-    """Return the files of the shards."""
+    """List the files of the shards."""
     return [folder / f"{number}.faiss" for number in range(SHARDS)]
 
 
@@ -51,7 +51,7 @@ def ours(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
     """Search the shards from their files, as the stage ``retrieve`` does."""
     from beirgrid.search import flat
 
-    flat.search_exact(queries[:10], queries[:10], 5)  # compiled by now, as set-up does
+    flat.search_exact(queries[:10], queries[:10], 5)  # compiles first, as set-up does
     return lambda: flat.search_shards(shards(folder), queries, DEPTH)
 
 
@@ -82,7 +82,7 @@ def torch(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
 
 
 def limit(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
-    """Multiply as many queries and documents in memory, and do nothing else."""
+    """Multiply the same queries and documents in memory, and do nothing else."""
     from torch import _int_mm, float32, from_numpy, int8, matmul
 
     from beirgrid.search import exact_int8

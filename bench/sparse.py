@@ -18,7 +18,7 @@ IMPACTS |= {"documents": 1000, "queries": 20} if os.environ.get("BENCH") == "sma
 
 
 def make(folder: Path) -> None:
-    """Write random vectors whose terms are as uneven as those of text, for both contenders; print their size."""
+    """Write random vectors with term frequencies like those of text, for both contenders; print their size."""
     generator = np.random.default_rng(0)
     frequency = 1 / np.arange(10, IMPACTS["vocabulary"] + 10)
 

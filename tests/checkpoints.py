@@ -1,4 +1,4 @@
-"""Tiny checkpoints with random weights from a fixed seed, saved as their libraries save them."""
+"""Save tiny checkpoints with random weights from a fixed seed, as their libraries save them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE = {
 
 
 def _tokenizer(*more: str) -> Any:
-    """A BERT tokenizer that knows letters and digits, so that every word is split into them, and ``more``."""
+    """Build a BERT tokenizer of letters and digits, which splits every word into them, and of ``more`` tokens."""
     from transformers import BertTokenizerFast
 
     characters = string.ascii_lowercase + string.digits + string.punctuation
@@ -35,7 +35,7 @@ def _config(**changes: Any) -> Any:
 
 
 def byte_tokenizer(name: str, padding_side: str = "right", **special: str) -> Any:
-    """A tokenizer of RoBERTa or Qwen2 whose byte-level vocabulary has no merges: a token per byte."""
+    """Build a byte-level tokenizer of RoBERTa or Qwen2 without merges: one token per byte."""
     import transformers
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -47,7 +47,7 @@ def byte_tokenizer(name: str, padding_side: str = "right", **special: str) -> An
 
 
 def save_plain(folder: Path, kind: str, seed: int = 0) -> Path:
-    """Save a random ``bert``, ``distilbert`` or ``roberta`` as transformers does: how to pool it is not said."""
+    """Save a random ``bert``, ``distilbert`` or ``roberta`` as transformers does, which states no pooling."""
     import torch
     from transformers import BertModel, DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
@@ -83,9 +83,9 @@ def save_dpr(folder: Path, tower: str, seed: int = 2) -> Path:
 
 
 def save_decoder(folder: Path, seed: int = 3, *, ended: bool = True) -> Path:
-    """Save a random Qwen3 with groups of heads as an embedder: last token, padded left.
+    """Save a random Qwen3 with grouped-query attention as an embedder: last token, padding on the left.
 
-    Its tokenizer ends texts with <|endoftext|> or, as that of e5-mistral, only begins them with a token.
+    Its tokenizer ends texts with <|endoftext|> or, like that of e5-mistral, only begins them with a token.
     """
     import torch
     from sentence_transformers import SentenceTransformer
@@ -112,7 +112,7 @@ def save_decoder(folder: Path, seed: int = 3, *, ended: bool = True) -> Path:
 
 
 def save_yes_no(folder: Path, seed: int = 8) -> Path:
-    """Save a random Qwen3 with its language head, whose tokenizer knows the answers and the marks of a chat."""
+    """Save a random Qwen3 with its language head. Its tokenizer has the answers and the tokens of the chat template."""
     import torch
     from tokenizers import AddedToken
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -130,7 +130,7 @@ def save_yes_no(folder: Path, seed: int = 8) -> Path:
 
 
 def save_chat(folder: Path, seed: int = 9) -> Path:
-    """Save a random Qwen3 that writes little but numbers, with a chat template."""
+    """Save a random Qwen3 that writes mostly numbers, with a chat template."""
     import torch
     from transformers import AutoTokenizer, Qwen3ForCausalLM
 
@@ -151,7 +151,7 @@ def save_chat(folder: Path, seed: int = 9) -> Path:
 
 
 def save_modernbert(folder: Path, seed: int = 5) -> Path:
-    """Save a random ModernBERT as an embedder: every second layer attends to a window of four tokens to each side."""
+    """Save a random ModernBERT as an embedder. Every second layer attends to four tokens on each side."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import ModernBertConfig, ModernBertModel, PreTrainedTokenizerFast
@@ -180,7 +180,7 @@ def save_modernbert(folder: Path, seed: int = 5) -> Path:
 
 
 def save_gemma(folder: Path, seed: int = 6) -> Path:
-    """Save a random EmbeddingGemma: a Gemma 3 that attends to both sides, in windows of five tokens but for a layer."""
+    """Save a random EmbeddingGemma: a bidirectional Gemma 3. All layers but one attend to windows of five tokens."""
     import torch
     from tokenizers.processors import TemplateProcessing
     from transformers import Gemma3TextConfig, Gemma3TextModel, GemmaTokenizer
@@ -221,7 +221,7 @@ def _save_embedder(folder: Path, model: Any, tokenizer: Any) -> Path:
 
 
 def save_seq2seq(folder: Path, seed: int = 4) -> Path:
-    """Save a random T5 that knows the words of monoT5's prompt and answers."""
+    """Save a random T5 whose vocabulary has the words of monoT5's prompt and answers."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -235,7 +235,7 @@ def save_seq2seq(folder: Path, seed: int = 4) -> Path:
 
 
 def save_gtr(folder: Path, seed: int = 5, dimension: int = 24) -> Path:
-    """Save a random T5 encoder as GTR's checkpoints are: mean, projection without bias, length 1; float16."""
+    """Save a random T5 encoder in GTR's form: mean pooling, projection without bias, unit length; float16."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
@@ -254,9 +254,9 @@ def save_gtr(folder: Path, seed: int = 5, dimension: int = 24) -> Path:
 
 
 def save_sgpt(folder: Path, kind: str = "GPTNeo", seed: int = 6) -> Path:
-    """Save a random ``GPTNeo`` or ``GPTJ`` as SGPT's checkpoints are: no padding token, an older library's files.
+    """Save a random ``GPTNeo`` or ``GPTJ`` in SGPT's form: no padding token, files of an older library.
 
-    The weights have the causal masks that transformers of 2022 saved as buffers.
+    The weights include the causal masks that transformers of 2022 saved as buffers.
     """
     import torch
     import transformers
@@ -298,7 +298,7 @@ def save_sgpt(folder: Path, kind: str = "GPTNeo", seed: int = 6) -> Path:
 
 
 def _t5_tokenizer() -> Any:
-    """A T5 tokenizer that knows letters, digits, punctuation and the words of monoT5's prompt and answers."""
+    """Build a T5 tokenizer of letters, digits, punctuation and the words of monoT5's prompt and answers."""
     from transformers import T5Tokenizer
 
     pieces = ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
@@ -325,7 +325,7 @@ def save_dense(folder: Path, seed: int = 0, dimension: int = 32) -> Path:
 
 
 def save_static(folder: Path, seed: int = 7, *, model2vec: bool = False) -> Path:
-    """Save a random table of token vectors as sentence-transformers or as model2vec does (rows shared, weighted)."""
+    """Save a random table of token vectors as sentence-transformers or model2vec (shared rows, weights) does."""
     import torch
     from safetensors.torch import save_file
     from sentence_transformers import SentenceTransformer
@@ -379,7 +379,7 @@ def save_splade(folder: Path, seed: int = 2, *, distil: bool = False) -> Path:
 
 
 def save_inference_free(folder: Path, seed: int = 4) -> Path:
-    """Save a random SPLADE of documents beside a table of weights for queries, as OpenSearch's models are."""
+    """Save a random SPLADE for documents with a table of weights for queries, like OpenSearch's models."""
     import torch
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import Router, Transformer
@@ -413,7 +413,7 @@ def _distil() -> Any:
 
 
 def save_query_generator(folder: Path, seed: int = 2) -> Path:
-    """Save a random T5 whose tokenizer is a SentencePiece model alone, as docT5query's checkpoint is."""
+    """Save a random T5 whose tokenizer is only a SentencePiece model, like docT5query's checkpoint."""
     import sentencepiece
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
@@ -449,7 +449,9 @@ def save_query_generator(folder: Path, seed: int = 2) -> Path:
 
 
 def save_score_modules(folder: Path, seed: int = 3) -> Path:
-    """Save a random ModernBERT as ettin's rerankers are: its first token, two dense layers, a layer norm between."""
+    """Save a random ModernBERT in the form of ettin's rerankers: first token, two dense layers, a layer norm between
+    them.
+    """
     import torch
     from sentence_transformers import CrossEncoder
     from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Pooling, Transformer
@@ -464,7 +466,7 @@ def save_score_modules(folder: Path, seed: int = 3) -> Path:
 
 
 def save_term_weights(folder: Path, seed: int = 3, labels: int = 1) -> Path:
-    """Save a random BERT for token classification: with one label, as DeepCT's checkpoint is."""
+    """Save a random BERT for token classification. With one label, it has the form of DeepCT's checkpoint."""
     import torch
     from transformers import BertForTokenClassification
 
@@ -525,7 +527,7 @@ def save_pylate(folder: Path, seed: int = 2, dimension: int = 16) -> Path:
 
 
 def save_stanford(folder: Path, seed: int = 3, dimension: int = 16) -> Path:
-    """Save a random ColBERT as Stanford's code does: one file of weights, and its settings in artifact.metadata."""
+    """Save a random ColBERT as Stanford's code does: one file of weights, settings in artifact.metadata."""
     import torch
     from safetensors.torch import load_file, save_file
     from transformers import BertModel
@@ -554,7 +556,7 @@ def save_stanford(folder: Path, seed: int = 3, dimension: int = 16) -> Path:
 
 
 def save_pickled(folder: Path, source: Path, *, legacy: bool = False) -> Path:
-    """Save what old versions of transformers made of a checkpoint: its weights in a pickle alone.
+    """Save a checkpoint as old versions of transformers did, with all weights in a pickle.
 
     Tied weights share memory, and the positions are among the weights. ``legacy`` is the format before PyTorch 1.6.
     """
@@ -574,7 +576,7 @@ def save_pickled(folder: Path, source: Path, *, legacy: bool = False) -> Path:
 
 
 def save_changed(folder: Path, source: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """Copy a checkpoint of a BERT with other weights, which ``change`` gets by their names in a BertModel."""
+    """Copy a BERT checkpoint with changed weights. ``change`` gets the weights by their names in a BertModel."""
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(source, folder)
@@ -585,12 +587,12 @@ def save_changed(folder: Path, source: Path, change: Callable[[dict[str, Any]], 
 
 
 def enlarge_all(weights: dict[str, Any]) -> None:
-    """Let the numbers of the first layer be beyond float16 for each text."""
+    """Scale the first layer so that its numbers exceed float16 for each text."""
     weights["encoder.layer.0.output.LayerNorm.weight"] *= 1e6
 
 
 def save_ance(folder: Path, source: Path) -> tuple[Any, Any]:
-    """Save a RoBERTa as ANCE's published checkpoints are; return its head, a linear layer and a layer norm."""
+    """Save a RoBERTa in the form of ANCE's published checkpoints; return its head, a linear layer and a layer norm."""
     import torch
 
     save_pickled(folder, source)
@@ -607,7 +609,7 @@ def save_ance(folder: Path, source: Path) -> tuple[Any, Any]:
 
 
 def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "float32", batch_tokens: int = 300) -> Any:
-    """Open a checkpoint on the CPU with a class of beirgrid's encoders, as a registry entry says."""
+    """Open a checkpoint on the CPU with a class of beirgrid's encoders and a registry entry."""
     from beirgrid.config import models
     from beirgrid.core.compute import Runtime
 
@@ -627,7 +629,7 @@ def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "flo
 
 
 def save_fixed_answer(folder: Path, answers: str) -> Path:
-    """Save a Llama that writes a fixed answer after its chat template: each token follows from the one before alone.
+    """Save a Llama that writes a fixed answer after its chat template: each token depends only on the previous one.
 
     Args:
         folder: folder of the checkpoint.

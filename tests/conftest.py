@@ -23,18 +23,18 @@ from beirgrid.tools import forks
 REAL = ROOT.parent / "shared" / "data" / "beir"
 
 errors.log_to_standard_error()  # as commands do
-# No test may reach a hub, whatever the machine, nor leave collections in the cache of its user.
+# Tests reach no hub on any machine, and leave no collections in the user's cache.
 os.environ["HF_HUB_OFFLINE"] = "1"
 if "HF_DATASETS_CACHE" not in os.environ:
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="beirgrid-datasets-")
     atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"])
-# Models here are tiny: several threads would wait for each other longer than they compute. Jobs have as many as their
-# rules say; on a busy machine, what waits should sleep.
+# The models are tiny: several threads would wait for each other longer than they compute. Jobs have the threads of
+# their rules. On a busy machine, waiting threads should sleep.
 for name in [*forkserver.THREADS, "NUMBA_NUM_THREADS"]:
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Jobs of all runs are forked from this session's servers, and from no run's own; unless somebody names another Python.
+# Jobs of all runs are forked from the servers of this session, not of a run, unless FORKING names another Python.
 if FORKING not in os.environ:
     os.environ[forks.FOLDER] = ""
 os.environ[FORKING] = python()
@@ -48,20 +48,20 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with whole workflows, the longest files: a worker that starts one late keeps the others waiting."""
+    """Start with whole workflows, the longest files. If a worker starts a long file late, the others wait for it."""
     items.sort(key=lambda item: item.path.parent.name != "workflow")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Keep bytes out of a test's name: an archive holds the second in which a worker made it, and names must agree."""
+    """Keep bytes out of test names: archives contain times, and all workers need the same names."""
     return argname if isinstance(val, bytes) else None
 
 
 @pytest.fixture(autouse=True)
 def same_process() -> Iterator[None]:
-    """Refuse a test that leaves other variables or another number of threads behind.
+    """Refuse a test that changes environment variables or the number of threads.
 
-    With other variables, no process of the tests after it would be forked. With other threads, sums round differently.
+    After a changed variable, later tests could not fork processes. With other threads, sums round differently.
     """
     yield
     left = forkserver.environment()
@@ -72,7 +72,7 @@ def same_process() -> Iterator[None]:
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
-    """Return a function after whose call ``precision: auto`` means on a CPU what it means on a GPU."""
+    """Return a function after whose call ``precision: auto`` has its GPU meaning on a CPU."""
     from beirgrid.core import compute
 
     def resolve(runtime, precision=None):
@@ -88,7 +88,7 @@ def as_on_a_gpu(monkeypatch):
 
 @pytest.fixture
 def endpoint_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key of a served model, no proxy before the loopback interface, and short pauses between attempts."""
+    """Set the key of a served model, bypass proxies for the loopback interface, and shorten pauses between attempts."""
     from endpoint_server import KEY
 
     from beirgrid.models import endpoints
@@ -100,13 +100,13 @@ def endpoint_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The checkout."""
+    """Return the checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def real() -> Path:
-    """Folder of real collections; tests that use it are skipped where it is absent."""
+    """Return the folder of real collections; skip tests that use it if it is absent."""
     if not (REAL / "scifact").is_dir():
         pytest.skip(f"no real collections under {REAL}")
     return REAL
@@ -114,7 +114,7 @@ def real() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Checkpoints of random weights, one per architecture and use."""
+    """Save checkpoints of random weights, one per architecture and use; return their folders."""
     folder = made_once(tmp_path_factory, "checkpoints", _save_tiny_models)
     return {path.name: path for path in folder.iterdir()}
 
@@ -147,7 +147,7 @@ def _save_tiny_models(folder: Path) -> None:
 
 @pytest.fixture
 def full_disk(tmp_path):
-    """A file system of 1 MB."""
+    """Mount a file system of 1 MB."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small file system")
     (tmp_path / "disk").mkdir()

@@ -1,6 +1,6 @@
-"""A server of models on the loopback interface: it speaks ``/embeddings``, ``/rerank`` and ``/chat/completions``.
+"""A stand-in for a server of models, on the loopback interface: ``/embeddings``, ``/rerank`` and ``/chat/completions``.
 
-It is no real server of models: it serves what functions of the tests give, a tiny checkpoint say, and faults on demand.
+It serves functions of the tests, such as a tiny checkpoint, and produces faults on demand.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ KEY = "sk-secret-of-the-tests"
 
 
 def letters(texts: list[str]) -> np.ndarray:
-    """Return how often each letter is in each text: float32 [texts, 26]."""
+    """Count each letter in each text: float32 [texts, 26]."""
     return np.array([[text.count(chr(97 + number)) for number in range(26)] for text in texts], np.float32)
 
 
 def shared_words(query: str, documents: list[str]) -> list[float]:
-    """Return how many words each document shares with the query."""
+    """Count the words that each document shares with the query."""
     return [float(len(set(query.split()) & set(text.split()))) for text in documents]
 
 
 @dataclass
 class Served:
-    """What a server serves, what it was asked, and the faults of its next answers.
+    """The functions of a server, the requests that it got, and the faults of its next answers.
 
     A fault is a status, a tuple of status and headers, ``cut``, ``hang``, the bytes of an answer, or a function that
     changes the answer.

@@ -1,4 +1,4 @@
-"""A finished grid without Snakemake: small results folders that the real commands write, for what reads results."""
+"""Write finished grids without Snakemake: small results folders from the real commands, for tests that read results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRICS = ["ndcg@10", "recall@5"]
 
 
 def rankings(seed: int, better: int = 0) -> dict[str, list[str]]:
-    """Return ten documents per query; in the first ``better`` queries the relevant documents come first."""
+    """Return ten documents per query; in the first ``better`` queries, the relevant documents come first."""
     numbers = np.random.default_rng(seed)
     shuffled = {query: [f"d{i}" for i in numbers.permutation(10)] for query in QUERIES}
     return shuffled | dict.fromkeys(QUERIES[:better], DOCUMENTS)
@@ -50,7 +50,7 @@ def command(*words: str) -> None:
 
 
 def searched(system: str, dataset: str, found: dict[str, list[str]], precision: str, **settings: Any) -> None:
-    """Write a run and its record as a search does, and evaluate it."""
+    """Write a run with its record, as a search does, and evaluate it."""
     named = {"system": system, "dataset": dataset}
     run = Path(paths.RUN.format(**named))
     words = ["retrieve", "dense", "--checkpoint", f"results/models/{system}/checkpoint"]
@@ -72,6 +72,6 @@ def evaluated(system: str, dataset: str) -> None:
 
 
 def at(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Return a context whose working directory is a new folder."""
+    """Create a folder and return a context in which it is the working directory."""
     folder.mkdir(parents=True)
     return contextlib.chdir(folder)

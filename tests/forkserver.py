@@ -25,31 +25,31 @@ SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema"]
 LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}
 NO_MODEL = {"fetch", "index", "lexical", "rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse"}
 NO_MODEL |= {"status"}
-# Libraries read these when they are imported; each number of threads has its own servers.
+# Libraries read these variables on import, so each number of threads has its own servers.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")]
-# No library reads these when it is imported.
+# No library reads these variables on import.
 FREE = {"PYTHONPATH", "PYTHONSAFEPATH", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "LINES", "COLUMNS", *THREADS}
 FREE |= {"VECLIB_MAXIMUM_THREADS", "TMPDIR", "TEMPDIR", "TEMP", "TMP"}
-# Libraries set these in the process that imports them, such as that of the tests.
+# Libraries set these variables in the process that imports them, such as the test process.
 FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR", "_RJEM_MALLOC_CONF"}
 # beirgrid sets the first where it starts Java, which no server does. PyTorch and beirgrid read the others when they
 # look for a GPU.
 FREE |= {"JAVA_HOME", "CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR"}
-# pyserini reads these, which no server imports.
+# Only pyserini reads these variables, and no server imports it.
 FREE |= {"JVM_PATH", "ANSERINI_CLASSPATH", "CLASSPATH", "OPENAI_API_KEY"}
 FORKED = {"beirgrid", "snakemake", "pyserini"}
-# The hub's client reads these, which is among the libraries of models alone.
+# Only the hub's client reads these variables, which only servers for models import.
 HUB = ("HF_", "NO_PROXY")
 
 
 def environment(kind: str = "models") -> dict[str, str]:
-    """Return the part of the environment in which a forked process must not differ from its server."""
+    """Return the environment variables in which a forked process must not differ from its server."""
     free = "BEIRGRID_", "PYTEST_", *HUB * (kind != "models")
     return {name: value for name, value in os.environ.items() if not (name in FREE or name.startswith(free))}
 
 
 def install(folder: Path) -> Path:
-    """Write the program into a folder and return its path; its servers end with this process."""
+    """Write the program into a folder and return its path. Its servers end with this process."""
     program = folder / "python"
     here, owner = str(Path(__file__).parent), os.getpid()
     call = f"import sys; sys.path[:0] = {[here, OWN]}; import forkserver; forkserver.main({str(folder)!r}, {owner})"
@@ -60,7 +60,7 @@ def install(folder: Path) -> Path:
 
 
 def main(folder: str, owner: int) -> None:
-    """Be the program ``python``."""
+    """Run the program ``python``."""
     from beirgrid.tools import forks
 
     kind, words = "models", set(sys.argv[3:7])
@@ -94,7 +94,7 @@ def _prepare(kind: str, python: Path) -> None:
 
 
 def _run(arguments: list[str]) -> None:
-    """Run, in a fork, what ``python`` was asked to run."""
+    """Execute the arguments of ``python`` in a fork."""
     import runpy
 
     option, program, *others = arguments

@@ -1,4 +1,4 @@
-"""What tests do: write a collection, run Snakemake, run one stage."""
+"""Helpers of tests: write a collection, run Snakemake, run one stage."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from beirgrid.tools import forks
 
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
-# The variable in which the first process of a test run tells the others its Python.
+# Environment variable in which the first process of a test run passes its Python to the others.
 FORKING = "BEIRGRID_TEST_PYTHON"
 
 
 def copy_checkout(target: Path) -> Path:
-    """Copy the checkout without what was made in it, and return the copy."""
+    """Copy the checkout without generated files, and return the copy."""
 
     def made(folder: str, names: list[str]) -> set[str]:
         own = {"results", "logs"} if Path(folder) == ROOT else set()
@@ -73,7 +73,7 @@ def _merged(more: tuple[str, ...]) -> dict[str, Any]:
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a folder that the first process of a test run fills, and that all its processes use."""
+    """Return a folder that the first process of a test run fills for all its processes."""
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     with filelock.FileLock(f"{folder}.lock"):
@@ -85,7 +85,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
 
 def quick_first(cases: Iterable[Any]) -> list[Any]:
-    """Return the cases of a test, of which all but the first are slow."""
+    """Mark all cases but the first as slow."""
     quick, *others = cases
     return [
         quick,
@@ -95,7 +95,7 @@ def quick_first(cases: Iterable[Any]) -> list[Any]:
 
 @cache
 def python() -> str:
-    """Return the Python that commands start with: one that forks, on Linux where no driver of a GPU forbids it."""
+    """Return the Python that starts commands: a forking one on Linux machines without a GPU driver."""
     if shared := os.environ.get(FORKING):
         return shared
     if not forks.possible():
@@ -122,9 +122,9 @@ def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedPr
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Return Snakemake's rules of the tracked configuration by name, as a job of a cluster reads them."""
+    """Load Snakemake's rules of the tracked configuration by name, as a cluster job does."""
     quiet = OutputSettings(quiet={Quietness.ALL})
-    mode = WorkflowSettings(exec_mode=ExecMode.SUBPROCESS)  # which starts no recorder
+    mode = WorkflowSettings(exec_mode=ExecMode.SUBPROCESS)  # starts no recorder
     with TemporaryDirectory() as folder, contextlib.chdir(folder), SnakemakeApi(quiet) as api:
         workflow = api.workflow(ResourceSettings(cores=1), workflow_settings=mode, snakefile=ROOT / "Snakefile")
         return {rule.name: rule for rule in workflow._workflow.rules if rule.name != "all"}

@@ -1,17 +1,17 @@
-"""A job of each rule, by its wildcards: of systems and models in the registry."""
+"""One job of each rule, by its wildcards, over registered systems and models."""
 
 from __future__ import annotations
 
 from helpers import rules
 
-# A system whose expansion others published, which tests register.
+# A system with a published expansion, which tests register.
 PUBLISHED = {
     "retriever": "bm25",
     "expansion": {"source": "huggingface", "id": "a/queries", "revision": "0" * 40, "files": ["{corpus}.jsonl"]},
 }
-# A program, which tests register, too.
+# A program, which tests register as well.
 PROGRAM = {"index_command": "index {corpus} {index}", "command": "search {index} {queries} {run}", "mem_mb": 9000}
-# A value of each wildcard, and of those that another value suits in the jobs of a rule.
+# A value for each wildcard, and other values that single rules need.
 _VALUES = {
     "corpus": "scifact",
     "dataset": "scifact",

@@ -13,23 +13,23 @@ from beirgrid.config import registry
 
 PAGE = Path(__file__).parents[1] / "docs/loaders.md"
 WRITE = "BEIRGRID_LOADERS"
-# The largest difference of each pair of a loader and a form of checkpoint.
+# Largest difference for each pair of a loader and a form of checkpoint.
 _LARGEST: dict[tuple[str, str], float] = {}
-# Why a loader of models in beirgrid's engine is compared with none of mteb's.
+# Why a loader of models in beirgrid's engine is not compared with mteb's.
 NOT_COMPARED = {
     "BGEReranker": "FlagEmbedding, which this loader needs, is not installed: it is compared as a cross-encoder alone"
 }
 
 
 def compare(loader: str, form: str, found: Any, expected: Any, atol: float = 1e-5) -> None:
-    """Compare what beirgrid makes of a checkpoint with what a loader of mteb makes of it."""
+    """Compare beirgrid's results of a checkpoint with those of a loader of mteb."""
     np.testing.assert_allclose(found, expected, atol=atol, err_msg=f"{loader}, {form}")
     largest = float(np.abs(np.asarray(found, np.float64) - np.asarray(expected, np.float64)).max())
     _LARGEST[loader, form] = max(largest, _LARGEST.get((loader, form), 0.0))
 
 
 def claimed() -> Counter[str]:
-    """Return how many models of each loader run in beirgrid's engine."""
+    """Count the models of each loader that run in beirgrid's engine."""
     ours = [model.name for model in registry.models() if model.engine == "beirgrid"]
     return Counter(registry._loader(registry._meta(name)) for name in ours)
 

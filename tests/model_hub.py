@@ -1,4 +1,4 @@
-"""A hub of models on the loopback interface: the part of the Hugging Face hub's API that its own client uses."""
+"""A model hub on the loopback interface: the part of the Hugging Face hub's API that its client uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class ModelHub:
-    """Repositories by name and commit, and what was asked of them. Names of datasets begin with ``datasets/``."""
+    """Repositories by name and commit, and the requests for them. Names of datasets begin with ``datasets/``."""
 
     url: str = ""
     commits: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
@@ -37,11 +37,11 @@ class ModelHub:
         return self.commit(repository, {str(path.relative_to(folder)): path.read_bytes() for path in paths})
 
     def downloaded(self) -> set[str]:
-        """Return the files whose content was asked for."""
+        """List the files whose content was requested."""
         return {path.split("/", 5)[5] for path in self.asked if path.startswith("GET /") and "/resolve/" in path}
 
     def environment(self, home: Path) -> dict[str, str]:
-        """Return the environment in which the hub's client asks this hub."""
+        """Return the environment in which the hub's client uses this hub."""
         return {
             **os.environ,
             **{"HF_ENDPOINT": self.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1", "HF_HOME": str(home)},
@@ -97,12 +97,12 @@ def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Say nothing of a client that closes its connection early."""
+        """Ignore a client that closes its connection early."""
 
 
 @contextmanager
 def serve() -> Iterator[ModelHub]:
-    """Serve an empty hub while the block runs."""
+    """Serve an empty hub until the block ends."""
     hub = ModelHub()
     server = _Server(("127.0.0.1", 0), _handler(hub))
     hub.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""Grids of any size with made-up numbers, and the tables that a run of them would have."""
+"""Grids of any size with invented numbers, and the tables that their runs would write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beirgrid.results.answers import Answers
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 
 METRICS = ("ndcg@10", "recall@100", "hole@10")
-# Metrics that papers print.
+# Metrics that papers report.
 PUBLISHED = ("ndcg@10", "recall@100")
 FAMILIES = ("lexical", "dense", "sparse", "late-interaction", "cross-encoder")
 NAMES = ("bm25", "bm25-flat", "doct5query", "deepct", "sparta", "dpr", "ance", "tas-b", "genq", "colbert", "bm25+ce")
@@ -24,7 +24,7 @@ DATASETS += ("dbpedia-entity", "scidocs", "fever", "climate-fever", "scifact")
 
 
 def grid(systems: int, datasets: int, metrics: tuple[str, ...] = METRICS, records: tuple[str, ...] = ()) -> GridSummary:
-    """Return a grid of so many systems and datasets; each cell has these records."""
+    """Build a grid of this many systems and datasets; each cell has these records."""
     names = [*NAMES, *(f"some-model-{number}" for number in range(systems))][:systems]
     rows = [*DATASETS, *(f"dataset-{number}" for number in range(datasets))][:datasets]
     return GridSummary(
@@ -50,7 +50,7 @@ def grid(systems: int, datasets: int, metrics: tuple[str, ...] = METRICS, record
 
 
 def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | None = None) -> Answers:
-    """Return tables of made-up numbers. ``states`` gives cells that are not done a status and a detail."""
+    """Build tables of invented numbers. ``states`` gives unfinished cells a status and a detail."""
     rng = np.random.default_rng(0)
     states = states or {}
     scores, verdicts, costs, tests, pairs, groups = [], [], [], [], [], []
@@ -120,7 +120,7 @@ def record(path: Path, command: str = "python -m beirgrid index dense --output x
 
 
 def folder(path: Path) -> Path:
-    """Make a folder in BEIR layout without a line, for a grid that is described and not run."""
+    """Create a folder in BEIR layout with empty files, for a grid that does not run."""
     (path / "qrels").mkdir(parents=True)
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         (path / name).touch()

@@ -1,6 +1,6 @@
-"""A stand-in for a search engine on the loopback interface: ``_bulk`` and ``_msearch`` of Elasticsearch's protocol.
+"""A stand-in for a search engine on the loopback interface: Elasticsearch's ``_bulk`` and ``_msearch``.
 
-It is no search engine: the score of a document is the number of words that it shares with the query.
+The score of a document is the number of words that it shares with the query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Hits = list[dict[str, Any]]
 
 @dataclass
 class Engine:
-    """The documents of each index, by their ids, and how many requests without the key were refused."""
+    """The documents of each index by id, and the number of refused requests without the key."""
 
     indexes: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: int = 0
@@ -63,7 +63,7 @@ def serving(engine: Engine) -> Iterator[Engine]:
             self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

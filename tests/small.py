@@ -1,4 +1,4 @@
-"""The small grid that workflow tests run: a collection, systems of every kind."""
+"""The small grid of the workflow tests: one collection, systems of every kind."""
 
 from __future__ import annotations
 
