@@ -225,7 +225,7 @@ def write_long_texts(folder: Path, words: int) -> None:
 
 
 def prepare(folder: Path, write: Callable[[Path, int], None], number: int) -> Path:
-    """Write vectors in a separate process, because this process's memory would count for its children; make results/."""
+    """Write vectors in a separate process: memory of this one would count for its children; make results/."""
     writer = multiprocessing.get_context("spawn").Process(target=write, args=(folder, number))
     writer.start()
     writer.join()

@@ -1,4 +1,4 @@
-"""Chromium, without a window: pages open from disk, and every message or request to elsewhere fails the test."""
+"""Chromium without a window. Pages open from disk; every console message or request to another host fails the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beirgrid.results.summary import GridSummary
 
 @pytest.fixture(scope="session")
 def chromium():
-    """A running Chromium; tests are skipped where it or Playwright is absent."""
+    """Start Chromium; skip tests where Chromium or Playwright is absent."""
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is absent: make setup-dev")
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if not path:
@@ -32,7 +32,7 @@ def chromium():
 
 @pytest.fixture
 def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callable]:
-    """Return a function that opens the page of a grid. No page may write to the console or ask another host."""
+    """Return a function that opens the report of a grid, which may not write to the console or ask another host."""
     messages: list[str] = []
     contexts = []
     monkeypatch.chdir(tmp_path)
@@ -87,5 +87,5 @@ def paper() -> GridSummary:
 
 @pytest.fixture(scope="session")
 def paper_page(paper) -> str:
-    """The page of that grid, which most tests open."""
+    """The report of that grid, which most tests open."""
     return render(paper, pages.tables(paper))

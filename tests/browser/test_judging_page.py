@@ -1,4 +1,4 @@
-"""Judging in Chromium: with the keyboard, two judges at once, a server that is killed, and without a server."""
+"""Judge in Chromium: with the keyboard, by two judges at once, with a killed server, and without a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"docume
 
 @pytest.fixture
 def made(tmp_path):
-    """A set of twelve pairs: four queries, three documents each."""
+    """A set of twelve pairs: four queries with three documents each."""
     texts = [documents.SetDocument(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
     found = EvaluationSet.create(tmp_path / "notes", texts, "here")
     found.write_queries([queries.SetQuery(f"q{i}", f"rye bread {i}") for i in range(4)])
@@ -47,7 +47,7 @@ def served(made):
 
 @pytest.fixture
 def judge(chromium):
-    """Open the page as a judge, in a browser profile of its own."""
+    """Open the page as a judge, in a separate browser profile."""
     contexts = []
 
     def opened(address: str, name: str):
@@ -124,8 +124,8 @@ def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_pat
     page = judge(path.as_uri(), "")
     for key in "3201":
         press(page, key)
-    page.wait_for_timeout(500)  # Chromium hands what a page keeps to its other processes in the background
-    page.reload()  # the browser keeps what was judged
+    page.wait_for_timeout(500)  # Chromium passes a page's storage to its other processes in the background
+    page.reload()  # the browser keeps the judgements
     page.wait_for_selector("#pair:not([hidden])")
     assert page.locator("#left").inner_text().startswith("4 judged, 8 left")
     with page.expect_download() as download:

@@ -1,4 +1,4 @@
-"""The page in Chromium, as a reader uses it: sort, filter, switch, open, compare, print, save."""
+"""Use the report in Chromium as a reader does: sort, filter, switch, open, compare, print, save."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)></textarea>\"'&<
 
 
 def values(page) -> dict[tuple[str, str], str]:
-    """Return what the shown table reads, by system and column."""
+    """Return the texts of the shown table, by system and column."""
     rows = page.locator(".metric.chosen table tr").evaluate_all(
         "rows => rows.map(r => [...r.cells].map(c => c.innerText))"
     )
@@ -194,7 +194,7 @@ def test_seeds_stand_in_a_table_and_in_their_cells(show):
 
 
 def test_a_cell_opens_with_its_queries_whose_texts_stay_texts(show, tmp_path):
-    """A title, a query and a caption are what somebody else wrote."""
+    """Titles, queries and captions come from other people."""
     pages.analyses(tmp_path, HOSTILE)
     page = show(pages.grid(3, 2))
     for system, queries in (("bm25-flat", 2), ("doct5query", 0)):
@@ -361,7 +361,7 @@ def test_the_grid_needs_no_script(show, paper):
 
 
 def test_hostile_texts_stay_texts(show, tmp_path):
-    """In names, logs, commands, sources, notes; as markup of the page, and as data of its script."""
+    """Hostile texts in names, logs, commands, sources and notes, as markup of the page and as data of its script."""
     record = pages.record(tmp_path / "index.json", HOSTILE, stage=HOSTILE)
     grid = pages.grid(3, 2, records=(record,))
     name = f"{HOSTILE} 1"
@@ -417,7 +417,7 @@ def test_axe_finds_nothing(show, scheme, width, tmp_path):
 
 
 def luminance(colour: str) -> float:
-    """Return the relative luminance of a colour, as WCAG defines it, from what getComputedStyle says."""
+    """Return the relative luminance of a colour, as WCAG defines it, from a value of getComputedStyle."""
     numbers = [float(number) for number in re.findall(r"[\d.]+", colour)[:3]]
     shares = numbers if colour.startswith("color(srgb") else [number / 255 for number in numbers]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
@@ -454,7 +454,9 @@ def test_a_keyboard_reaches_cells_and_closes_them(show, paper):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_names_stay_in_sight(show, paper, width):
-    """Of systems while columns pass, and of datasets while rows pass. The page itself does not scroll sideways."""
+    """Names of systems stay while columns scroll, and names of datasets while rows scroll; the page never scrolls
+    sideways.
+    """
     page = show(paper, viewport={"width": width, "height": 500})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     scroll = page.locator(".metric.chosen .scroll")
@@ -471,7 +473,7 @@ def test_names_stay_in_sight(show, paper, width):
 
 @pytest.mark.parametrize("size", [(17, 14), (40, 30)])
 def test_everything_is_on_the_printed_paper(show, size, tmp_path):
-    """Also what is folded away on the screen; no column leaves the paper."""
+    """A print includes sections that are folded on the screen, and no column exceeds the paper."""
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
     grid = pages.grid(*size, metrics=("ndcg@10", "hole@10"), records=(pages.record(tmp_path / "index.json"),))
     tables = pages.tables(grid, STATES)
@@ -500,7 +502,9 @@ def test_everything_is_on_the_printed_paper(show, size, tmp_path):
 
 
 def test_two_printed_pages_sum_the_report_up(show):
-    """Answer and chosen metric, then the first picture; what follows are details, and the screen has all as before."""
+    """The answer and the chosen metric come first, then the first picture, then details. The screen shows all as
+    before.
+    """
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
     svg = "<svg xmlns='http://www.w3.org/2000/svg' width='600' height='300'><rect width='600' height='300'/></svg>"
     page = show(pages.grid(7, 3), pictures=(Figure("a", "The first picture", svg), Figure("b", "The second", svg)))

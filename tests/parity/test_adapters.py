@@ -1,4 +1,4 @@
-"""Adapters that are added to weights when a model is fetched, beside the sum of both parts while it computes."""
+"""Compare adapters merged into weights at fetch with the sum of base and adapter computed at run time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def fetched(folder: Path, base: Path, adapter: Path, **keys: Any) -> dict[str, A
 
 
 def hooked(model: Any, adapter: Path, scale: float) -> Any:
-    """Add to layers of a model what an adapter makes of their input, as PEFT computes it; return the model."""
+    """Add an adapter's outputs to layers of a model, as PEFT computes them; return the model."""
     from safetensors.torch import load_file
 
     weights = load_file(adapter / "adapter_model.safetensors")
@@ -75,7 +75,7 @@ def hooked(model: Any, adapter: Path, scale: float) -> Any:
 
 
 def summed(base: Path, adapter: Path, scale: float) -> list[np.ndarray]:
-    """Return the tokens' last vectors of each text, of a model and an adapter."""
+    """Return the last hidden states of the tokens of each text, from a model and an adapter."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -104,7 +104,7 @@ def test_an_adapter_is_added_to_the_weights(tmp_path, kind, settings, scale):
 
 @pytest.mark.parametrize("name", ["castorini/repllama-v1-7b-lora-passage", "samaya-ai/promptriever-llama2-7b-v1"])
 def test_an_adapter_of_mteb_by_its_name(tmp_path, monkeypatch, name):
-    """Beside mteb's loader, which gets PEFT's sum from ``hooked``: PEFT itself is not installed."""
+    """Compared with mteb's loader, which gets PEFT's sum from ``hooked``, because PEFT is not installed."""
     import mteb
     import torch
     from mteb.types import PromptType

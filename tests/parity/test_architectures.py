@@ -1,4 +1,4 @@
-"""Architectures that transformers builds from a small text configuration: our vectors against its own."""
+"""Compare vectors of architectures that transformers builds from a small text configuration with transformers' own."""
 
 from __future__ import annotations
 

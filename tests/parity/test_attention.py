@@ -18,7 +18,7 @@ def in_float64(
     bias: torch.Tensor | None,
     mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return what attention is: the values, weighted by the softmax of the scores."""
+    """Compute attention: the values weighted by the softmax of the scores."""
     scores = query.double() @ key.double().transpose(2, 3) * scaling
     scores = scores if bias is None else scores + bias.double()
     if mask is not None:
@@ -58,7 +58,7 @@ def test_products_attend_as_in_float64(mask, biased, queries, scaling, kind, rou
 
 @pytest.mark.parametrize(("heads", "tokens"), [(HEADS, LONGEST + 1), (1, 5)])
 def test_other_attention_is_left_to_the_kernel(heads, tokens):
-    """Long texts would take much memory, and keys of several heads are multiplied otherwise."""
+    """Long texts would need much memory; keys of grouped heads need other products."""
     query, key = (torch.zeros(1, number, tokens, 4) for number in (HEADS, heads))
     assert not products_are_faster(query, key)
 

@@ -1,4 +1,4 @@
-"""What a model gives for a text does not depend on the other texts of its batch, in any precision."""
+"""A text's results do not depend on the other texts of its batch, in any precision."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from beirgrid.encoders.dense import pooled_transformer
 
 # All texts of a test are one batch.
 ONE_BATCH = 100_000
-# How far apart two computations of one number may be: relative to the largest number.
+# Largest difference between two computations of a number, relative to the largest number.
 ROUNDING = {"float32": 1e-5, "bfloat16": 0.06, "float16": 0.01}
 WINDOWS = ("modernbert", "gemma")
 
 
 def _mixed() -> list[str]:
-    """Texts from nothing to more than the models read, so that most of a batch is padding."""
+    """Texts from empty to longer than the models read, so that most of a batch is padding."""
     return ["", "a", "ab cd", *_texts(12, seed=4), "ab " * 30, "cdef ghij " * 60]
 
 
@@ -134,7 +134,7 @@ def test_a_text_alone_is_what_it_is_in_any_batch(tiny_models, kind, precision):
 
 
 def test_a_text_may_spell_the_padding_token(tiny_models):
-    """RoBERTa numbers the tokens of a text, but for those that are padding by their id."""
+    """RoBERTa numbers the tokens of a text, except tokens with the id of padding."""
     folder, texts = tiny_models["roberta"], ["ab <pad> cd", "<pad>", "ab cd ef gh ij kl", "<pad><pad> a"]
     spec = {"similarity": "dot", "pooling": "cls", "max_length": 120}
     encoder = opened(DenseEncoder, folder, spec, "float32", ONE_BATCH)

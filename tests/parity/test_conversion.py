@@ -1,4 +1,4 @@
-"""Pickled checkpoints of a hub on the loopback interface compute the same after their conversion."""
+"""Pickled checkpoints of a hub on the loopback interface give the same results after conversion."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS = ["a word", "another one", "and a longer text of words"]
 
 
 def fetch(hub: ModelHub, folder: Path, **entry: Any) -> Path:
-    """Fetch a checkpoint from the hub, by its newest commit and the command that the workflow runs."""
+    """Fetch the newest commit of a checkpoint from the hub, with the workflow's command."""
     entry = {"revision": hub.main[entry["checkpoint"]], "pickled": True, **entry}
     command = [python(), "-m", "beirgrid", "fetch", "model", "--name", "toy", "--entry", json.dumps(entry)]
     command += ["--output", str(folder / "checkpoint"), "--record", str(folder / "model.json")]

@@ -1,4 +1,4 @@
-"""A long text is cut before it is tokenized, and the model reads what it would read of the whole text."""
+"""Cutting a long text before tokenization does not change what the model reads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from test_encoders import BUDGET
 
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer, cutting
 
-# Scripts, symbols, what unicode normalisers shrink (combining marks, zero width, full width) or stretch (ligatures),
-# what WordPiece cannot split, runs of white space.
+# Scripts, symbols, characters that unicode normalisers shrink (combining marks, zero width, full width) or stretch
+# (ligatures), words that WordPiece cannot split, runs of white space.
 ALPHABETS = [
     "abcdefghij    ",
     "ab    \n\t ",
@@ -33,7 +33,7 @@ ALPHABETS = [
 
 
 def _long_text(choose: random.Random, longest: int) -> str:
-    """A text of a few stretches, each over its own alphabet, one word without an end now and then."""
+    """Build a text of a few stretches, each over its own alphabet, sometimes with one very long word."""
     stretches = []
     for _ in range(choose.randrange(1, 5)):
         letters, length = choose.choice(ALPHABETS), choose.randrange(1, longest)
@@ -145,7 +145,7 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models)
 
 
 def test_what_a_long_text_takes_does_not_grow_with_it(tiny_models):
-    """Python's own memory: the text, cut, is not copied. (make bench-scale measures whole processes.)"""
+    """Measures Python's own memory: the cut text is not copied. (make bench-scale measures whole processes.)"""
     scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96}, "float32", BUDGET)
     text = "ab cd " * 10**6
     tracemalloc.start()

@@ -23,7 +23,7 @@ def _texts(count: int, seed: int = 0) -> list[str]:
 
 
 def _mean_pooled(folder: Path, texts: list[str], limit: int) -> np.ndarray:
-    """Mean over tokens of the last hidden state, one text at a time: no padding, no batches."""
+    """Average the last hidden states of the tokens, one text at a time: no padding, no batches."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -77,7 +77,7 @@ def test_cross_encoder_gives_raw_logits(tiny_models):
     expected = []
     with torch.inference_mode():
         for query, document in zip(queries, documents, strict=True):
-            # In lists: given alone, an empty document counts as none, and the pair loses a separator.
+            # In lists, because alone an empty document counts as missing, and the pair loses a separator.
             features = tokenizer([query], [document], truncation="longest_first", max_length=96, return_tensors="pt")
             expected.append(model(**features).logits.item())
     scores = scorer.score(queries, documents)

@@ -1,4 +1,4 @@
-"""Expansions equal those of plain transformers code on the same weights, and what is indexed follows from them."""
+"""Compare expansions with plain transformers code on the same weights, and check the documents that are indexed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUDGET = 300
 
 @pytest.fixture
 def short_queries(monkeypatch):
-    """Queries of at most 16 word pieces: those of random weights seldom end by themselves."""
+    """Limit queries to 16 word pieces: random weights seldom end a query."""
     monkeypatch.setattr(query_generator, "QUERY_LENGTH", 16)
 
 
@@ -35,7 +35,7 @@ def _generator(folder: Path, budget: int = 3000, precision: str = "float32", **s
 
 
 def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: int, limit: int) -> str:
-    """Sample one query, one forward pass over all of it per word piece: no batch, no cache, no library's loop."""
+    """Sample one query with one full forward pass per word piece: no batch, no cache, no library's loop."""
     import torch
 
     features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
@@ -53,7 +53,7 @@ def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: in
 
 @pytest.mark.parametrize("room", [1, 2, 3, 16])
 def test_the_cache_holds_what_rows_have_had(room):
-    """A full cache grows; rows are dropped, and come several times."""
+    """A full cache grows; rows are dropped or repeated."""
     torch.manual_seed(0)
     cache = decoding.Preallocated(room)
     kept = torch.zeros(2, 3, 2, 0, 4)  # keys and values
@@ -94,7 +94,7 @@ def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
 
 
 def test_the_rows_that_are_sampled_at_once_are_limited(tiny_models, short_queries):
-    """Their keys and values take memory: 80 tokens per batch stand for 10 rows."""
+    """Their keys and values need memory: 80 tokens per batch allow 10 rows."""
     generator, counts = _generator(tiny_models["query-generator"], 80), []
     sample = generator.sampler.sample
     generator.sampler.sample = lambda *given: (counts.append(len(given[2])), sample(*given))[1]
@@ -163,7 +163,7 @@ _LAYERS = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
     ("name", "shared"), [("T5", True), ("Bart", True), pytest.param("LongT5", False, marks=pytest.mark.slow)]
 )
 def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path, monkeypatch, name, shared):
-    """Of 64 word pieces one ends a query, so the queries of a batch have all lengths."""
+    """One of 64 word pieces ends a query, so a batch has queries of all lengths."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     monkeypatch.setattr(query_generator, "QUERY_LENGTH", 40)
@@ -227,7 +227,7 @@ def test_the_largest_values_are_those_of_a_sort(columns):
 
 
 def test_a_shortlist_in_bfloat16_is_exact_or_says_so():
-    """Weights that are near ties beyond bfloat16 make lists uncertain; what is certain equals float64."""
+    """Weights that nearly tie beyond bfloat16 make lists uncertain; certain lists equal float64."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -256,7 +256,7 @@ def test_uncertain_shortlists_are_replaced_by_the_whole_head(tiny_models, short_
 
 
 class _Doubtful(shortlist.ShortlistHead):
-    """A head that takes the wrong pieces in its last row, and knows it."""
+    """A head that takes the wrong pieces in its last row, and reports it."""
 
     def likeliest(self, returned: Any, count: int) -> shortlist.Likeliest:
         found = super().likeliest(returned, count)
@@ -273,7 +273,7 @@ def test_low_precision_samples_from_float32_logits(tiny_models, short_queries):
 
 
 def _frequencies(folder: Path, text: str, limit: int, smooth: Any, least: int) -> dict[str, int]:
-    """Return word to frequency of one text, words told apart by the tokenizer's own record of them."""
+    """Return word to frequency of one text, with words from the tokenizer's own record."""
     import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
@@ -384,7 +384,7 @@ def test_random_numbers_are_uniform_and_the_texts_own():
 
 
 def test_many_queries_are_sampled_in_rounds(tiny_models, short_queries, monkeypatch):
-    """GPL asks for as many of a small corpus as memory would not hold at once; the same queries come of it."""
+    """GPL requests more queries of a small corpus than memory holds at once; the queries stay the same."""
     model, texts = _generator(tiny_models["query-generator"]), ["abc fed cab", "", "jab hid"]
     whole = model.generate(texts, per_text=5, seed=3)
     monkeypatch.setattr(model, "rows", 2)

@@ -1,4 +1,4 @@
-"""With ``precision: auto`` a GPU computes in float16 what fits into it. The same code runs here on a CPU."""
+"""With ``precision: auto``, a GPU computes in float16 where the numbers fit. The same code runs here on a CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _late(encoder: Any) -> list[np.ndarray]:
     return np.split(vectors.vectors, np.cumsum(vectors.counts)[:-1])
 
 
-# Class, entry, and what a model gives for each text.
+# Class, entry, and the result of a model for each text.
 FAMILIES: dict[str, tuple[Any, dict[str, Any], Callable[[Any], list[np.ndarray]]]] = {
     "dense": (DenseEncoder, {"similarity": "dot"}, lambda model: list(model.encode_documents(TEXTS))),
     "splade": (SparseTextEncoder, {}, lambda model: list(model.encode_documents(TEXTS).toarray())),
@@ -40,7 +40,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], Callable[[Any], list[np.ndarray]]
 
 
 def _enlarge_one(weights: dict[str, Any]) -> None:
-    """Let the numbers of the token ^ alone be beyond float16: the first dimension is its own, and made large."""
+    """Let only the token ^ exceed float16, by a large first dimension of its own."""
     for table in ("word", "position", "token_type"):
         vectors = weights[f"embeddings.{table}_embeddings.weight"]
         vectors[:, 0] = 0

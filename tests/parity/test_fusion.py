@@ -1,4 +1,4 @@
-"""Fusion against a slow reference in plain Python, from the definitions, and against ranx."""
+"""Compare fusion with a slow reference in plain Python, written from the definitions, and with ranx."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ NORMS = {"min-max": min_max, "max": by_max, "sum": by_sum, "zmuv": zmuv}
 
 
 def weighted_sum(parts: list[Scores], weights: list[float]) -> Scores:
-    """Return the sum per document; a document that a part lacks gets 0 from it."""
+    """Sum scores per document; a part that lacks a document gives 0."""
     documents = {document for part in parts for document in part}
     return {d: math.fsum(w * part.get(d, 0.0) for w, part in zip(weights, parts, strict=True)) for d in documents}
 

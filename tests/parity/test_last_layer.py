@@ -1,4 +1,4 @@
-"""A last layer that computes first tokens alone gives what sentence-transformers gives."""
+"""A last layer that computes only first tokens gives the results of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
 from beirgrid.encoders.dense import pooled_transformer
 
 ONE_BATCH = 100_000
-# How far apart two computations of one number may be: relative to the largest number.
+# Largest difference between two computations of a number, relative to the largest number.
 ROUNDING = {"float32": 1e-5, "bfloat16": 0.06, "float16": 0.01}
 FIRST = {
     "bert": "cls",

@@ -1,4 +1,4 @@
-"""ColBERT equals plain transformers code and brute-force MaxSim, and its candidates hold what an exact search finds."""
+"""ColBERT equals plain transformers code and brute-force MaxSim, and its candidates include the exact results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _texts(count: int, longest: int = 60, seed: int = 0) -> list[str]:
 
 
 class Paper:
-    """ColBERT as its paper has it, in plain transformers code: one text at a time, no padding, no batches."""
+    """ColBERT as in its paper, in plain transformers code: one text at a time, no padding, no batches."""
 
     def __init__(self, folder: Path, query_marker: str, document_marker: str) -> None:
         from safetensors.torch import load_file
@@ -127,7 +127,7 @@ def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
         _encoder(save_dense(tmp_path / "dense").parent / "dense-bert")
 
 
-# Search, on vectors made up
+# Search of invented vectors
 
 
 @pytest.mark.parametrize("layout", ["pylate", "stanford"])
@@ -150,7 +150,7 @@ def test_a_late_interaction_model_reranks_by_the_sum_of_best_products(tmp_path, 
 
 
 def _collection(documents: int, seed: int = 0, dimension: int = 16, longest: int = 30) -> TokenVectors:
-    """Token vectors as encoders make them: a word has a direction of its own, which its document shifts a little."""
+    """Build token vectors like those of encoders: each word has a direction, which its document shifts a little."""
     rng = np.random.default_rng(seed)
     words = np.random.default_rng(99).standard_normal((2000, dimension))
     counts = rng.integers(0, longest, documents)
@@ -161,7 +161,7 @@ def _collection(documents: int, seed: int = 0, dimension: int = 16, longest: int
 
 
 def _queries(found: TokenVectors, number: int, tokens: int, seed: int = 5) -> TokenVectors:
-    """Queries of so many noisy tokens of one document each."""
+    """Build queries from noisy tokens of one document each."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum(found.counts)
     long = rng.choice(np.flatnonzero(found.counts >= 5), number)
@@ -172,7 +172,7 @@ def _queries(found: TokenVectors, number: int, tokens: int, seed: int = 5) -> To
 
 
 def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tuple[list[Path], list[Path]]:
-    """Write token vectors as so many shards, in blocks, with their indexes."""
+    """Write token vectors into this many shards, in blocks, with their indexes."""
     import faiss
 
     parts = np.split(found.vectors, np.cumsum(found.counts)[:-1])
@@ -204,7 +204,7 @@ def _brute_force(found: TokenVectors, queries: TokenVectors) -> list[np.ndarray]
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks so small that a few documents fill one."""
+    """Make blocks so small that a few documents fill one."""
     for name, value in (("BLOCK", 100), ("QUERY_TOKENS", 18), ("EXHAUSTIVE_TOKENS", 24)):
         monkeypatch.setattr(maxsim, name, value)
 
@@ -289,7 +289,9 @@ def test_rounding_to_float16_costs_two_thousandths_at_most(tmp_path):
 
 @pytest.mark.slow
 def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeypatch):
-    """At half the size at which shards get it: 60,000 tokens. The rest is lost to the number of candidates."""
+    """Shards of half the size from which they get this index: 60,000 tokens. The limit of candidates causes the other
+    losses.
+    """
     found = _collection(2500, dimension=32, longest=50)
     queries = _queries(found, 40, 16)
     every = _store(tmp_path / "flat", found, 1, block=2000)

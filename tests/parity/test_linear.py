@@ -1,4 +1,4 @@
-"""Linear layers with weights in oneDNN's order against PyTorch's own, in float64 and from batch to batch."""
+"""Compare linear layers with weights in oneDNN's order with PyTorch's own, in float64 and across batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from beirgrid.core.compute import Compute
 from beirgrid.encoders import open_encoder
 from beirgrid.encoders.kernels import linear
 
-# What a product of n terms may lose, relative to the sum of the terms' absolute values.
+# Largest rounding error of a product of n terms, relative to the sum of the terms' absolute values.
 ROUNDING = {torch.float32: 2.0**-20, torch.bfloat16: 2.0**-8}
 
 
@@ -119,7 +119,7 @@ def test_a_layer_computes_the_gelu_that_follows_it(family, kind):
 
 
 def test_a_module_of_a_checkpoints_own_keeps_its_activation():
-    """It may do something between the layer and the activation."""
+    """Such a module may compute something between the layer and the activation."""
 
     class Own(torch.nn.Module):
         def __init__(self) -> None:

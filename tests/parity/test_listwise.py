@@ -1,4 +1,4 @@
-"""Orders of a local decoder, beside transformers' own generation and RankGPT's windows."""
+"""Compare a local decoder's orders with transformers' own generation and RankGPT's windows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scorer(folder: Path, **keys: Any) -> Any:
 
 
 def written(folder: Path, query: str, documents: list[str]) -> str:
-    """Return what transformers' own greedy search writes to RankGPT's messages."""
+    """Return the answer of transformers' own greedy search to RankGPT's messages."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,4 +1,4 @@
-"""Queries and languages that Lucene reads otherwise than plain English text."""
+"""Queries and languages that Lucene analyses differently from plain English text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCUMENTS = {
     "web": "example.com serves index html pages over https",
 }
 
-# What a person might type, and plain words that mean the same to a bag of words.
+# Queries that a person might type, and plain words that are the same bag of words.
 SYNTAX = {
     "boolean words": ("wings AND NOT flow OR pipes", "wings flow pipes"),
     "plus and minus": ("+wings -flow", "wings flow"),
@@ -97,7 +97,7 @@ def _search(index: Path, queries: dict[str, str], fields: str = "flat", language
 
 @pytest.mark.parametrize("fields", quick_first(["flat", "multifield"]))
 def test_documents_and_scores_are_those_of_anserinis_command(tmp_path, fields):
-    """Most documents tie with more than a hundred others: Anserini moves their scores apart."""
+    """Most documents tie with more than a hundred others, and Anserini separates their scores."""
     choose = random.Random(3)
     words = [f"word{number}" for number in range(30)]
     texts = [" ".join(choose.choices(words, k=choose.choice([3, 4, 40]))) for _ in range(300)]
@@ -157,7 +157,7 @@ def test_a_query_with_invisible_marks_finds_the_text_it_was_copied_from(tmp_path
 
 
 def _long_queries() -> dict[str, str]:
-    """Texts that hold many more tokens than Lucene takes; each begins with a word of a document."""
+    """Build texts with many more tokens than Lucene takes; each begins with a word of a document."""
     choose = random.Random(7)
     ideographs = [chr(code) for code in range(0x4E00, 0x9FA5)]
     syllables = [chr(code) for code in range(0xAC00, 0xD7A3)]
@@ -176,7 +176,7 @@ def _long_queries() -> dict[str, str]:
 
 
 def _cuts(log: str) -> dict[str, int]:
-    """Return the queries that a log says are cut, and how many different tokens each kept."""
+    """Parse the cut queries from a log, with the number of different tokens that each kept."""
     pattern = r"query '(.+)' has [\d,]+ distinct tokens and is cut to its first ([\d,]+): Lucene allows"
     return {query: int(kept.replace(",", "")) for query, kept in re.findall(pattern, log)}
 
@@ -257,7 +257,7 @@ LANGUAGES = {
 
 @pytest.mark.parametrize("name", ["a\x01b", "\x0f", "tab\there"])
 def test_an_id_with_a_control_character_is_found(tmp_path, name):
-    """Lucene prints the byte as one hex digit. Indexes of versions that fetched such ids hold them."""
+    """Lucene prints such a byte as one hex digit. Indexes of earlier versions contain such ids."""
     index = _index(tmp_path, {name: "wings", "other": "zzz"})
     assert _search(index, {"q": "wings"})["q"][0] == [name]
 

@@ -1,4 +1,4 @@
-"""BGE-M3's sparse and multi-vector heads, beside FlagEmbedding's formulas over transformers' own model."""
+"""Compare BGE-M3's sparse and multi-vector heads with FlagEmbedding's formulas over transformers' own model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPARSE = {"family": "sparse", "pooling": "bge-m3"}
 
 @pytest.fixture
 def fetched(tmp_path: Path) -> Path:
-    """A RoBERTa with the heads of BGE-M3 as it is published, pickled, and fetched."""
+    """Fetch a RoBERTa with the heads of BGE-M3 in their published, pickled form."""
     import torch
 
     source = save_plain(tmp_path / "plain", "roberta")
@@ -38,7 +38,7 @@ def fetched(tmp_path: Path) -> Path:
 
 
 def published(folder: Path, text: str) -> tuple[dict[int, float], np.ndarray]:
-    """Return the weight of each token and the vectors of tokens, as FlagEmbedding computes both."""
+    """Return the weight of each token and the token vectors, by FlagEmbedding's formulas."""
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModel, AutoTokenizer

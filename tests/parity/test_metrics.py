@@ -39,7 +39,7 @@ OWN_NAMES = ("recall_cap", "ndcg_burges", "ndcg_judged", "hole", "hole_corpus")
 TREC_METRICS = [f"{name}@{k}" for name in (*TREC_NAMES, "mrr") for k in CUTOFFS]
 OWN_METRICS = [f"{name}@{k}" for name in OWN_NAMES for k in CUTOFFS]
 
-# Ids of which some sort differently as numbers, and some as UTF-16 units, than as strings ("ﬀ" before "𝔘").
+# Ids, some of which sort differently as numbers or as UTF-16 units than as strings ("ﬀ" before "𝔘").
 IDS = [str(n) for n in range(700)] + [f"{mark}{n}" for mark in ("d", "é", "文", "ﬀ", "𝔘") for n in range(180)]
 
 
@@ -71,7 +71,7 @@ def random_grades(rng: random.Random, grades: tuple[int, ...]) -> dict[str, int]
 
 
 def random_scores(rng: random.Random, query: str, judged: list[str], score: Callable) -> dict[str, float]:
-    """Return document id to score: short or long, with many judged documents, half of them with the query's own id."""
+    """Return document id to score: short or long, many judged documents, half with the query's own id."""
     depth = rng.choice((1, 2, rng.randint(3, 12), rng.randint(90, 120), rng.randint(950, 1300)))
     documents = rng.sample(IDS, depth) + rng.sample(judged, rng.randint(0, len(judged)))
     documents = [document for document in dict.fromkeys(documents) if document != query]
@@ -99,14 +99,14 @@ def random_collection(name: str, queries: int) -> tuple[Grades, Scores]:
 
 
 def write_text(path: Path, run: Scores) -> None:
-    """Write TREC lines of all queries mixed, with every digit and ranks that mean nothing, as trec_eval reads them."""
+    """Write TREC lines of all queries mixed, with every digit and meaningless ranks, as trec_eval reads them."""
     lines = [f"{q} Q0\t{d}  7 {score!r} tag\n" for q, scores in run.items() for d, score in scores.items()]
     random.Random(0).shuffle(lines)
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def write_ranking(path: Path, run: Scores) -> None:
-    """Write through beirgrid; rankings hold float32 scores."""
+    """Write rankings through beirgrid, which holds float32 scores."""
     rankings = {q: runs.Ranking(list(s), np.array(list(s.values()), np.float32)) for q, s in run.items()}
     runs.write(path, rankings, "tag")
 
@@ -126,9 +126,9 @@ def trec_order(scores: dict[str, float]) -> list[str]:
 
 
 def trec_values(qrels: Grades, run: Scores) -> Values:
-    """Return what pytrec_eval computes; queries that it does not return have 0.
+    """Return pytrec_eval's values; queries that it does not return have 0.
 
-    Grades below -1 make pytrec_eval 0.5.11 write outside its memory, so it gets -1 for them.
+    Grades below -1 make pytrec_eval 0.5.11 write outside its memory, so it gets -1 in their place.
     """
     qrels = {query: {d: max(grade, -1) for d, grade in grades.items()} for query, grades in qrels.items()}
     wanted = {f"{trec}.{','.join(map(str, CUTOFFS))}" for trec in TREC_NAMES.values()}
@@ -186,7 +186,7 @@ def beirgrid_values(qrels: Grades, run: runs.Run, names: list[str]) -> dict[str,
 
 
 def assert_equal(got: dict[str, np.ndarray], expected: Values, queries: list[str]) -> None:
-    """Compare per query and mean, and name the metric and the query that differ most."""
+    """Compare values per query and mean; name the metric and the query with the largest difference."""
     for name, values in expected.items():
         assert len(got[name]) == len(values) == len(queries)
         difference = np.abs(np.asarray(got[name]) - values)
@@ -247,7 +247,7 @@ def test_metrics_equal_trec_eval(case: Case) -> None:
 
 
 def test_metrics_equal_ranx(case: Case) -> None:
-    """ranx gets numbers for ids, which it has compiled before, and ranks for scores, so that it breaks no ties."""
+    """ranx gets numbers as ids, for which it is compiled already, and ranks as scores, so that it breaks no ties."""
     import ranx
     from numba.typed import List
 
@@ -272,7 +272,7 @@ def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> Non
 
 
 def test_holes_of_the_corpus_are_those_of_beir(case: Case) -> None:
-    """beir rounds to five digits, and sorts by score alone: it gets ranks."""
+    """beir rounds to five digits, and sorts by score only, so it gets ranks."""
     ranks = {q: {document: -float(rank) for rank, document in enumerate(case.read[q].ids)} for q in case.read}
     expected = custom_metrics.hole(case.qrels, ranks, list(CUTOFFS))
     got = beirgrid_values(case.qrels, case.read, [f"hole_corpus@{k}" for k in CUTOFFS])
@@ -283,7 +283,7 @@ def test_holes_of_the_corpus_are_those_of_beir(case: Case) -> None:
 
 
 def test_ndcg_of_judged_documents_is_trec_evals(case: Case) -> None:
-    """trec_eval -J. It takes a grade of -1 for "not judged", so negative grades, whose gain is 0, are 0 here."""
+    """trec_eval -J reads a grade of -1 as "not judged", so negative grades, whose gain is 0, are 0 here."""
     qrels = {query: {d: max(grade, 0) for d, grade in grades.items()} for query, grades in case.qrels.items()}
     wanted = {f"ndcg_cut.{','.join(map(str, CUTOFFS))}"}
     found = pytrec_eval.RelevanceEvaluator(qrels, wanted, judged_docs_only_flag=True).evaluate(case.run)
@@ -293,7 +293,7 @@ def test_ndcg_of_judged_documents_is_trec_evals(case: Case) -> None:
 
 
 def test_the_two_kinds_of_holes() -> None:
-    """Of the top four two are judged for this query, one for another, one for none."""
+    """Of the top four, two are judged for this query, one for another query, and one for none."""
     qrels = {"q": {"a": 1, "b": 0}, "other": {"c": 1}}
     read = {"q": runs.canonical("q", ["a", "b", "c", "d"], [4.0, 3.0, 2.0, 1.0])}
     got = beirgrid_values(qrels, read, ["hole@4", "hole_corpus@4", "hole@10", "hole_corpus@10"])
@@ -328,7 +328,7 @@ def test_a_run_without_documents_counts_zero() -> None:
 
 
 def ndcg_of_gains(name: str, gains: tuple[int, ...], others: tuple[int, ...] = ()) -> float:
-    """Return a metric of documents ranked with the given grades (0: not judged), others being relevant but missed."""
+    """Compute a metric of documents ranked with these grades (0: not judged); other relevant ones are missed."""
     ranked = [f"d{rank}" for rank in range(len(gains))]
     grades = {document: gain for document, gain in zip(ranked, gains, strict=True) if gain}
     grades |= {f"missed{i}": gain for i, gain in enumerate(others)}
@@ -395,7 +395,7 @@ def test_a_metric_has_the_name_and_the_values_of_ir_measures(name):
 
 
 def test_p_mrr_is_that_of_mteb():
-    """Each query stands twice, with an instruction and with a changed one, which excludes some documents."""
+    """Each query occurs twice, with an instruction and with a changed one, which excludes some documents."""
     from mteb._evaluators.retrieval_metrics import evaluate_p_mrr_change
 
     draw = random.Random(3)

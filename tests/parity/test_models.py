@@ -1,4 +1,4 @@
-"""Each architecture of the registry, opened from its on-disk format, gives what plain transformers code gives."""
+"""Each registered architecture, opened from its on-disk format, gives the results of plain transformers code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _texts(count: int, seed: int = 0) -> list[str]:
 
 
 def _hidden(folder: Path, texts: list[str], limit: int, pool: str, loader: str = "AutoModel") -> np.ndarray:
-    """One text at a time: no padding, no batches. ``pool`` is cls, mean, weightedmean, lasttoken or pooler."""
+    """Pool one text at a time: no padding, no batches. ``pool`` is cls, mean, weightedmean, lasttoken or pooler."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -76,7 +76,7 @@ def test_both_towers_of_dpr(tiny_models):
 
 
 def test_title_and_text_are_a_pair_to_dpr(tiny_models):
-    """Its own tokenizer joins a pair (title, text) as [CLS] title [SEP] text [SEP]."""
+    """DPR's tokenizer joins a pair (title, text) as [CLS] title [SEP] text [SEP]."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_models["dpr-context"])
@@ -169,7 +169,7 @@ def test_a_t5_never_takes_float16_of_itself(tiny_models, as_on_a_gpu, wide):
 
 
 def _sgpt(folder: Path, texts: list[str], opening: str, closing: str, limit: int) -> np.ndarray:
-    """As SGPT's authors: ids of the brackets around those of the text, tokens weighted by their position from 1."""
+    """Encode as SGPT's authors do: bracket ids around the text's ids, tokens weighted by their position from 1."""
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -217,7 +217,7 @@ def test_brackets_count_as_tokens_and_survive_truncation(tiny_models):
 
 
 def test_a_bracket_that_merges_with_the_text_stays_a_token(tiny_models, tmp_path):
-    """Byte-pair encoding would make one token of a bracket and what follows it in a text."""
+    """Byte-pair encoding would merge a bracket with the following text into one token."""
     folder = shutil.copytree(tiny_models["sgpt"], tmp_path / "sgpt")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     vocabulary = tokenizer["model"]["vocab"]
@@ -265,7 +265,9 @@ def test_weights_stored_in_half_precision_compute_in_float32(tiny_models, tmp_pa
 
 
 def _odds(folder: Path, prompts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The logits of true less false, and the log-probability of true among both, one prompt at a time."""
+    """Return the logit of true minus that of false, and the log-probability of true against false, one prompt at a
+    time.
+    """
     import torch
     from transformers import AutoTokenizer, T5ForConditionalGeneration
 

@@ -1,4 +1,4 @@
-"""Vectors and scores of models taken by their ids, beside mteb's own loaders of tiny checkpoints in their formats."""
+"""Compare models named by their ids with mteb's own loaders, on tiny checkpoints in the loaders' formats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TASKS = ["SciFact", "ArguAna", "NQ"]
 
 
 def loaded(texts: list[str]) -> Any:
-    """Return texts as mteb hands them to a model."""
+    """Build texts in the form that mteb passes to a model."""
     from datasets import Dataset
     from torch.utils.data import DataLoader
 
@@ -53,7 +53,7 @@ def loaded(texts: list[str]) -> Any:
 
 
 def encoded(wrapper: Any, task: str, side: str) -> Any:
-    """Return what mteb's loader makes of the texts as queries or documents of a task."""
+    """Encode texts with mteb's loader as queries or documents of a task."""
     import mteb
     from mteb.types import PromptType
 
@@ -69,7 +69,7 @@ def encoded(wrapper: Any, task: str, side: str) -> Any:
 
 
 def entries(loader: Any, **arguments: Any) -> dict[str, dict[str, Any]]:
-    """Return the prompts of an entry for each task, as they follow from a loader and its arguments."""
+    """Derive the prompts of an entry for each task from a loader and its arguments."""
     meta = SimpleNamespace(loader=loader, loader_kwargs=arguments)
     prompts, differ = registry._prompts(meta, TASKS)
     queries = differ.get("queries", {})
@@ -91,7 +91,7 @@ def normalised(vectors: Any) -> np.ndarray:
 def assert_equal_vectors(
     wrapper: Any, folder: Path, prompts: dict[str, dict[str, Any]], loader: str, form: str
 ) -> None:
-    """Compare both sides of each task; the queries of two tasks with other prompts must differ."""
+    """Compare both sides of each task. The queries of two tasks with other prompts must differ."""
     for task, own in prompts.items():
         entry = {"family": "dense", "similarity": "cosine", "pooling": "own", "prompts": own}
         encoder = opened(DenseEncoder, folder, entry)
@@ -135,7 +135,7 @@ def test_the_older_name_of_that_loader(tmp_path):
 @pytest.mark.parametrize("model2vec", [False, True])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_static_embeddings(tmp_path, model2vec, similarity):
-    """Beside mteb's loader, and beside the mean of the table's rows."""
+    """Compared with mteb's loader, and with the mean of the table's rows."""
     from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
     from safetensors.numpy import load_file
 
@@ -253,9 +253,9 @@ def test_late_interaction(tmp_path):
 
 
 def test_late_interaction_of_pylate(tmp_path):
-    """mteb's loader is PyLate, whose vectors of this checkpoint are kept: its releases need others of its libraries.
+    """mteb's loader is PyLate, whose releases need other libraries, so this test compares with kept vectors.
 
-    The checkpoint has markers before queries and documents, and prompts behind these markers.
+    The checkpoint has markers before queries and documents, and prompts after these markers.
     """
     with tarfile.open(ROOT / "tests/data/pylate-1.6.0.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
@@ -310,7 +310,7 @@ def test_cross_encoders_of_two_labels(tmp_path):
 
 
 def predicted(wrapper: Any, queries: list[str], documents: list[str]) -> np.ndarray:
-    """Return the log-odds of the probabilities that mteb's reranker gives to pairs."""
+    """Return the log-odds of the probabilities that mteb's reranker predicts for pairs."""
     import mteb
     from datasets import Dataset
     from torch.utils.data import DataLoader
@@ -331,14 +331,14 @@ LONG = [*TEXTS, "a much longer text with letters " * 40]
 
 
 def answering(name: str, **more: Any) -> dict[str, Any]:
-    """Return the keys of a listed reranker that say what it is asked, and how it answers."""
+    """Return the keys of a listed reranker that define its prompt and answers."""
     entry = registry.facts(name)["entry"]
     return {key: entry[key] for key in ("family", "prompt", "answers", "max_length") if key in entry} | more
 
 
 @pytest.mark.parametrize("length", [8192, 800])
 def test_decoders_that_answer_yes_or_no(tmp_path, length):
-    """mteb's loader has the prompt of Qwen's code, and cuts a pair between its first and its last part."""
+    """mteb's loader has the prompt of Qwen's code, and truncates a pair between its first and last part."""
     from mteb.models.model_implementations.qwen3_reranker import Qwen3RerankerWrapper
 
     folder = save_yes_no(tmp_path / "model")
@@ -413,7 +413,7 @@ def test_the_page_of_loaders_is_up_to_date():
 
 
 def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path):
-    """Its prompts are those of the task; it gets the folder in place of the name, and asks no hub."""
+    """The loader uses the prompts of the task, gets the folder in place of the name, and asks no hub."""
     from huggingface_hub import constants
     from mteb.models.model_implementations.uae_models import UAEWrapper
 
@@ -454,7 +454,7 @@ def _instructed() -> list[str]:
 
 
 def test_every_prompt_is_what_mteb_sends(monkeypatch):
-    """Each model's loader runs over a recorder in place of its checkpoint, task by task, on both sides."""
+    """A recorder replaces the checkpoint of each model's loader, task by task, on both sides."""
     import sentence_transformers
 
     sent: list[str] = []

@@ -1,4 +1,4 @@
-"""Checkpoints of odd form: a text has the numbers that it has alone, or one message says what to change."""
+"""Checkpoints of odd form: a text's results do not depend on its batch, or one message says what to change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _save(folder: Path, name: str, tokenizer: Any, **settings: Any) -> Path:
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), initializer_range=0.5, **settings)
     model = getattr(transformers, f"{name}Model")(config)
-    for weight in model.parameters():  # padding is no zero in trained weights
+    for weight in model.parameters():  # the padding vector is not zero in trained weights
         torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

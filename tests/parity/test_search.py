@@ -50,7 +50,7 @@ def test_shards_merge_into_the_exact_ranking(tmp_path, depth):
 
 
 def _one_at_a_time(shards: list[Path]) -> Iterator[Path]:
-    """Yield shards, each only while no other is mapped by this process."""
+    """Yield shards; no other shard may be mapped by this process at the same time."""
     for shard in shards:
         gc.collect()  # numba, where it had to compile, leaves what it was called with in cycles
         mapped = Path("/proc/self/maps").read_text()
@@ -92,7 +92,7 @@ def test_a_model_of_another_dimension_is_refused(tmp_path):
 
 
 def _pyserini_environment() -> dict[str, str]:
-    """What pyserini's own import needs to find Java and its jar (docs/platform.md)."""
+    """Return the environment with which pyserini's own import finds Java and its jar."""
     home = Path(lucene.java()).parent.parent
     return {
         **os.environ,

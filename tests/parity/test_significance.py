@@ -1,6 +1,6 @@
-"""Statistics against computations written apart: plain loops, exhaustive enumeration, closed forms, other libraries.
+"""Compare statistics with independent computations: plain loops, exhaustive enumeration, closed forms, other libraries.
 
-Nothing that the tests compare with is taken from beirgrid.
+The expected values use nothing of beirgrid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def rng() -> np.random.Generator:
 
 
 def skewed(queries: int, systems: int, *, better: Sequence[float] = (0,)) -> np.ndarray:
-    """Scores as nDCG has them, many 0 and some 1, of queries that are hard or easy for all systems."""
+    """Draw scores like those of nDCG, with many 0 and some 1; queries are hard or easy for all systems."""
     numbers = np.random.default_rng(queries * 100 + systems)
     difficulty = numbers.normal(size=(queries, 1))
     return np.clip(0.3 + 0.4 * difficulty + 0.3 * numbers.normal(size=(queries, systems)), 0, 1) + np.array(better)
@@ -80,7 +80,9 @@ def test_effect_sizes_and_their_intervals_agree_with_scipys(queries):
 
 
 def test_intervals_of_a_mean_of_datasets_resample_within_each():
-    """The standard error of a mean of means is known: the root of the sum of the parts' squared errors, over parts."""
+    """The standard error of a mean of means is the root of the sum of the parts' squared errors, divided by their
+    number.
+    """
     sizes = (40, 300, 90)
     parts = [skewed(size, 1)[:, 0] + shift for size, shift in zip(sizes, (0, 5, 10), strict=True)]
     distribution = significance.resampled_means(np.concatenate(parts)[:, None], rng(), parts=sizes, resamples=20000)
@@ -93,7 +95,7 @@ def test_intervals_of_a_mean_of_datasets_resample_within_each():
 
 
 def enumerate_signs(differences: list[float]) -> float:
-    """The share of all sign patterns whose sum is as far from 0 as the observed one."""
+    """Return the share of all sign patterns whose sum is at least as far from 0 as the observed one."""
     observed = abs(math.fsum(differences))
     sums = [math.fsum(s * d for s, d in zip(signs, differences, strict=True)) for signs in signs_of(len(differences))]
     return sum(abs(total) >= observed - 1e-9 for total in sums) / len(sums)
@@ -224,7 +226,7 @@ def test_tukeys_test_of_two_systems_is_the_randomisation_test():
 
 
 def test_tukeys_test_keeps_its_level():
-    """Of systems that do not differ, one sample in 20 has a pair that seems to."""
+    """Among equal systems, one sample in 20 has a pair that seems to differ."""
     numbers = np.random.default_rng(9)
     samples = 400
     seeming = 0
@@ -235,7 +237,7 @@ def test_tukeys_test_keeps_its_level():
 
 
 def test_tukeys_test_is_near_the_one_of_the_studentised_range():
-    """With normal scores; the error is the residual of a two-way analysis of variance, with queries as blocks."""
+    """With normal scores. The error is the residual of a two-way analysis of variance, with queries as blocks."""
     numbers = np.random.default_rng(5)
     queries, systems = 60, 5
     scores = numbers.normal(size=(queries, 1)) + numbers.normal(size=(queries, systems)) + [[0, 0, 0.3, 0.4, 0.6]]
@@ -246,7 +248,7 @@ def test_tukeys_test_is_near_the_one_of_the_studentised_range():
     means = scores.mean(axis=0)
     for p, (i, j) in zip(found, itertools.combinations(range(systems), 2), strict=True):
         parametric = scipy.stats.studentized_range.sf(abs(means[i] - means[j]) / error, systems, freedom)
-        # Permuting takes the systems' own differences for noise, so its p values are larger where systems differ.
+        # Permutation treats the systems' differences as noise, so its p values are larger where systems differ.
         assert parametric - 0.02 <= p <= parametric + 0.12
 
 
@@ -307,7 +309,7 @@ def test_tests_over_datasets():
 
 
 def test_the_papers_own_table_2():
-    """BEIR's Table 2 as if it were results: the changes that its values give, which are not those that it prints."""
+    """Treats BEIR's Table 2 as results: the changes computed from its values differ from the printed ones."""
     with (ROOT / "config/published/beir_paper.csv").open(encoding="utf-8", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10" and "Table 2" in row["source"]]
     values = {(row["system"], row["dataset"]): float(row["value"]) for row in rows}
@@ -327,7 +329,7 @@ def test_the_papers_own_table_2():
 
 
 def random_runs(seed: int, depth: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Two runs that share some documents; ids sort as they first appear, first in the first run."""
+    """Draw two runs that share some documents. Ids sort in the order of first appearance, first run first."""
     numbers = random.Random(seed)
     reference, run = {}, {}
     for query in range(6):

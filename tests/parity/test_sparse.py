@@ -20,7 +20,7 @@ from beirgrid.search import impact
 
 
 def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:
-    """max over tokens of log(1 + relu(logit)), one text at a time (Formal et al., 2021)."""
+    """Compute the max over tokens of log(1 + relu(logit)), one text at a time (Formal et al., 2021)."""
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -81,7 +81,7 @@ def test_what_stands_between_transformer_and_pooling_sees_logits(tiny_models, tm
 
 
 def test_weights_of_older_files_are_tied(tiny_models, tmp_path):
-    """Conversions to safetensors keep the head's matrix, the embeddings that it equals, or both."""
+    """Conversions to safetensors keep the head's matrix, the equal embeddings, or both."""
     from safetensors.torch import load_file, save_file
 
     expected = _splade(tiny_models["splade"], ["ab cd"], 48)
@@ -138,7 +138,7 @@ def test_low_precision_stays_near_and_no_texts_give_no_rows(tiny_models):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["splade", "distil-splade"])
 def test_logits_are_float32_sums(tiny_models, kind, precision):
-    """Whatever the transformer's precision, its hidden states are multiplied in float32."""
+    """Hidden states are multiplied in float32, whatever the transformer's precision."""
     import torch
 
     head = opened(SparseTextEncoder, tiny_models[kind], {}, "float32", BUDGET).transformer.get_output_embeddings()
@@ -203,7 +203,7 @@ def test_nan_weights_are_named(tiny_models, tmp_path):
 
 @pytest.mark.parametrize("kind", ["dense", "sparta", "older"])
 def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
-    """sentence-transformers would put a layer of random weights on it."""
+    """sentence-transformers would add a layer of random weights."""
     if kind == "older":  # most on the hub do not say which class saved them
         saved = shutil.copytree(tiny_models["dense"], tmp_path / "older") / "config_sentence_transformers.json"
         config = json.loads(saved.read_text())

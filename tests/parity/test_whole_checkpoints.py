@@ -1,4 +1,4 @@
-"""A checkpoint is used whole or refused: no weight is made up, none is left out, and a model tells texts apart."""
+"""A checkpoint is used completely or refused: no weight is invented or left out, and a model distinguishes texts."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Transformer(torch.nn.Module):
 
 
 def test_a_checkpoint_may_bring_a_first_module_of_its_own(tiny_models, tmp_path):
-    """As Jina's do; it knows nothing of what sentence-transformers asks its own modules for."""
+    """Jina's checkpoints do. Their module lacks attributes that sentence-transformers reads from its own."""
     folder, texts = tmp_path / "own", ["ab cd", "", "cdef ghij ab"]
     shutil.copytree(tiny_models["dense"], folder)
     (folder / "own_module.py").write_text(OWN_MODULE)

@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries: a hundred, always the same, or (``make test-full``) ten thousand new ones."""
+"""Number of examples that hypothesis tries: a hundred fixed ones, or ten thousand new ones (``make test-full``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a local folder holds: the collection as an independent reader has it, or one message with file and line."""
+"""Any local folder gives the collection that an independent reader reads, or one message with file and line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXTS = st.text(max_size=8) | st.sampled_from(["", " ", "\u2028", "\x00", "\ufef
 JUNK = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.lists(TEXTS, max_size=2)
 ROW = st.fixed_dictionaries({"_id": IDS, "text": TEXTS}, optional={"title": TEXTS, "metadata": JUNK})
 ODD_ROW = st.dictionaries(st.sampled_from(["_id", "id", "title", "text", "contents"]), JUNK | IDS, max_size=4) | JUNK
-# What no JSON encoder writes.
+# Texts that no JSON encoder writes.
 ODD_LINE = st.sampled_from(
     [
         b"",
@@ -91,7 +91,7 @@ def _corpus(data: bytes) -> list[tuple[str, str, str]] | str:
 
 
 def _rows(data: bytes) -> list[dict[str, Any]]:
-    """Read JSON lines on our own."""
+    """Read JSON lines independently of beirgrid."""
     lines = data.decode("utf-8-sig").split("\n")
     return [json.loads(line) for line in lines if line.strip()]
 

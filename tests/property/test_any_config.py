@@ -1,4 +1,4 @@
-"""Whatever a configuration says: it is loaded, or refused in one message that names the key."""
+"""Any configuration is loaded, or refused in one message that names the key."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ VALUES = st.one_of(
 
 
 def _walk(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths of all that is in a configuration."""
+    """List the paths of all values of a configuration."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [found for key, child in children for found in [(*path, key), *_walk(child, (*path, key))]]
 
@@ -81,7 +81,7 @@ MUTATIONS = st.tuples(
 
 
 def _mutate(raw: dict[str, Any], path: tuple[Any, ...], how: str, value: Any, key: Any) -> None:
-    """Change what is at a path, if an earlier mutation has left something there."""
+    """Change the value at a path, if earlier mutations left one."""
     *parents, last = path
     place: Any = raw
     try:

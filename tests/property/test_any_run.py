@@ -1,4 +1,4 @@
-"""Whatever a run holds: it is read as written, in trec_eval's order, or refused with file and line."""
+"""Any run is read as written, in trec_eval's order, or refused with file and line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _float32(value: float) -> float:
 @example({"q": {"a": 0.0, "b": -0.0}})
 @example({"q": {"a": 3.4028234663852886e38}})  # nine digits are more than float32's largest number
 @example({"1": {"10": 0.5, "9": 0.5, "ﬀ": 0.5, "𝔘": 0.5}})
-@example({"1": {"1": 0.5}})  # which documents are not ranked for a query is not the run's to say
+@example({"1": {"1": 0.5}})  # a run does not decide which documents are not ranked for a query
 def test_a_written_run_is_read_as_it_was(run):
     rankings = {query: runs.canonical("", list(scores), list(scores.values())) for query, scores in run.items()}
     with tempfile.TemporaryDirectory() as folder:

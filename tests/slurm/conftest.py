@@ -1,4 +1,4 @@
-"""A grid on the cluster of cluster.sh: what each fault test starts from, and what it must end in."""
+"""A grid on the cluster of cluster.sh: the start of each fault test, and its expected end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from small import ENCODE, SYSTEMS, collection
 
 @pytest.fixture(scope="session", autouse=True)
 def _cluster() -> None:
-    """Reach the cluster that cluster.sh started; there is nothing to test without it."""
+    """Connect to the cluster that cluster.sh started; skip the tests without one."""
     if not (FOLDER / "slurm.conf").exists():
         pytest.skip("no test cluster runs; make test-slurm starts one")
 
 
 @pytest.fixture(scope="session")
 def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Callable[..., Path]:
-    """Return a function that writes a configfile of the small grid, with some of its systems, a job per stage."""
+    """Return a function that writes a configfile of the small grid with some of its systems, one job per stage."""
     data = collection(tmp_path_factory.mktemp("data") / "small")
 
     def write(systems: list[str], small_corpus: int = 0, datasets: int = 1, partition: str = "") -> Path:
@@ -49,13 +49,13 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
 
 @pytest.fixture(scope="session")
 def dense_grid(write_config: Callable[..., Path]) -> Path:
-    """The configfile of the fault tests: one dense system, one shard, and a node whose faults harm no other test."""
+    """The configfile of the fault tests: one dense system, one shard, and a node that no other test uses."""
     return write_config(["tiny"], partition="spare")
 
 
 @pytest.fixture(scope="session")
 def fetched(dense_grid: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory in which all is fetched: what is left to do is what runs into faults."""
+    """A working directory with all fetched files, so that faults hit the other stages."""
     folder = tmp_path_factory.mktemp("fetched")
     undisturbed(dense_grid, folder, "--until", "fetch_dataset", "fetch_model")
     return folder
@@ -72,13 +72,13 @@ def expected(dense_grid: Path, fetched: Path, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def small_corpus(write_config: Callable[..., Path]) -> Path:
-    """The configfile of the fault tests with a corpus that is small: two jobs for the cell in place of four."""
+    """The configfile of the fault tests with a small corpus: two jobs per cell in place of four."""
     return write_config(["tiny"], 100, partition="spare")
 
 
 @pytest.fixture
 def site(fetched: Path, dense_grid: Path, expected: str, tmp_path: Path):
-    """A working directory of its own for a fault test."""
+    """A separate working directory for a fault test."""
     shutil.copytree(fetched, tmp_path / "site")
     site = Site(tmp_path / "site", dense_grid)
     yield site

@@ -1,4 +1,4 @@
-"""Working directories on the cluster of cluster.sh, and what happens in them."""
+"""Working directories on the cluster of cluster.sh, and their runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "results/grids/grid/tables/scores.csv"
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 90, every: float = 0.2) -> Any:
-    """Return the first true value of ``condition``."""
+    """Wait until ``condition`` is true, and return its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := condition():
@@ -30,7 +30,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 90, every: float = 0
 
 
 class Site:
-    """A working directory on the cluster, and the Snakemake processes that a person starts there."""
+    """A working directory on the cluster, and its Snakemake processes."""
 
     def __init__(self, folder: Path, configfile: Path) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class Site:
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str | Path, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        """Start Snakemake with the SLURM profile, in a hurry: it asks after its jobs every few seconds."""
+        """Start Snakemake with the SLURM profile, polling its jobs every few seconds."""
         command = [*before, sys.executable, "-m", "snakemake", "--profile", "slurm", "--configfile", self.configfile]
         command += ["--directory", self.folder, "--slurm-init-seconds-before-status-checks", "2", *arguments]
         process = subprocess.Popen(
@@ -54,11 +54,11 @@ class Site:
         return process
 
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run Snakemake with the SLURM profile to its end."""
+        """Run Snakemake with the SLURM profile and wait for its end."""
         return end(self.start(*arguments))
 
     def jobs(self, rule: str = "") -> list[dict[str, str]]:
-        """Return the facts of this folder's SLURM jobs, of one rule or of all, the ended ones too."""
+        """Return the facts of this folder's SLURM jobs, of one rule or of all, including ended jobs."""
         return [job for job in slurm_jobs(self.folder) if job["Comment"].startswith(f"rule_{rule}")]
 
     def states(self, rule: str) -> list[str]:
@@ -66,11 +66,11 @@ class Site:
         return [job["JobState"] for job in self.jobs(rule)]
 
     def live(self) -> list[dict[str, str]]:
-        """Return the jobs that are not over."""
+        """Return the jobs that have not ended."""
         return [job for job in self.jobs() if job["JobState"] in ("PENDING", "RUNNING", "COMPLETING")]
 
     def stage(self, stage: str) -> int | None:
-        """Return the process id of a stage that runs in this folder."""
+        """Return the process id of a running stage of this folder."""
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -82,14 +82,14 @@ class Site:
         return None
 
     def hang(self, stage: str) -> int:
-        """Wait until a stage runs, stop its process, as one that waits for a dead disk, and return its id."""
+        """Wait until a stage runs, stop its process, as a dead disk would, and return its id."""
         process = wait_for(lambda: self.stage(stage), every=0.05)
         os.kill(process, signal.SIGSTOP)
         return process
 
     @property
     def table(self) -> str:
-        """The table that the run ends in."""
+        """The final table of the run."""
         return (self.folder / TABLE).read_text()
 
     @property
@@ -98,7 +98,7 @@ class Site:
         return list((self.folder / "results").rglob("*beirgrid-tmp*"))
 
     def clear(self) -> None:
-        """End what the test left running."""
+        """End all processes and jobs that the test left."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
@@ -109,7 +109,7 @@ class Site:
 
 
 def slurm_jobs(folder: Path) -> list[dict[str, str]]:
-    """Return what the controller knows of the jobs that work in ``folder``."""
+    """Return the controller's facts of the jobs that work in ``folder``."""
     shown = subprocess.run(
         ["scontrol", "--oneliner", "--details", "show", "jobs"], capture_output=True, text=True, check=True
     ).stdout
@@ -118,7 +118,7 @@ def slurm_jobs(folder: Path) -> list[dict[str, str]]:
 
 
 def end(process: subprocess.Popen[str], seconds: float = 400) -> subprocess.CompletedProcess[str]:
-    """Wait for a process and return what it said."""
+    """Wait for a process and return its output."""
     output, _ = process.communicate(timeout=seconds)
     return subprocess.CompletedProcess(process.args, process.returncode, output)
 

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, made to go wrong: each run ends in the table of an undisturbed one."""
+"""Faults of a cluster, caused on purpose: each run ends in the table of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ full = pytest.mark.full
 
 
 def _finishes(site: Site, expected: str, process: subprocess.Popen[str] | None = None) -> str:
-    """Assert that a run, this one or a new one, ends in the expected table; return what it said."""
+    """Assert that a run, this one or a new one, ends in the expected table; return its output."""
     done = end(process or site.start())
     assert done.returncode == 0, done.stdout
     assert site.table == expected
@@ -58,7 +58,7 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     output = _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", memory))
     assert site.states("encode_dense") == ["FAILED", "COMPLETED"]
     log = site.jobs("encode_dense")[0]["StdOut"]
-    assert log in output  # Snakemake names the file, SLURM says in it why
+    assert log in output  # Snakemake names the file, in which SLURM states the reason
     assert "exceeded memory limit" in Path(log).read_text()
 
 
@@ -73,7 +73,7 @@ def test_a_cancelled_job_of_two_stages_is_run_again_whole_and_nothing_else_is(si
     site.hang("evaluate")
     subprocess.run(["scancel", site.live()[0]["JobId"]], check=True)
     assert end(run).returncode != 0
-    # Snakemake takes the outputs of all stages of a failed job away, of those that had ended too.
+    # Snakemake deletes the outputs of all stages of a failed job, including finished stages.
     assert not (site.folder / "results/runs/tiny/small.run.gz").exists()
     assert (site.folder / "results/indexes/tiny-dense/small/0.faiss").exists()
     _finishes(site, expected, site.start(*on_cpu))
@@ -130,7 +130,7 @@ def test_a_job_on_a_node_that_goes_down_starts_again(site, expected):
 
 @full
 def test_a_job_on_a_node_that_dies_starts_again_when_the_node_is_back(site, expected):
-    """Its daemon and all that runs on it vanish without a word."""
+    """The node's daemon and all its processes vanish without notice."""
     run = site.start()
     stage = site.hang("encode")
     job = site.jobs("encode_dense")[0]["JobId"]
@@ -144,13 +144,13 @@ def test_a_job_on_a_node_that_dies_starts_again_when_the_node_is_back(site, expe
 
 
 def _state(node: str) -> str:
-    """Return a node's state, as sinfo has it."""
+    """Return a node's state from sinfo."""
     command = ["sinfo", "--noheader", f"--nodes={node}", "--format=%T"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _slurm_steps(job: str) -> list[int]:
-    """Return the process ids of the daemons that watch over a job's steps."""
+    """Return the process ids of the daemons that supervise a job's steps."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -243,7 +243,7 @@ def test_a_full_disk_is_named_and_costs_nothing_that_was_there(site, expected):
 
 @full
 def test_files_that_show_late_are_waited_for(site, expected, tmp_path):
-    """Snakemake looks at a copy of results/ that is seconds behind what the jobs see."""
+    """Snakemake reads a copy of results/ that is seconds older than the jobs' files."""
     late = tmp_path / "late"
     shutil.copytree(site.folder / "results", late)
     bind = ("unshare", "--mount", "sh", "-c", f"mount --bind {late} {site.folder}/results && exec " + '"$0" "$@"')
@@ -271,7 +271,7 @@ def _copy_older(source: Path, target: Path, seconds: float) -> None:
 
 @contextmanager
 def _repeated(action: Callable[[], None], every: float = 0.5) -> Iterator[None]:
-    """Do something over and over in the background."""
+    """Repeat an action in the background."""
     over = threading.Event()
 
     def loop() -> None:

@@ -1,4 +1,4 @@
-"""Domain adaptation stage by stage, on tiny models: queries, negatives, margins, training."""
+"""Adapt models to a domain stage by stage, on tiny models: queries, negatives, margins, training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MLM = {**TSDAE, "recipe": "mlm"}
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 documents of four sentences, the words of each its own."""
+    """60 documents of four sentences, each document with its own words."""
     choose = random.Random(0)
     rows = []
     for number in range(60):
@@ -53,7 +53,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stage(name: str, folder: Path, output: str, recipe: dict[str, Any], **paths: Path) -> Path:
-    """Run a stage in this process, write to ``folder / output`` and return that."""
+    """Run a stage in this process, write to ``folder / output`` and return that path."""
     arguments = [name, "--recipe", json.dumps(recipe), "--output", str(folder / output)]
     arguments += ["--record", str(folder / f"{output}.json"), "--device", "cpu", "--precision", "float32"]
     for option, path in paths.items():
@@ -63,7 +63,7 @@ def stage(name: str, folder: Path, output: str, recipe: dict[str, Any], **paths:
 
 
 def facts(output: Path) -> dict[str, Any]:
-    """Return the facts recorded beside an output."""
+    """Return the facts in the record of an output."""
     return json.loads(output.with_name(f"{output.name}.json").read_text())["facts"]
 
 
@@ -74,7 +74,7 @@ def weights(checkpoint: Path) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def queries(corpus: Path) -> Path:
-    """The derived queries of 40 of the documents."""
+    """Queries derived from 40 of the documents."""
     return stage("generate", corpus.parent, "queries.parquet", DERIVE, corpus=corpus)
 
 
@@ -156,7 +156,7 @@ def _mine(corpus: Path, queries: Path, model: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def margins(corpus: Path, queries: Path, tiny_models: dict[str, Path], tmp_path_factory: Any) -> Path:
-    """Triplets with the tiny cross-encoder's margins."""
+    """Triplets with the margins of the tiny cross-encoder."""
     folder = tmp_path_factory.mktemp("gpl")
     negatives = _mine(corpus, queries, tiny_models["dense"], folder)
     recipe = {"teacher": {"family": "cross-encoder", "max_length": 64}, "steps": 60, "batch": 4, "seed": 1}
@@ -208,7 +208,7 @@ def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_pat
     assert f"train: {steps}/{steps} steps, " in said
     assert weights(adapted).shape == weights(tiny_models["dense"]).shape
     assert not np.allclose(weights(adapted), weights(tiny_models["dense"]))
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "model.json"}  # nothing half-made is left
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "model.json"}  # no partial file is left
 
 
 @pytest.mark.parametrize("recipe", quick_first([GENQ, GPL, TSDAE, MLM]), ids=["genq", "gpl", "tsdae", "mlm"])
@@ -226,7 +226,7 @@ def test_the_weights_follow_the_seed(corpus, queries, margins, tiny_models, tmp_
 
 SHORT = {"genq": {**GENQ, "epochs": 3}, "gpl": {**GPL, "steps": 40, "epochs": 2}}
 SHORT |= {"tsdae": {**TSDAE, "epochs": 3}, "mlm": {**MLM, "epochs": 3}}
-# The command line with a state written every 9 steps, killed as its 23rd step begins.
+# The command line, which writes a state every 9 steps and is killed at the start of step 23.
 KILLED = """
 import os, signal, sys
 from transformers import trainer_callback
@@ -244,7 +244,7 @@ sys.exit(__main__.main(sys.argv[1:]))
 
 
 def kill(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
-    """Start a training that dies of SIGKILL after it has written its second state."""
+    """Start a training that is killed after it has written its second state."""
     folder.mkdir(exist_ok=True)
     arguments = ["adapt", "--recipe", json.dumps(recipe), "--output", str(folder / "model"), "--device", "cpu"]
     arguments += ["--record", str(folder / "model.json"), "--precision", "float32"]
@@ -259,7 +259,7 @@ def kill(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory, corpus, queries, margins, tiny_models) -> Callable[[str, Path], dict[str, Path]]:
-    """Return a function that fills a folder with what a killed training left, and returns the training's inputs."""
+    """Return a function that fills a folder with the files of a killed training, and returns the training's inputs."""
 
     @cache
     def once(name: str) -> tuple[Path, dict[str, Path]]:
@@ -354,7 +354,7 @@ def _mlm_loss(folder: Path, entry: dict[str, Any], seed: int = 1) -> Any:
 
 
 def _restored(model: Any, loss: Any, texts: list[str]) -> tuple[Any, Any, Any]:
-    """Return the tokens of texts, what the language model reads in their place, and the loss."""
+    """Return the tokens of texts, their masked form, and the loss."""
     seen: list[Any] = []
     loss.language_model.register_forward_pre_hook(
         lambda _, __, inputs: seen.append(inputs["input_ids"]), with_kwargs=True
@@ -366,7 +366,7 @@ def _restored(model: Any, loss: Any, texts: list[str]) -> tuple[Any, Any, Any]:
 
 
 def test_mlm_learns_what_plain_transformers_code_learns(tiny_models):
-    """The loss and its gradient equal those of AutoModelForMaskedLM with the checkpoint's own head."""
+    """Loss and gradient equal those of AutoModelForMaskedLM with the checkpoint's own head."""
     import torch
     from transformers import AutoModelForMaskedLM
 

@@ -1,4 +1,4 @@
-"""The stage analyse on a small grid: what it reads, writes, leaves out and refuses."""
+"""Run the stage analyse on a small grid: its inputs, outputs, omissions and refusals."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(folder) -> Grid:
-    """A grid that was analysed where figures of an earlier one were."""
+    """A grid that was analysed over figures of an earlier grid."""
     with contextlib.chdir(folder):
         found = Grid()
         (found.folder / "figures").mkdir()
@@ -322,7 +322,7 @@ def test_a_damaged_run_is_named(grid, capsys):
 
 
 def _canonical_runs(grid: Grid) -> None:
-    """Write the runs again as the stages do, best documents first."""
+    """Rewrite the runs as the stages do, best documents first."""
     for (system, dataset), of in grid.runs.items():
         run = {q: runs.canonical(q, list(found), np.array(list(found.values()))) for q, found in of.items()}
         runs.write(paths.RUN.format(system=system, dataset=dataset), run, system)

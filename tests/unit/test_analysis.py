@@ -1,4 +1,4 @@
-"""The tables of a grid's statistics: what they are over, what they refuse, and what order and absence change."""
+"""The tables of a grid's statistics: their datasets and systems, refusals, and the effect of order and absence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(folder: Path, system: str, queries: list[str], **columns: list[float])
 def dataset(
     name: str = "scifact", *, systems: str = "abcd", queries: int = 30, better: float = 0.1
 ) -> tables.EvaluatedDataset:
-    """Systems that are better, and have fewer holes, by their place in the alphabet."""
+    """Scores of systems that are better, and have fewer holes, in alphabetical order."""
     numbers = np.random.default_rng(queries)
     noise = numbers.random((queries, 26, 2))
     places = [ord(system) - ord("a") for system in systems]
@@ -190,7 +190,7 @@ def test_equal_values_have_an_interval_without_width_and_say_so():
         assert found.loc[system, ["low", "high"]].tolist() == pytest.approx([value, value], abs=1e-12)
         assert "no width" in found.loc[system, "note"]
     assert found.loc["d", "note"] == ""
-    # Equal systems: no difference at all. A constant difference: no deviation that it could be measured in.
+    # Equal systems have no difference. A constant difference has no deviation by which to divide it.
     assert found.loc["b", ["difference", "p_randomisation", "p_t", "effect"]].tolist() == [0, 1, 1, 0]
     assert found.loc["c", ["p_t", "effect", "effect_low"]].isna().all()
     assert found.loc["c", "p_randomisation"] < 0.001
@@ -234,7 +234,9 @@ def test_zero_shot_means_leave_out_what_any_system_was_trained_on():
 
 
 def test_zero_shot_means_leave_out_systems_of_unknown_training_data():
-    """a was trained on y. Nothing is known of b: b is left out, and its list decides nothing for the others."""
+    """System a was trained on y. The training data of b are unknown: b is left out and excludes no dataset for the
+    others.
+    """
     parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
     training = {"trained_on": {"a": ["y"], "b": ["z"]}, "unknown": {"b": ["x", "y"]}}
     found = tables.compare_across(parts, **training, baseline="c", resamples=200)
@@ -251,7 +253,7 @@ def test_zero_shot_means_leave_out_systems_of_unknown_training_data():
 
 
 def test_each_pair_has_means_over_the_datasets_that_are_zero_shot_for_both():
-    """Means over what is zero-shot for all systems are empty here; those of a and c are over two datasets."""
+    """No dataset is zero-shot for all systems, so those means are empty; those of a and c are over two datasets."""
     parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
     trained_on = {"a": ["y"], "b": ["x", "z"]}
     assert set(tables.compare_across(parts, trained_on=trained_on, resamples=200)["over"]) == {"all"}

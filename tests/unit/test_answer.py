@@ -1,4 +1,4 @@
-"""The sentences with which the page begins and a run ends: those of small grids, and each number beside its table."""
+"""The sentences at the top of the report and at the end of a run, on small grids, with each number in its table."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dic
 
 
 def of(table: pd.DataFrame, **where: str) -> pd.Series:
-    """Return the one row with these values."""
+    """Return the single row with these values."""
     for column, value in where.items():
         table = table[table[column] == value]
     assert len(table) == 1

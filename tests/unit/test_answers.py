@@ -1,4 +1,4 @@
-"""What a grid says while it is run: cells that are done, pending, failed or not supplied, and damaged files."""
+"""The tables of a running grid: cells that are done, pending, failed or not supplied, and damaged files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def write_cell(
 ) -> Cell:
     """Write a run, and its values per query with the mean ``level``; return the cell.
 
-    ``lost`` is the number of queries without documents. ``fetched`` is about runs of other software behind the cell.
+    ``lost`` is the number of queries without documents. ``fetched`` has facts of runs of other software behind the
+    cell.
     """
     run, record = (
         paths.RUN.format(system=system, dataset=dataset),
@@ -138,7 +139,7 @@ def cell(answers: Answers, system: str, dataset: str) -> pd.Series:
 
 
 def fail(path: str, line: str) -> None:
-    """Let the last run say that the job of a file has failed."""
+    """Record in the last run that the job of a file has failed."""
     files.write_text("logs/job.log", f"before\n{line}\n\n")
     facts = {"jobs": {}, "config": {}, "pid": 1, "began": 1, "host": "elsewhere", "time": 1}
     job = {"id": 1, "rule": "fuse", "wildcards": {}, "log": ["logs/job.log"], "outputs": [path], "time": 2}
@@ -249,7 +250,7 @@ def test_analyses_change_the_page_and_make_nothing_run_again(grid):
     assert provenance.mismatch(record, None) is None
     assert record.is_file()
     shown = page.read_bytes()
-    report.page(grid=grid, tables=TABLES, output=page, record=record)  # what the record says of the page
+    report.page(grid=grid, tables=TABLES, output=page, record=record)  # the record's facts about the page
     assert page.read_bytes() == shown
     write_cell("a", "y", 0.6)
     main(["report"])
@@ -258,7 +259,7 @@ def test_analyses_change_the_page_and_make_nothing_run_again(grid):
 
 
 def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
-    """Some of its tables are new, the others are of the run before."""
+    """Some of its tables are new, the others belong to the previous run."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -339,7 +340,7 @@ def _another_cell(cell: Cell) -> str:
 
 
 def _another_run(cell: Cell) -> str:
-    """Move the run of another system, and its record, to the place of the cell's run."""
+    """Move another system's run, with its record, to the path of the cell's run."""
     for pattern in (paths.RUN, paths.RUN_RECORD):
         theirs, own = (pattern.format(system=system, dataset=cell.dataset) for system in ("b", cell.system))
         Path(own).write_bytes(Path(theirs).read_bytes())
@@ -493,7 +494,7 @@ def test_a_refresh_waits_for_another(grid):
 
 @pytest.fixture
 def run_log():
-    """What a Snakefile attaches to Snakemake's log, that log, and the stream to which Snakemake prints it."""
+    """The handler that a Snakefile attaches to Snakemake's log, that log, and Snakemake's output stream."""
     logger, printed = logging.Logger("snakemake"), io.StringIO()
     logger.addHandler(handler := ColorizingTextHandler(stream=printed))
     handler.name = "DefaultStreamHandler"

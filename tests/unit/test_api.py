@@ -1,4 +1,4 @@
-"""What ``import beirgrid`` offers without Snakemake."""
+"""The functions of ``import beirgrid``, without Snakemake."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _write(folder: Path) -> tuple[Path, Path]:
 
 
 def test_a_script_decides_where_messages_go():
-    """Without a handler, a script sees warnings alone, as Python has it; messages name the module that says them."""
+    """Without a handler, a script sees only warnings, as usual in Python; messages name their module."""
     script = "from beirgrid.core.progress import Progress; from beirgrid.core.errors import warn; "
     script += "Progress('encode', 2, 'documents'); warn('one \\x1b[2J')"
     own = "import logging; logging.basicConfig(level='INFO', format='%(name)s %(levelname)s %(module)s: %(message)s'); "

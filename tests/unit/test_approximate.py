@@ -1,4 +1,4 @@
-"""Approximate indexes of dense vectors: what they find, how large they are, and how grids and records name them."""
+"""Approximate indexes of dense vectors: recall, size, and their names in grids and records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = [
 
 
 def _vectors(rows: int, seed: int, dimension: int = 64) -> np.ndarray:
-    """Return vectors of length 1 in clusters, which are what such indexes are for."""
+    """Draw unit vectors in clusters, the case for such indexes."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(0).standard_normal((20, dimension))
     vectors = centres[rng.integers(20, size=rows)] + rng.standard_normal((rows, dimension))
@@ -66,7 +66,7 @@ def test_an_index_finds_most_of_the_best_in_fewer_bytes(tmp_path, kind, least, s
 @pytest.mark.parametrize("there", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
 @pytest.mark.parametrize("asked", [Hnsw(kind="hnsw", links=16), Int8(kind="int8"), Binary(kind="binary"), Flat()])
 def test_an_index_of_another_kind_is_named(tmp_path, there, asked):
-    """A file that replaced the index, without a record beside it."""
+    """A file without a record replaced the index."""
     path = tmp_path / "0.faiss"
     approximate.write_index(_vectors(20, 1), there, path)
     if there == asked:

@@ -1,4 +1,4 @@
-"""Arguments that travel in files, and settings that travel on standard input."""
+"""Arguments in files, and settings on standard input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beirgrid.core.cli import as_words
 
 
 def _with_input(words: list[str], text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder as rules do: bash gives it the text as standard input."""
+    """Run a command in a folder as rules do: bash passes the text as standard input."""
     command = shlex.join([sys.executable, "-m", "beirgrid", *words])
     (folder / "job.sh").write_text(f"{command} <<< {shlex.quote(text)}\n", encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
@@ -27,7 +27,7 @@ def _with_input(words: list[str], text: str, folder: Path) -> subprocess.Complet
 
 
 def test_a_stage_reads_its_settings_and_its_record_has_the_command_with_them(root, tmp_path):
-    """An entry that is longer than what Linux accepts as an argument, with what a shell and a parser might read."""
+    """An entry that is too long for a Linux argument, with characters that are special to a shell and a parser."""
     odd = {"note": "a\n\u2028 'b' {c} $(d) @e"}
     entry = {"source": "local", "path": str(root / "workflow/resources/demo")}
     words = ["fetch", "corpus", "--name", "x", "@-", "--output", "x.parquet", "--record", "x.json"]
@@ -72,7 +72,7 @@ def test_a_file_of_no_arguments_is_named(capsys, tmp_path, content, message):
 
 
 def test_a_line_of_a_file_stands_for_itself(capsys, tmp_path):
-    """Whatever a file holds, and so a file that names itself, is read once."""
+    """Each file is read once, even a file that names itself."""
     path = tmp_path / "self.args"
     path.write_text(f"@{path}\n")
     with pytest.raises(SystemExit):
@@ -81,7 +81,7 @@ def test_a_line_of_a_file_stands_for_itself(capsys, tmp_path):
 
 
 def test_a_file_is_read_as_utf_8_in_every_locale(tmp_path):
-    """Rules write them so; another encoding would make other names of theirs."""
+    """Rules write these files in UTF-8; another encoding would change names."""
     (tmp_path / "a.args").write_text("müller\n", encoding="utf-8")
     program = "from beirgrid.core.cli import read_files; print(ascii(read_files(['fuse', '@a.args'])))"
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -1,4 +1,4 @@
-"""``beirgrid list``: what is registered, and what is here."""
+"""``beirgrid list``: registered entries, and local files."""
 
 from __future__ import annotations
 

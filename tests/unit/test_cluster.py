@@ -1,4 +1,4 @@
-"""Which of SLURM's jobs are taken for those of an earlier run; tests/slurm has the real thing."""
+"""SLURM jobs that count as jobs of an earlier run; tests/slurm uses a real cluster."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_the_mean_over_a_benchmark_is_that_of_mteb():
 
 
 def test_a_benchmark_counts_the_subsets_that_are_its_own():
-    """RTEB in English has one of the three languages of CUREv1, and MTEB in German one of the three of XMarket."""
+    """RTEB in English has one of CUREv1's three languages, and MTEB in German one of XMarket's three."""
     assert "XMarket-de" in load("MTEB(deu, v1)", systems=["minilm"]).grid.datasets
     found = load("RTEB(eng, beta)", systems=["minilm"])
     assert len(found.datasets["CUREv1@RTEB-eng-beta"].mean_of) == 11  # splits
@@ -266,7 +266,7 @@ def test_the_ready_made_grids_read_the_lock_file_of_the_checkout(name, rows, col
 
 
 def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():
-    """The plan's hours and disk follow from it."""
+    """The hours and the disk of a plan follow from it."""
     datasets = files.read_json(ROOT / lock.LOCK)["names"]["datasets"].values()
     corpora = [facts["corpus"] for facts in datasets if "mean_of" not in facts["dataset"]]
     assert all(corpus["documents"] > 0 for corpus in corpora)
@@ -329,7 +329,7 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
 
 
 def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_path):
-    """FollowIR: mteb's code reads queries with instructions, and the documents that each of them ranks."""
+    """FollowIR: mteb's code reads queries with their instructions and candidates."""
     name = "Core17InstructionRetrieval"
     entry = load(name).corpora[name].given("source", "task", "revision", "split")
     queries = ["1-og", "1-changed"]

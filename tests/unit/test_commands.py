@@ -95,7 +95,7 @@ def test_the_overview_imports_no_stage():
     assert all(words.split()[0] in done.stdout for words in COMMANDS)
 
 
-# Modules that take a second and more together, of those that are installed. Each of these stages does without most.
+# Installed modules that take over a second to import together. Each of these stages needs few of them.
 HEAVY = {"torch", "transformers", "datasets", "ranx", "numba", "scipy", "statsmodels", "matplotlib", "faiss", "sklearn"}
 LIGHT_STAGES = {
     "evaluate": ({"pandas", "jinja2"}, ""),
@@ -122,7 +122,7 @@ def test_stages_without_a_model_import_little(stage):
 
 
 def test_rules_give_commands_only_options_that_they_have(root, capsys):
-    """Of the options that stand in the rules' shell commands themselves."""
+    """Checks the options in the shell commands of the rules."""
     text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
     commands = [
         "".join(re.findall(r'f?"(.*?)"\n', block)) for block in re.findall(r"shell:\n((?:\s+f?\".*\"\n)+)", text)
@@ -226,7 +226,7 @@ def test_a_file_that_is_no_manifest_is_named(tmp_path, content):
 
 
 def test_training_keeps_to_its_own_gpu(monkeypatch, tmp_path):
-    """The libraries would take the first of four GPUs, and spread each batch over all."""
+    """The libraries would take the first of four GPUs, and spread each batch over all of them."""
     import torch
     from sentence_transformers import SentenceTransformerTrainingArguments
 
@@ -284,7 +284,7 @@ def test_the_shell_completes_commands_and_options(tmp_path):
 
 
 def test_records_are_watched_for_each_use_of_the_workflow_and_for_no_foreign_rule(tmp_path, monkeypatch):
-    """As in a workflow that uses this one as a module twice, and has a rule ``my_train`` without a record."""
+    """A workflow may use this one as a module twice, and have a rule ``my_train`` without a record."""
     from snakemake.persistence import PersistenceBase
     from snakemake.settings.types import RerunTrigger
 

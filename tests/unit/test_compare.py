@@ -1,4 +1,4 @@
-"""Comparing two systems, grids or results folders: the values, what else differs, and the exit status."""
+"""Compare two systems, grids or results folders: values, other differences, and the exit status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from beirgrid.core import provenance
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders, a and b: b's system s is better on x, and was computed in another precision."""
+    """Two folders, a and b. The system s of b is better on x, and was computed in another precision."""
     folder = tmp_path_factory.mktemp("work")
     for name, better, precision in (("a", 0, "float32"), ("b", 9, "bfloat16")):
         with finished.at(folder / name):
@@ -78,7 +78,7 @@ def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
     assert values["s", "y", "ndcg@10"]["kendall_tau_union"] == pytest.approx(1)
     assert 0.3 < values["s", "y", "ndcg@10"]["rank_biased_overlap"] < 1
     assert values["s", "x", "ndcg@10"]["kendall_tau_union"] < 1
-    # With the baseline on both sides the same, the ratio of the effects is that of the differences to it.
+    # With the same baseline on both sides, the effect ratio is the ratio of the differences to it.
     base, row = values["base", "x", "ndcg@10"], values["s", "x", "ndcg@10"]
     effects = (row["second"] - base["second"]) / (row["first"] - base["first"])
     assert row["effect_ratio"] == pytest.approx(effects)
@@ -87,7 +87,7 @@ def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
 
 
 def test_a_trec_run_is_the_reference_of_every_measure(copy, monkeypatch):
-    """Kendall's tau union and RBO are computed from the lines of the files, apart from the code of the project."""
+    """Kendall's tau union and RBO are computed from the lines of the files, without beirgrid's code."""
     monkeypatch.chdir(copy / "a")
     reference, baseline = finished.rankings(7, 4), finished.rankings(1)
     lines = [
@@ -186,7 +186,7 @@ def _ndcg(system: str) -> np.ndarray:
 
 
 def _values(*arguments: str) -> tuple[dict, dict]:
-    """Return the row of ndcg@10 of a comparison, and all that it found."""
+    """Return the row of ndcg@10 of a comparison, and the whole comparison."""
     assert _compare(*arguments, "--metrics", "ndcg@10", "--output", "c.json") == 1
     found = json.loads(Path("c.json").read_text())
     (row,) = found["values"]

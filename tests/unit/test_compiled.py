@@ -1,4 +1,4 @@
-"""numba's cache of compiled functions: no kill, damage or other process lets a run use wrong code."""
+"""numba's cache of compiled functions: kills, damage and other processes never make a run use wrong code."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_older_code(tmp_path)
 
 @pytest.mark.slow
 def test_two_processes_do_not_write_the_code_of_each_other(tmp_path):
-    """A process waits while the other one writes."""
+    """One process waits while the other writes."""
     _write(tmp_path, "x / 2 if x > 0 else x * 1.0")
     one = _start(
         tmp_path,
@@ -107,7 +107,7 @@ def test_threads_that_ask_at_once_build_a_function_once():
 
 
 def test_a_second_copy_of_the_module_does_not_wait_for_the_first(tmp_path):
-    """As in a process that was forked after its server imported another checkout's package."""
+    """A process may be forked after its server imported another checkout's package."""
     _write(tmp_path, "x + 10")
     second = "import importlib; del sys.modules['beirgrid.core.compiled']\n"
     second += "importlib.import_module('beirgrid.core.compiled').guard()"

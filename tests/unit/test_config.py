@@ -1,4 +1,4 @@
-"""What the configuration may say, and what each mistake is told."""
+"""Valid configurations, and the message for each mistake."""
 
 from __future__ import annotations
 
@@ -461,13 +461,13 @@ def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
     examples = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     grids = [example for example in examples if "grid" in example]
     assert [set(example.get("datasets", ())) for example in grids] == [
-        set(),  # names alone, which are in the lock file of the checkout
+        set(),  # only names, which are in the lock file of the checkout
         *({name} for name in ("mine", "miracl-sw", "nano-scifact", "bright-aops")),
     ]
     for example in grids:
         for name in {"miracl-sw", "nano-scifact"} & set(
             example.get("corpora", ())
-        ):  # registered, with more said of them
+        ):  # registered entries with further keys
             assert example["corpora"][name].items() <= raw["corpora"][name].items()
             assert example["datasets"][name].items() <= raw["datasets"][name].items()
         assert config.load(_with(copy.deepcopy(raw), example)).grid.datasets
@@ -485,7 +485,7 @@ def test_each_mistake_is_named(raw, changes, message):
 
 FAMILIES = [*("dense", "sparse", "late-interaction", "cross-encoder", "seq2seq-reranker")]
 FAMILIES += ["query-generator", "term-weights"]
-# Keys, a value of each, and the families that read it.
+# Keys with a value, and the families that read the key.
 KEYS: dict[str, tuple[Any, list[str]]] = {
     "similarity": ("dot", ["dense", "sparse"]),
     "pooling": ("cls", ["dense", "sparse"]),
@@ -511,7 +511,7 @@ KEYS: dict[str, tuple[Any, list[str]]] = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_key_that_a_family_does_not_read_is_refused(raw, family):
-    """Each key on each family: refused with its name just where nothing reads it."""
+    """Each key is refused by its name in exactly those families that do not read it."""
     for key, (value, read_by) in KEYS.items():
         raw["models"]["x"] = {"family": family, "path": "/x", key: value}
         try:
@@ -584,7 +584,7 @@ def test_a_language_that_bm25_lacks_does_for_other_systems(raw):
 
 
 def test_the_languages_of_bm25_are_those_of_anserinis_jar():
-    """Its map from language to analyzer is a class whose constants are the codes."""
+    """The constants of its map from language to analyzer are the codes."""
     with zipfile.ZipFile(lucene.jar()) as jar:
         constants = jar.read("io/anserini/analysis/AnalyzerMap$1.class")
     codes = {code.decode() for code in re.findall(rb"\x01\x00\x02([a-z]{2})(?=[\x01-\x14])", constants)}
@@ -592,7 +592,7 @@ def test_the_languages_of_bm25_are_those_of_anserinis_jar():
 
 
 def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, root):
-    """Each of its models is trained here or fetched from a commit that is pinned or resolved."""
+    """Each of its models is trained here, or fetched from a pinned or resolved commit."""
     raw.update(yaml.safe_load((root / "config/grids/paper.yaml").read_text()))
     for dataset in ("bioasq", "signal1m", "trec-news", "robust04"):
         raw["corpora"][raw["datasets"][dataset]["corpus"]]["path"] = "/nowhere"
@@ -616,7 +616,7 @@ def test_the_folder_of_a_model_that_another_is_trained_from_must_be_there(raw):
 
 
 def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):
-    """A folder that is there must be whole, though."""
+    """An existing folder must be complete."""
     raw["corpora"]["bioasq"]["path"] = str(tmp_path / "bioasq")
     raw["grid"]["datasets"] = ["scifact", "bioasq"]
     plan = Grid(config.load(raw))
@@ -711,7 +711,7 @@ def test_short_stages_of_a_small_corpus_share_a_job(raw):
     assert retrieved == ["retrieve-model", None]
     assert cell("fuse", "bm25+minilm", "trec-covid") == "combine-trec-covid-bm25+minilm"  # fusing is short anywhere
     shard, cell = groups()
-    # What runs on a GPU holds it alone; what follows it on plain nodes shares jobs there.
+    # GPU jobs share no cluster job; later stages on plain nodes share jobs there.
     assert (shard("encode_dense", "scifact"), shard("index_dense", "scifact")) == (None, None)
     assert (cell("retrieve_dense", "minilm", "scifact"), cell("evaluate", "minilm", "scifact")) == (None, "evaluate")
     assert cell("evaluate", "minilm", "trec-covid") is None
@@ -780,7 +780,7 @@ def _summary(grid: Grid) -> Summary:
 
 
 def test_a_summary_says_what_systems_were_trained_on_and_compared_with(raw):
-    """A reranked system saw what its reranker saw, GenQ what TAS-B saw; a corpus stands for all datasets over it."""
+    """A reranked system has its reranker's training data, GenQ those of TAS-B; a corpus stands for all its datasets."""
     systems = ["minilm", "bm25-flat", "bm25", "bm25+ce", "genq", "dpr", "bm25+e5"]
     datasets = ["msmarco", "trec-dl-2019", "nq", "fiqa"]
     raw["grid"] = {"name": "mine", "systems": systems, "datasets": datasets}
@@ -796,7 +796,7 @@ def test_a_summary_says_what_systems_were_trained_on_and_compared_with(raw):
 
 
 def test_a_summary_says_of_which_rows_the_training_data_is_not_known(raw, tmp_path, monkeypatch):
-    """GTE states nothing, BGE's list is incomplete, Contriever was trained on no judgements; others made some runs."""
+    """GTE states nothing, BGE's list is incomplete, Contriever had no judgements; others made some runs."""
     monkeypatch.chdir(tmp_path)
     for dataset in ("nq", "fiqa", "demo"):
         (tmp_path / f"{dataset}.trec").touch()
@@ -851,7 +851,7 @@ def test_negatives_come_from_the_base_unless_an_entry_says_otherwise(raw):
 
 
 def test_notes_reach_every_system_that_a_model_is_behind(raw):
-    """The generator's note stands beside GenQ and GPL, the reranker's beside a fusion of what it reranks."""
+    """GenQ and GPL show the generator's note; a fusion of reranked systems shows the reranker's."""
     raw["systems"]["fused"] = {"fusion": "rrf", "of": ["bm25+demo-ce", "minilm"]}
     summary = json.loads(_summary(_planned(raw, "genq", "gpl", "minilm", "fused")).as_json({}))
     told = {note["model"]: note for note in summary["notes"]}
@@ -863,7 +863,7 @@ def test_notes_reach_every_system_that_a_model_is_behind(raw):
 
 
 def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
-    """As pyserini's faiss form does, whose values are judged."""
+    """As in pyserini's faiss form, whose values are judged."""
     prefix = raw["models"]["bge-base-en-v1.5"]["prompts"]["query"]
     params = _params(raw)
     prompts = {

@@ -1,4 +1,4 @@
-"""Hashes of local files: what is read again, and when."""
+"""Hashes of local files: which files are read again, and when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from beirgrid.graph import reruns
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were read, and a clock that is ten seconds ahead: all files have settled."""
+    """The files that were read, and a clock ten seconds ahead, so that no file is too recent."""
     found: list[str] = []
     sha256, now = files.sha256, time.time_ns
 

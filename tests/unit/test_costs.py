@@ -1,4 +1,4 @@
-"""The table of costs: against jobs that ran, and against what is counted."""
+"""Compare the table of costs with jobs that ran, and with counted work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from beirgrid.graph.costs import RATES, Need
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.needs import LEAST_MINUTES, MEMORY_MARGIN, SNAKEMAKE_MB, TIME_MARGIN, Needs
 
-# Planned memory, as a multiple of the recorded one of a rule's largest recorded job. Java counts its whole heap.
+# Planned memory divided by the recorded memory of a rule's largest recorded job. Java counts its whole heap.
 LEAST, MOST = 0.9, 6.0
 # Its recorded shards are too small to train the quantiser, which the table counts in each job.
 UNTRAINED = {"index_late_interaction"}
@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 
 class Recorded(NamedTuple):
-    """A job that ran, as its record has it (the jobs of a grid shared the machine with others)."""
+    """A job that ran, from its record. The jobs of a grid shared the machine with others."""
 
     rule: str
     units: dict[str, float]
@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
 
     @property
     def planned(self) -> Need:
-        """What the table says."""
+        """The estimates of the table."""
         rates = {name: rate["cpu"] for name, rate in RATES.items()}
         return costs.need(self.rule, self.units, rates, self.runs_model, keep=False)
 

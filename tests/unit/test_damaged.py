@@ -1,4 +1,4 @@
-"""Damaged artifacts that no record stands beside: readers name them; and what records say of artifacts."""
+"""Readers name damaged artifacts without records; and facts of records about artifacts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _sparse(folder: Path) -> Path:
 
 
 def _index(kind: str, embeddings: Path) -> None:
-    """Index embeddings as the command line does, and raise what it says."""
+    """Index embeddings as the command line does, and raise its errors."""
     made = embeddings.with_suffix(".made.json")
     output = embeddings.with_suffix(".index")
     arguments = ["index", kind, "--vectors", str(embeddings), "--output", str(output), "--record", str(made)]
@@ -152,7 +152,7 @@ def _store(folder: Path) -> tuple[Path, set[pairs.Pair]]:
 
 
 def _flip(content: bytes) -> bytes:
-    """Change a byte of the column of scores, which stands after those of queries and documents."""
+    """Change a byte in the column of scores, after those of queries and documents."""
     at = content.index(b"d19") + 60
     return content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :]
 

@@ -1,4 +1,4 @@
-"""``beirgrid doctor``: each finding on a machine that lacks what it looks at."""
+"""``beirgrid doctor``: each finding, on a machine that lacks what the check needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def found(capsys, *options: str) -> dict[str, dict]:
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """Return a function that puts a program before those of the machine; its output is what it is given."""
+    """Return a function that puts a program with this output before the machine's programs."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")

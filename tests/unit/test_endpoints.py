@@ -1,4 +1,4 @@
-"""The client of served models, against a server that fails in every way that servers do."""
+"""The client of served models, against a server with all faults of real servers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _endless(answer: Any) -> Any:
 
 
 def _gaining(answer: Any) -> Any:
-    """An answer that would give the budget something back."""
+    """An answer with a negative price, which would raise the budget."""
     return answer | {"usage": {"total_tokens": -1_000_000}}
 
 
@@ -260,7 +260,7 @@ def test_jobs_at_the_same_time_share_the_budget(served: Served, client: Callable
 def test_a_request_that_was_not_answered_stays_entered(
     served: Served, client: Callable[..., Client], tmp_path: Path
 ) -> None:
-    """As a job leaves it that is killed while it waits for an answer: the server may charge the request."""
+    """A job that is killed while it waits leaves such a request: the server may charge it."""
     entry = Endpoint(model="served", price={"request": 1.0}, budget=0.002)
     ledger = endpoints.Ledger(tmp_path / "spent.tsv")
     ledger.enter(entry, endpoints.Usage(1, 10, 0.001))

@@ -1,4 +1,4 @@
-"""The engine: memory that is not enough, workers that fail, one tokenization."""
+"""The engine: too little memory, failing workers, tokenization once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], Any]] = {
 
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_family_goes_on_with_half_of_a_batch(tiny_models, monkeypatch, capsys, kind):
-    """Where PyTorch has no memory for more than three texts at a time, as on a GPU."""
+    """PyTorch has no memory for more than three texts at a time, as may happen on a GPU."""
     import torch
 
     family, entry, compute = FAMILIES[kind]
@@ -110,7 +110,7 @@ def test_every_family_goes_on_with_half_of_a_batch(tiny_models, monkeypatch, cap
 
 
 def test_blocks_are_read_only_so_far_ahead(tiny_models):
-    """One is computed, one waits, and one is being read."""
+    """One block is computed, one waits, and one is being read."""
     encoder, read = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300), []
 
     def blocks() -> Any:
@@ -144,7 +144,7 @@ def test_the_next_window_is_computed_while_the_caller_handles_one(tiny_models):
 
 
 def test_a_slow_disk_holds_the_encoding_back(tiny_models, tmp_path, monkeypatch):
-    """Of a shard with 40 blocks, few are in memory while a block is written."""
+    """Few of a shard's 40 blocks are in memory while a block is written."""
     ids, schema = [str(row) for row in range(200)], collection.CORPUS_SCHEMA
     table = pa.table([ids, [""] * 200, [f"ab {row}" for row in ids]], schema)
     pq.write_table(table, tmp_path / "corpus.parquet", row_group_size=5)
@@ -207,7 +207,7 @@ def test_blocks_are_encoded_as_all_texts_at_once(tiny_models):
 
 
 def test_each_text_is_tokenized_once(tiny_models, monkeypatch):
-    """The tokenizer of a pair sees both texts; whole texts are cut, so nothing else needs its tokens."""
+    """The tokenizer of a pair gets both texts; whole texts are cut, so no other step needs their tokens."""
     scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 64}, "float32", 300)
     queries, documents = [f"ab {row}" for row in range(70)], [f"cd {row} ef" for row in range(70)]
     beginnings = [scorer.begin(text) for text in queries], [scorer.begin(text) for text in documents]

@@ -1,4 +1,4 @@
-"""Pins agree: conda environments, the lock, and what is installed."""
+"""Pins agree between the conda environments, the lock and the installed packages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENVIRONMENTS = sorted((Path(__file__).parent.parent.parent / "envs").glob("*.yam
 
 
 def _pins(text: str) -> dict[str, str]:
-    """Return name to version for the Python that the conda environments have."""
+    """Return name to version for the Python of the conda environments."""
     lines = re.findall(r"^[A-Za-z0-9_.-]+==[^\\\n]+", text, flags=re.MULTILINE)
     python = {"python_full_version": "3.11.11", "python_version": "3.11"}
     pins = [pin for pin in map(Requirement, lines) if pin.marker is None or pin.marker.evaluate(python)]
@@ -28,7 +28,7 @@ def _pins(text: str) -> dict[str, str]:
 
 
 def _locked(root: Path) -> dict[str, str]:
-    """Return what a run installs."""
+    """Return the packages that a run installs."""
     return _pins("".join((root / "requirements" / name).read_text() for name in ("lock.txt", "torch-cuda.txt")))
 
 
@@ -121,7 +121,7 @@ def _jobs() -> set[tuple[str, str]]:
 
 
 def _imports(package: Path, name: str, seen: set[str]) -> set[str]:
-    """Return the packages that a module and those of this project that it uses import, within functions too."""
+    """Return the packages that a module imports, directly or through other modules of this project."""
     if name in seen:
         return set()
     seen.add(name)
@@ -146,7 +146,7 @@ def _imports(package: Path, name: str, seen: set[str]) -> set[str]:
 
 
 def _provided(path: Path) -> set[str]:
-    """Return the modules that an environment's pip packages and what they require bring, as installed here."""
+    """Return the modules of an environment's pip packages and their requirements, as installed here."""
     pins = [pin for pin in yaml.safe_load(path.read_text())["dependencies"][-1]["pip"] if not pin.startswith("--")]
     waiting, seen = [Requirement(pin) for pin in pins], set()
     while waiting:
@@ -209,7 +209,7 @@ LOCKS = ("lock", "dev", "torch-cpu", "torch-cuda")
 
 
 def _direct(root: Path, name: str) -> list[Requirement]:
-    """Return what pyproject.toml names of what is in a lock."""
+    """Return the packages that pyproject.toml names for a lock."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extras = {"lock": ("slurm", "documents"), "dev": ("dev", "docs")}[name]
     lines = [*(project["dependencies"] if name == "lock" else [])]
@@ -252,7 +252,7 @@ def test_the_two_locks_have_no_package_in_two_versions(root):
 
 
 def test_the_workflow_imports_only_what_a_run_installs(root):
-    """Nothing that only dev.txt has: a run's set-up lacks it."""
+    """Set-up of a run lacks packages that only dev.txt has."""
     owners, run = packages_distributions(), _locked(root)
     imported = set()
     for path in [*(root / "workflow").rglob("*.py"), root / "requirements/install.py"]:

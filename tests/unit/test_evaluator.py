@@ -1,4 +1,4 @@
-"""Objects that encode texts, evaluated in this process, beside the evaluator of sentence-transformers."""
+"""Evaluate objects that encode texts in this process, and compare with the evaluator of sentence-transformers."""
 
 from __future__ import annotations
 

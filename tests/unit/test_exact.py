@@ -1,4 +1,4 @@
-"""Exact dense search finds what float64 finds, whatever the vectors, and its first pass proves most of it."""
+"""Exact dense search finds the results of float64 for any vectors, and its first pass proves most of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DIMENSION = 16
 
 
 def _integers(rows: int, seed: int, most: int = 4096) -> np.ndarray:
-    """Return integers of 12 bits, of which bfloat16 keeps 8. In float64 their inner products are exact."""
+    """Draw integers of 12 bits, of which bfloat16 keeps 8. Their inner products are exact in float64."""
     return np.random.default_rng(seed).integers(-most, most, (rows, DIMENSION)).astype(np.float32)
 
 
 def _scaled(powers: list[int], seed: int) -> np.ndarray:
-    """Return vectors whose lengths differ by powers of two."""
+    """Draw vectors whose lengths differ by powers of two."""
     return _integers(450, seed) * np.float32(2) ** np.resize(powers, 450).astype(np.float32)[:, None]
 
 

@@ -1,4 +1,4 @@
-"""An expansion that was interrupted goes on where it stopped, and ends with the same file."""
+"""An interrupted expansion continues where it stopped, and gives the same file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Blocks(list[int]):
-    """The sizes of the blocks that models have expanded; the one after the first ``limit`` ends the process."""
+    """The sizes of the expanded blocks; the block after the first ``limit`` ends the process."""
 
     limit = 99
 
@@ -63,7 +63,7 @@ def _expand(
 
 @pytest.fixture
 def state(corpus: Path, tiny_models: dict[str, Path], blocks: Blocks) -> Path:
-    """What is kept of a job that was killed after two blocks."""
+    """The files of a job that was killed after two blocks."""
     blocks.limit = 2
     with pytest.raises(KeyboardInterrupt):
         _expand(corpus, tiny_models["query-generator"])

@@ -1,4 +1,4 @@
-"""Exports, read back with the libraries that their formats are for."""
+"""Read exports back with the libraries for their formats."""
 
 from __future__ import annotations
 

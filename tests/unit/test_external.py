@@ -1,4 +1,4 @@
-"""Runs that other software made: how they are fetched, and what the configuration says of their files."""
+"""Runs of other software: fetching them, and their files in the configuration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fetch(collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Return a function that fetches a run with a content and returns what it prints."""
+    """Return a function that fetches a run with a content and returns the output."""
 
     def call(content: str | bytes, *options: str, name: str = "a.trec", status: int = 0) -> str:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())

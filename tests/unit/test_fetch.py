@@ -1,4 +1,4 @@
-"""The stage fetch on folders: what it refuses, with which message and without leaving anything, and what it keeps."""
+"""The stage fetch on folders: refusals with their messages and without partial files, and accepted input."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ GOOD: dict[str, Content] = {"corpus.jsonl": DOCUMENTS, "queries.jsonl": QUERIES,
 
 
 def lay(folder: Path, changes: dict[str, Content] | None = None) -> Path:
-    """Write the good collection with some of its files replaced, or left out (None)."""
+    """Write the good collection with some files replaced or left out (None)."""
     (folder / "qrels").mkdir(parents=True)
     for name, content in {**GOOD, **(changes or {})}.items():
         if content is None:
@@ -70,7 +70,7 @@ def gz(content: str | list[Any]) -> bytes:
 
 
 def cut(data: bytes) -> bytes:
-    """Return the first half, as a transfer that broke off leaves it."""
+    """Return the first half, as an interrupted transfer leaves it."""
     return data[: len(data) // 2]
 
 
@@ -95,7 +95,7 @@ MANY_QRELS = QRELS + "".join(f"q1\t{_RANDOM.randbytes(20).hex()}\t1\n" for _ in 
 
 @dataclass
 class Fetched:
-    """What one run of the stage left behind."""
+    """The output of one run of the stage."""
 
     status: int
     stderr: str
@@ -505,7 +505,7 @@ def test_a_checkpoint_from_elsewhere_that_is_not_there_is_refused(run, tmp_path,
 
 
 def test_a_revision_that_the_hub_does_not_have_is_refused(tmp_path):
-    """A server on this machine answers as the hub does, to the hub's own client."""
+    """A server on this machine answers the hub's own client as the hub does."""
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -961,7 +961,7 @@ def test_texts_are_compared_within_the_memory_of_a_row_group(run, tmp_path, monk
 
 
 def test_of_long_documents_a_row_group_holds_fewer(run, tmp_path):
-    """Eight documents of 22 MB."""
+    """The collection has eight documents of 22 MB."""
     folder, out = lay(tmp_path / "folder"), tmp_path / "out"
     with (folder / "corpus.jsonl").open("w") as stream:
         for i in range(8):

@@ -1,4 +1,4 @@
-"""What figures draw is what their tables say; files and captions."""
+"""Figures draw the numbers of their tables; files and captions."""
 
 from __future__ import annotations
 

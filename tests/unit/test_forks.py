@@ -1,4 +1,4 @@
-"""Forked jobs: they look like processes of their own, and no fork outlives its job, its server or its run."""
+"""Forked jobs behave like separate processes, and no fork outlives its job, its server or its run."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def job(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str
 
 
 def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
-    """Help, an error's message and its status, and a record: the same but for moments and memory."""
+    """Help, an error's message and status, and a record are the same, except times and memory."""
     folder = tmp_path / ("long" * 50)  # longer than the address of a socket
     folder.mkdir()
     (folder / "owner").write_text(str(os.getpid()))

@@ -1,4 +1,4 @@
-"""The Python of these tests: forked where that changes nothing, started where something reads the difference."""
+"""The Python of these tests: forked where that changes nothing, otherwise started."""
 
 from __future__ import annotations
 

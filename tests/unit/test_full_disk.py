@@ -1,4 +1,4 @@
-"""A disk that fills up under each stage that writes much: one message, nothing half-written."""
+"""The disk fills up under each stage with large output: one message, no partial file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fuzz corpus of odd collections: each gives the right artifacts, or one message that names file and place."""
+"""A corpus of odd collections: each gives the right artifacts, or one message that names file and place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fuzz corpus of odd runs, qrels, summaries, records and tables: each gives the right numbers, or one message."""
+"""A corpus of odd runs, qrels, summaries, records and tables: each gives the right numbers, or one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic queries of a served or local model: kept where they lead back to their passage, and marked for ever."""
+"""Synthetic queries of a served or local model: kept if they lead back to their passage, and always marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that run at once on a machine with several GPUs use different ones."""
+"""Concurrent stages on a machine with several GPUs use different ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collections of the Hugging Face hub: its layouts, as local folders that the datasets library opens the same way."""
+"""Collections in the layouts of the Hugging Face hub, as local folders that the datasets library opens alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making an evaluation set: documents, queries, the store of judgements, and the server that collects them."""
+"""Make an evaluation set: documents, queries, the store of judgements, and the judging server."""
 
 from __future__ import annotations
 

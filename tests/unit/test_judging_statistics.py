@@ -1,4 +1,4 @@
-"""Pools, agreement and estimates against independent implementations, worked examples and simulation."""
+"""Compare pools, agreement and estimates with independent implementations, worked examples and simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command latency: what it refuses, and how measurements join a table. tests/workflow measures a grid."""
+"""The command latency: refusals, and how measurements join a table. tests/workflow measures a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts that do not belong together: each input of each stage, swapped for one of another corpus, model or run."""
+"""Artifacts that do not belong together: each input of each stage, replaced by one of another corpus, model or run."""
 
 from __future__ import annotations
 
@@ -449,7 +449,7 @@ def test_what_was_made_of_something_that_was_made_again_since_is_refused(
 
 @pytest.mark.parametrize("system", ["dense", "bm25", "fused", "reranked", "late", "int8"])
 def test_a_system_is_not_searched_after_its_corpus_was_made_again(site, monkeypatch, capsys, tmp_path, system):
-    """It would find other documents than the index says, without a word."""
+    """The search would return other documents than the index contains."""
     shutil.copytree(site, tmp_path / "site")
     monkeypatch.chdir(tmp_path / "site")
     words = ["search", system, "one", "amber cedar", "--device", "cpu"]
@@ -522,7 +522,7 @@ def test_without_records_the_message_names_what_an_input_lacks(site, monkeypatch
 
 
 def test_a_copy_of_a_corpus_is_the_corpus(site, monkeypatch, tmp_path):
-    """What belongs together follows from content, not from names."""
+    """Whether artifacts belong together follows from content, not from names."""
     monkeypatch.chdir(site)
     shutil.copy(ONE, tmp_path / "c.parquet")
     words = [str(tmp_path / "c.parquet") if word == ONE else word for word in _commands()["dense one"]]
@@ -531,7 +531,7 @@ def test_a_copy_of_a_corpus_is_the_corpus(site, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("keys", [("lineage",), ("lineage", "inputs"), ("facts",), ("outputs", "lineage")])
 def test_records_that_lack_facts_refuse_nothing(site, monkeypatch, tmp_path, keys):
-    """As those of earlier versions: what they do not tell is not compared."""
+    """Records of earlier versions lack facts; missing facts are not compared."""
     shutil.copytree(site, tmp_path / "site")
     monkeypatch.chdir(tmp_path / "site")
     for path in Path("results").rglob("*.json"):

@@ -10,7 +10,7 @@ from beirgrid.encoders.kernels import maxima
 
 @pytest.mark.parametrize("terms_at_a_time", [1, 7, 50, 1024])
 def test_maxima_equal_those_of_all_products(monkeypatch, terms_at_a_time):
-    """Padding on either side or in between, and a text without tokens, whatever its padded rows hold."""
+    """Padding on either side or in between, and a text without tokens, with any values in padded rows."""
     monkeypatch.setitem(maxima.TERMS, "cpu", terms_at_a_time)
     numbers = torch.Generator().manual_seed(3)
     terms, bias = torch.randn(50, 16, generator=numbers), torch.randn(50, generator=numbers)
@@ -28,7 +28,7 @@ def test_maxima_equal_those_of_all_products(monkeypatch, terms_at_a_time):
 
 
 def test_a_number_that_is_not_finite_stays():
-    """So that the stage refuses it."""
+    """The stage can then refuse it."""
     tokens = torch.ones(2, 3, 4)
     tokens[1, 2, 0] = torch.nan
     with torch.inference_mode():

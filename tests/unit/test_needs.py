@@ -1,4 +1,4 @@
-"""What jobs ask for: it grows with the work, stays within a node, and follows the shard where the stage does."""
+"""Resources of jobs grow with the work, stay within a node, and follow the shard where the stage does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from beirgrid.graph.sizes import WORD_PIECES
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Return a function that gives the needs of a grid, with some corpora's documents and settings changed."""
+    """Return a function that builds the needs of a grid, with changed documents of corpora and settings."""
     monkeypatch.chdir(tmp_path)  # where nothing was calibrated or fetched
     merged = tracked_configuration("grids/paper")
     merged["systems"] |= {"published": PUBLISHED, "program": PROGRAM}

@@ -1,4 +1,4 @@
-"""No retriever ranks a document that its dataset excludes for a query, so no fusion and no reranking reads one."""
+"""No retriever ranks a document that its dataset excludes for a query, so fusions and rerankers never read one."""
 
 from __future__ import annotations
 

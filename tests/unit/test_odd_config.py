@@ -1,4 +1,4 @@
-"""Odd configurations: each is refused in one message that names the key, or it works."""
+"""Odd configurations are refused in one message that names the key, or they work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.params import Params
 from beirgrid.graph.summaries import Summary
 
-# What a configfile says over the tracked configuration, and what of the message must be there.
+# A configfile over the tracked configuration, and parts of the expected message.
 REFUSED: dict[str, tuple[str, str]] = {
     "a float as a depth": ("retrieve: {depth: 1000.0}", "retrieve.depth: 1000.0 should be of type integer, not float"),
     "a depth in YAML 1.2's form": ("retrieve: {depth: 1e3}", "retrieve.depth: '1e3' should be of type integer"),
@@ -496,7 +496,7 @@ def test_a_file_without_code_is_left_to_snakemake(tmp_path, text):
 
 
 def test_a_file_that_is_no_regular_one_is_not_read_twice(tmp_path):
-    """Snakemake has read it to its end: what comes next on a pipe comes never."""
+    """Snakemake has read a pipe to its end, so a second read would wait forever."""
     os.mkfifo(tmp_path / "pipe.yaml")
     config.refuse_misread([tmp_path / "pipe.yaml", "/dev/zero"], {}, {})
 

@@ -1,4 +1,4 @@
-"""A wheel, installed where no checkout is: its commands run from any folder."""
+"""Install a wheel where no checkout is, and run its commands from any folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as text: its size, its steps, its figures. tests/browser opens it."""
+"""The report as text: size, steps, figures. tests/browser opens it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LICENSED = ("bioasq", "signal1m", "trec-news", "robust04")
 
 
 def packed(page: str, name: str) -> Any:
-    """Return what the page holds for its script under a name."""
+    """Return the data that the page stores for its script under a name."""
     found = re.search(rf'<script type="text/plain" id="{name}">([\w+/=]+)</script>', page)
     return json.loads(gzip.decompress(base64.b64decode(found[1])))
 
@@ -140,7 +140,7 @@ def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatc
 
 
 def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):
-    """As images: what an SVG holds cannot become part of the page."""
+    """Figures are images, so the content of an SVG cannot become part of the page."""
     monkeypatch.chdir(tmp_path)
     grid = pages.grid(2, 2)
     folder = Path("results/grids/grid/figures")

@@ -1,4 +1,4 @@
-"""The analyses of the BEIR paper on small data, each against a computation of another kind."""
+"""Compare the analyses of the BEIR paper on small data with independent computations."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def fetch_model(hub: ModelHub, folder: Path, model: str = "toy", also: str = "",
 
 
 def refusal(job: subprocess.Popen[str], folder: Path) -> str:
-    """Return the one message with which a job ends that leaves nothing."""
+    """Return the only message of a job that fails and leaves no file."""
     _, stderr = job.communicate()
     assert job.returncode == 1, stderr
     assert "Traceback" not in stderr
@@ -84,7 +84,7 @@ def done(job: subprocess.Popen[str], folder: Path, model: str = "toy") -> dict[s
 
 
 def attack(path: Path) -> bytes:
-    """A pickle that torch.load without weights_only would obey."""
+    """A pickle that torch.load without weights_only would execute."""
     marker = path.with_name("marker")
     data = saved(path, {**WEIGHTS, "z": Attack(marker)})
     with pytest.raises(AttributeError):  # what follows the command fails, the command does not

@@ -1,4 +1,4 @@
-"""Queries that others published are put in the order of the corpus, and do not fit another corpus."""
+"""Published queries are put in the order of the corpus, and do not fit another corpus."""
 
 from __future__ import annotations
 

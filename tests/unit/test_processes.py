@@ -1,4 +1,4 @@
-"""A run that was killed: its command is repeated, and no lock of a process that may live is released."""
+"""The command of a killed run is repeated, and the lock of a process that may be alive is kept."""
 
 from __future__ import annotations
 

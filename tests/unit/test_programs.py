@@ -1,4 +1,4 @@
-"""Systems that are programs: their commands, what they get and write, and how they fail."""
+"""Systems that are programs: their commands, inputs, outputs and failures."""
 
 from __future__ import annotations
 

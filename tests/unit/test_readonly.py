@@ -1,4 +1,4 @@
-"""Nothing but the working directory can be written: neither home nor ir_datasets' folder nor what is installed."""
+"""Only the working directory is writable: not home, not ir_datasets' folder, not the installed packages."""
 
 from __future__ import annotations
 

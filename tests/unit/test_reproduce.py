@@ -1,4 +1,4 @@
-"""``beirgrid reproduce``: which sets have published values, and what differs where a score deviates."""
+"""``beirgrid reproduce``: sets with published values, and the differences of a score that deviates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``beirgrid run``: which grid its words describe, and what Snakemake is given."""
+"""``beirgrid run``: the grid that its words describe, and the arguments of Snakemake."""
 
 from __future__ import annotations
 

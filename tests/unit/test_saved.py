@@ -1,4 +1,4 @@
-"""What a sentence-transformers checkpoint says of its own use is taken, replaced by the entry, or refused."""
+"""The stated use of a sentence-transformers checkpoint is taken, replaced by the entry, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON schema and the key tables of the documentation follow from the classes, and say everything."""
+"""The JSON schema and the key tables of the documentation follow from the classes, and cover every key."""
 
 from __future__ import annotations
 

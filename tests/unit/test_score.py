@@ -1,4 +1,4 @@
-"""What is scored already is not scored again, nor what another job scores meanwhile."""
+"""Pairs that are scored already, or by another job meanwhile, are not scored again."""
 
 from __future__ import annotations
 

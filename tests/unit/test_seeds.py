@@ -1,4 +1,4 @@
-"""Systems that run once per seed: their members, what members share, and what the tables say of them."""
+"""Systems that run once per seed: their members, shared artifacts, and their tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that run served models: a kill, a full disk, a server that changes, and what requests took."""
+"""Stages that run served models: a kill, a full disk, a server that changes, and the tokens of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of an evaluation set beside judging: check, export, samples of queries, and systems left out of the pool."""
+"""Commands of an evaluation set besides judging: check, export, samples of queries, and systems outside the pool."""
 
 from __future__ import annotations
 

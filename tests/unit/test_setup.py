@@ -1,4 +1,4 @@
-"""``make setup``: which build of torch it installs, what it says before, and folders with odd names."""
+"""``make setup``: the build of torch that it installs, its messages, and folders with odd names."""
 
 from __future__ import annotations
 

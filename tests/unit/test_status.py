@@ -1,4 +1,4 @@
-"""Events of a run: what is kept of Snakemake's log, and what is read back."""
+"""Events of a run: those kept of Snakemake's log, and reading them back."""
 
 from __future__ import annotations
 

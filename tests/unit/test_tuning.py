@@ -1,4 +1,4 @@
-"""Weights of a fusion that are tuned: on the queries of a dev split, and never on those that the fusion answers."""
+"""Tuned weights of a fusion: chosen on the queries of a dev split, never on the queries that the fusion answers."""
 
 from __future__ import annotations
 

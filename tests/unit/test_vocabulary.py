@@ -1,4 +1,4 @@
-"""Vocabularies of corpora and their overlap, against a count of another kind."""
+"""Vocabularies of corpora and their overlap, compared with an independent count."""
 
 from __future__ import annotations
 

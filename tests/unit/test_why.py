@@ -1,4 +1,4 @@
-"""``beirgrid why``: what made a file, from what, and whether it is made again."""
+"""``beirgrid why``: the job of a file, its inputs, and whether the next run makes the file again."""
 
 from __future__ import annotations
 

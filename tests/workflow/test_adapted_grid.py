@@ -71,7 +71,7 @@ def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):
 
 @pytest.mark.parametrize("neural", [False, True], ids=["derived and bm25", "generated and dense"])
 def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neural):
-    """On the cluster: a job that runs no model goes where the jobs without a GPU go."""
+    """On a cluster, a job that runs no model goes to the nodes without a GPU."""
     settings = yaml.safe_load(grid.read_text())
     train = {**MODELS["taught"], "base": "tiny-dense", "retrievers": ["bm25"]}
     if neural:

@@ -1,4 +1,4 @@
-"""Results of earlier releases: what a stage would write unchanged is kept."""
+"""Results of earlier releases are kept if a stage would write them unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def _raised(folder: Path) -> set[str]:
-    """Return the records whose stage has another version by now."""
+    """Return the records whose stage has a new version."""
     records = {path: json.loads(path.read_text()) for path in (folder / "results").rglob("*.json")}
     assert len(records) >= 9
     return {

@@ -33,7 +33,7 @@ def _cut_by_one(content: bytes) -> bytes:
 
 
 def _flipped(content: bytes) -> bytes:
-    """Return the content with other bits in its middle: no size tells of that."""
+    """Return the content with changed bits in its middle, and the same size."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
 
@@ -109,14 +109,14 @@ RECORD_CASES = [
 
 @pytest.fixture(scope="module")
 def copied(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of a finished grid, whose files tests damage and put back."""
+    """A copy of a finished grid, whose files tests damage and restore."""
     folder = tmp_path_factory.mktemp("copied") / "grid"
     shutil.copytree(finished, folder)
     return folder
 
 
 def _refused(folder: Path, reader: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a job again as its record says, which must fail without writing, and return its one line of message."""
+    """Rerun a job from its record, which must fail without writing; return its one line of message."""
     made = folder / "results" / reader
     before = {path: path.stat().st_mtime_ns for path in made.parent.rglob("*")}
     words = shlex.split(json.loads(made.read_text())["command"])
@@ -130,7 +130,7 @@ def _refused(folder: Path, reader: str, capsys: pytest.CaptureFixture[str]) -> s
 def _refused_when_damaged(
     folder: Path, path: str, reader: str, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
 ) -> str:
-    """Return the message of a job that meets a damaged file. The file is whole again after it."""
+    """Return the message of a job that reads a damaged file, and restore the file."""
     file = folder / "results" / path
     content = file.read_bytes()
     try:
@@ -236,7 +236,7 @@ def grid(lexical: Path, tmp_path: Path) -> Path:
 
 
 def _planned(folder: Path, *targets: str) -> dict[str, int]:
-    """Return how many jobs of each rule a dry run would run."""
+    """Return the number of jobs of each rule in a dry run."""
     done = run(folder / "grid.yaml", folder, "-n", *targets)
     assert done.returncode == 0, done.stdout
     if "Nothing to be done" in done.stdout:
@@ -322,7 +322,7 @@ def test_an_older_file_of_a_model_is_noticed(lexical, tmp_path):
 
 
 def test_a_copy_of_a_file_makes_nothing_again(lexical, tmp_path):
-    """Another inode and time of change are no other content, as on another machine."""
+    """Another inode and time of change, as on another machine, do not change the content."""
     for path in (lexical / "data-folder/corpus.jsonl", lexical / "model-folder/model.safetensors"):
         with _replaced(path, path):
             assert _planned(lexical, "all", MODEL) == {}

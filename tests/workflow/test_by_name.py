@@ -1,4 +1,4 @@
-"""A model and a collection that no file of the checkout names, from three lines of configuration to a grid."""
+"""A model and a collection that no file of the checkout names: from three lines of configuration to a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that a dataset does not let be ranked for a query (BRIGHT), through every kind of retriever."""
+"""Documents that a dataset excludes for a query (BRIGHT), with every kind of retriever."""
 
 from __future__ import annotations
 

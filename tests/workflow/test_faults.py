@@ -1,4 +1,4 @@
-"""Faults while the grid runs: killed jobs, a killed Snakemake, broken models; the table stays the same."""
+"""Faults during a grid: killed jobs, a killed Snakemake, broken models; the table stays the same."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _start(configfile: Path, folder: Path, retries: int = 0) -> subprocess.Popen
 
 
 def _lead() -> None:
-    """Take the terminal, and do not ignore its hangup, as tests that ``nohup`` started would."""
+    """Become the leader of the terminal, and accept its hangup, which ``nohup`` would ignore."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -124,7 +124,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.slow
 def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(small_grid, tmp_path):
-    """Be it of the same grid, of one that needs its files, or of one that shares none with what runs."""
+    """The second run may have the same grid, one that needs its files, or one that shares none of them."""
     (tmp_path / "small.trec").write_text("".join(f"q0 Q0 d{i} 0 {20 - i} t\n" for i in range(10)))
     systems = {name: {"run": "{dataset}.trec", "allow": ["missing-queries"]} for name in ("one", "two")}
     grids = {

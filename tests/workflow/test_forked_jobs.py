@@ -1,4 +1,4 @@
-"""A run whose jobs are forked as a user's are: by servers of its own, with which nothing differs."""
+"""A run whose jobs are forked from its own servers, as a user's are, gives the same results."""
 
 from __future__ import annotations
 

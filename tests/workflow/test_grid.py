@@ -1,4 +1,4 @@
-"""The small grid, run for real: what is made, what is recorded, what a second run does."""
+"""Run the small grid: its files, its records, and a second run."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_snakemakes_own_report_opens_on_a_text_and_has_captions(finished, tmp_pa
     assert "names the systems that are not distinguishable from the best one of the row" in text
 
 
-# What a change makes again, as a dry run tells it.
+# The jobs that a change reruns, from a dry run.
 _TABLES = {"aggregate": 1, "report": 1}
 _DENSE = {"encode_dense": 3, "index_dense": 3, "retrieve_dense": 1, "fuse": 1, "evaluate": 2, **_TABLES}
 _ENCODED = {
@@ -255,7 +255,7 @@ def test_a_new_dataset_computes_only_its_own_cells(finished, small_grid, tmp_pat
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_another_grid_in_the_same_folder_is_made_whole(finished, small_grid, tmp_path, recorded):
-    """Other cells alone and a further table: nothing of the finished grid is part of it, but the tables."""
+    """The grid has only other cells and a further table, so nothing but the tables of the finished grid changes."""
     site = shutil.copytree(finished, tmp_path / "site", symlinks=True)
     if not recorded:
         shutil.rmtree(site / ".snakemake")

@@ -1,4 +1,4 @@
-"""Models with sides of their own in a real run: two towers, prompts per dataset, a seq2seq reranker."""
+"""Models with separate sides in a real run: two towers, prompts per dataset, a seq2seq reranker."""
 
 from __future__ import annotations
 

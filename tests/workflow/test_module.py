@@ -1,4 +1,4 @@
-"""A workflow that uses this one as a module, with rules of its own beside it."""
+"""A workflow that uses this one as a module, beside rules of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from helpers import ROOT, snakemake
 
-# Names that end as this workflow's rules do, with outputs that those rules do not have.
+# Names that end like this workflow's rules, with other outputs.
 PAGE = (ROOT / "docs/extending.md").read_text()
 SNAKEFILE = re.search(r"```python\n(from beirgrid.core.checkout .*?)```", PAGE, re.DOTALL)[1]
 OWN_HANDLER = """

@@ -16,7 +16,7 @@ from helpers import ROOT, copy_checkout, python, write_collection
 from beirgrid.encoders import open_encoder
 from beirgrid.runs import runs
 
-# What is put into two files of the package.
+# Insertions into two files of the package.
 MODELS = '''
 class BinaryModel(ModelEntry):
     """One bit per dimension."""
@@ -134,7 +134,7 @@ def checkout(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models, tmp_path):
-    """Documents are ranked by the Hamming distance of their bits to the query's."""
+    """Documents are ranked by the Hamming distance of their bits to the query's bits."""
     files = {path.relative_to(checkout): path for path in checkout.rglob("*.*") if path.is_file()}
     changed = [name for name, path in files.items() if not (ROOT / name).is_file() or not cmp(path, ROOT / name, False)]
     assert len(changed) <= 4, changed

@@ -1,4 +1,4 @@
-"""A dataset that only its user can provide: the rest of the grid runs without it; once it is there, it joins."""
+"""A dataset that only the user can supply: the rest of the grid runs without it, and it joins when it is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries 1 to 10 over documents 1 to 20: a number in common is chance, unless the dataset says otherwise."""
+"""Queries 1 to 10 over documents 1 to 20: equal numbers are chance, unless the dataset says otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a folder of documents to a verdict: a set without qrels runs, is pooled and judged, and then has scores."""
+"""From a folder of documents to a verdict: a set runs without qrels, is pooled and judged, and then has scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grid that uses documented PyTorch, transformers and faiss alone has the numbers of any other grid, to rounding."""
+"""A grid with only documented functions of PyTorch, transformers and faiss has the same numbers, up to rounding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a grid before it runs, and beside what it took."""
+"""The plan of a grid before it runs, and beside the actual figures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_done_is_not_planned_and_stands_beside_its_plan(finished):
 
 
 def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
-    """Seconds vary with the machine; what they are computed from does not: documents, queries, pairs, their tokens."""
+    """Seconds depend on the machine; the documents, queries, pairs and tokens behind them do not."""
     planned = _needs(Grid(merged([finished / "grid.yaml"], [])), "cpu")
     stages = [finished / "results" / name for name in ("datasets", "embeddings", "pairs")]
     records = [(path, json.loads(path.read_text())) for folder in stages for path in folder.rglob("*.json")]

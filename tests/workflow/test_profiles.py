@@ -67,7 +67,7 @@ def test_rules_have_all_directives_in_one_order(file):
 
 
 def test_every_rule_is_whole():
-    """Some rules are made from others: what each one has in the end."""
+    """Some rules are made from others, so the test reads the final form of each."""
     assert len(rules()) == 32
     for name, rule in rules().items():
         assert rule.message, name
@@ -119,7 +119,7 @@ def test_the_slurm_profile_extends_a_grid_of_small_corpora(small_grid, tmp_path)
 
 
 def test_modules_and_rules_stay_short():
-    """A module is read in one sitting; the rules wire files to commands."""
+    """A module is read in one sitting; rules only connect files to commands."""
     lines = {path: path.read_text().count("\n") for path in (ROOT / "workflow" / "beirgrid").rglob("*.py")}
     assert {path.name: count for path, count in lines.items() if count >= 450} == {}
     assert max(path.read_text().count("\n") for path in (ROOT / "workflow" / "rules").glob("*.smk")) < 250

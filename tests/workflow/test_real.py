@@ -1,4 +1,4 @@
-"""Real collections, where they are at hand: the published numbers, through the whole workflow."""
+"""Reproduce published numbers on real collections through the whole workflow, where the collections are present."""
 
 from __future__ import annotations
 

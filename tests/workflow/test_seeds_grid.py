@@ -1,4 +1,4 @@
-"""Systems with seeds through the whole workflow: what runs once per seed, and what runs once."""
+"""Systems with seeds through the whole workflow: jobs per seed, and shared jobs."""
 
 from __future__ import annotations
 

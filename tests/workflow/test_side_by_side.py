@@ -1,4 +1,4 @@
-"""Two grids at the same time in two working directories that share every cache, the checkout and the checkpoints."""
+"""Two concurrent grids in two working directories that share every cache, the checkout and the checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of a grid: while it runs, after it ended, after it was killed."""
+"""The screen of a grid: during the run, after its end, and after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run on a terminal: what a person sees of it, and what stands in Snakemake's log."""
+"""A run on a terminal: the visible output, and Snakemake's log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ERASED, SEQUENCE = re.compile(r"\r?\x1b\[(1A|2K)"), re.compile(r"\x1b\[[\d;?]*[A
 
 
 def _run(folder: Path, *options: str, **settings: str) -> tuple[int, str]:
-    """Run the grid on a pseudo-terminal; return the exit status and all that was printed, without sequences."""
+    """Run the grid on a pseudo-terminal; return the exit status and the output without escape sequences."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "snakemake", "--configfile", folder / "grid.yaml", "--directory", folder]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30", **settings}
