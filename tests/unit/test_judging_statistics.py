@@ -217,6 +217,17 @@ def test_a_model_that_knows_nothing_does_no_harm():
         estimates.prediction_powered_mean(noise, noise[:1], people[:1])
 
 
+def test_a_pool_has_each_pair_of_its_systems_once():
+    many = [f"d{number}" for number in range(12)]
+    rankings = {"a": {"q1": many, "q2": ["x"]}, "b": {"q1": many[::-1], "q2": ["y"]}, "c": {"q1": many, "q2": ["x"]}}
+    whole, *pairs = overlap.rows(rankings)
+    assert (whole["system"], whole["pool@5"], whole["pool@10"], whole["pool@50"]) == ("all", 12, 14, 14)
+    assert [(row["system"], row["other"]) for row in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [row["pool@5"] for row in pairs] == [12, 6, 12]
+    assert [row["overlap@10"] for row in pairs] == [pytest.approx(0.4), pytest.approx(0.55), pytest.approx(0.4)]
+    assert [row["tau"] for row in pairs] == [pytest.approx(-1), pytest.approx(1), pytest.approx(-1)]
+
+
 def test_rank_biased_overlap_equals_its_definition():
     """The sum of the agreements at all depths, weighted, with the last agreement for the depths beyond."""
     random, persistence = np.random.default_rng(6), 0.9

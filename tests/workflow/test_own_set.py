@@ -72,6 +72,14 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
         assert {row["system"] for row in csv.DictReader(stream)} == {"bm25", "bm25-flat"}
     page = (work / "results/grids/notes/report/index.html").read_text()
     assert "1 of 5 queries are synthetic" in page
+    with (work / "results/grids/notes/tables/agreement.csv").open() as stream:
+        whole, pair = csv.DictReader(stream)
+    assert (whole["system"], pair["system"], pair["other"], pair["queries"]) == ("all", "bm25", "bm25-flat", "5")
+    assert 0 < float(pair["overlap@10"]) <= 1
+    assert float(pair["rbo"]) > 0.5
+    assert whole["pool@5"] == pair["pool@5"] == "15"
+    assert "Agreement of systems on datasets without judgements" in page
+    assert "pool to depth 5" in page
     assert "The dataset has no qrels" in page.replace("the dataset", "The dataset")
     assert "to depth 5" in (said := told("status", "notes", cwd=work))  # what a pool would be
     assert "bm25 and bm25-flat" in said
@@ -99,6 +107,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
 
     done = run(work / "notes/grid.yaml", work)
     assert done.returncode == 0, done.stdout
+    assert not (work / "results/grids/notes/tables/agreement.csv").exists()
     found = scores(work)
     mark = "1 of 5 queries are synthetic; version 2 of its qrels, judged by a model (org/judge-1)"
     assert {(row["status"], row["detail"]) for row in found.values()} == {("done", mark)}

@@ -23,6 +23,7 @@ rule aggregate:
                 "across",
                 "zero_shot",
                 "published",
+                *(["agreement"] if grid.not_judged else []),
             )
         ],
         wide=report(

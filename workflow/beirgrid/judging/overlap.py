@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 # Rankings by query.
 Rankings = Mapping[str, Sequence[str]]
 _PERSISTENCE = 0.9
-_DEEPEST = 100
+DEEPEST = 100
+# Depths of pools, and most rankings that are compared.
+DEPTHS, _MOST = (5, 10, 20, 50), 200_000
 
 
 class Alike(NamedTuple):
@@ -19,6 +22,30 @@ class Alike(NamedTuple):
     overlap: float
     rank_biased: float
     tau: float
+
+
+def rows(rankings: Mapping[str, Rankings]) -> Iterator[dict[str, Any]]:
+    """Yield a row for all systems and for each pair of them: how alike they are, and how many pairs a pool would have.
+
+    ``queries`` counts the compared queries: the first ones, if there are too many.
+    """
+    pairs = list(itertools.combinations(rankings, 2))
+    queries = list(dict.fromkeys(query for of_system in rankings.values() for query in of_system))
+
+    def pooled(*systems: str) -> dict[str, int]:
+        return {f"pool@{depth}": sum(_size(rankings, systems, query, depth) for query in queries) for depth in DEPTHS}
+
+    yield {"system": "all", "other": "", "queries": len(queries), **pooled(*rankings)}
+    compared = queries[: max(1, _MOST // max(1, len(pairs)))]
+    for pair in pairs:
+        first, other = ({query: rankings[name].get(query, ()) for query in compared} for name in pair)
+        found = compare(first, other)
+        alike = {"overlap@10": found.overlap, "rbo": found.rank_biased, "tau": found.tau}
+        yield {"system": pair[0], "other": pair[1], "queries": len(compared), **alike, **pooled(*pair)}
+
+
+def _size(rankings: Mapping[str, Rankings], systems: Sequence[str], query: str, depth: int) -> int:
+    return len({document for system in systems for document in rankings[system].get(query, ())[:depth]})
 
 
 def compare(first: Rankings, second: Rankings, depth: int = 10) -> Alike:
@@ -32,8 +59,8 @@ def compare(first: Rankings, second: Rankings, depth: int = 10) -> Alike:
     values = [
         (
             len(set(first[query][:depth]) & set(second[query][:depth])) / depth,
-            rank_biased_overlap(first[query][:_DEEPEST], second[query][:_DEEPEST]),
-            _tau(first[query][:_DEEPEST], second[query][:_DEEPEST]),
+            rank_biased_overlap(first[query][:DEEPEST], second[query][:DEEPEST]),
+            _tau(first[query][:DEEPEST], second[query][:DEEPEST]),
         )
         for query in common
     ]

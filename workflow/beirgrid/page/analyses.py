@@ -16,6 +16,9 @@ from ..results.answers import to_csv, unguarded
 
 # Tables to show if they exist, with their captions.
 CAPTIONS = {
+    "agreement": "Agreement of systems on datasets without judgements: mean over the queries of the share of common "
+    "documents of the top 10, of rank-biased overlap (RBO) and of Kendall's tau of the common documents. Pool to a "
+    "depth: the pairs of a query and a document that one would have to judge",
     "efficiency": "Costs of each system on each dataset",
     "latency": "Time per query, one query at a time after a warm-up, on the named hardware",
     "holes": "Retrieved documents without a judgement, and nDCG of judged documents alone",
@@ -130,7 +133,7 @@ def _tables(folder: Path) -> Iterator[Table]:
         if path.is_file():
             with files.reading(path):
                 table = unguarded(pd.read_csv(path, dtype=str, keep_default_na=False))
-            table.columns = table.columns.str.replace("_", " ")
+            table.columns = table.columns.str.replace("_", " ").str.replace("pool@", "pool to depth ")
             columns = list(map(str, table))
             texts = [column for column in columns if column in NAMES or not _is_numeric(table[column])]
             for column in set(columns) - set(texts):

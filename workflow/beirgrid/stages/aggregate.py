@@ -13,22 +13,27 @@ import pandas as pd
 from ..analysis.comparisons import compare_grid
 from ..analysis.efficiency import price_of_queries
 from ..analysis.reproducibility import over_seeds
+from ..collections import collection
 from ..config import resolve_path
 from ..config.entries import TOLERANCES
 from ..config.names import local_name
-from ..core import files, provenance
+from ..core import files, paths, provenance
+from ..judging import overlap
 from ..models.arguments import from_json
 from ..results import cells as grid_cells
 from ..results import kept, table_files
 from ..results import published as references
-from ..results.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, SEED_COLUMNS, VERDICT_COLUMNS, Answers, typed
+from ..results.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, SEED_COLUMNS, VERDICT_COLUMNS, Answers, guarded, typed
 from ..results.cells import Cells, CellState, RecordedStep
 from ..results.kept import Kept
 from ..results.published import Published
 from ..results.summary import GridSummary
+from ..runs import runs
 
 # In a grid's folder: the cache of computed statistics, and the lock for writing tables.
 STATISTICS, LOCK = "statistics", ".lock"
+# Table of a grid with datasets without qrels.
+AGREEMENT = "agreement.csv"
 
 
 def aggregate(
@@ -45,6 +50,7 @@ def aggregate(
         DataError: scores or records are missing, damaged, or were made with other settings.
     """
     outputs = [output / name for name in table_files.file_names(grid)]
+    outputs += [output / AGREEMENT] if grid.unjudged else []
     settings = {"published": [path.name for path in published]}
     with (
         files.locked(output.parent / LOCK),
@@ -54,9 +60,28 @@ def aggregate(
         grid_cells.refuse_unfinished(loaded.cells)
         answers, statistics = compute(grid, loaded)
         table_files.write(answers, grid, output)
+        _write_agreement(grid, output / AGREEMENT)
         kept.write(output.parent / STATISTICS, statistics, loaded.kept)
         facts["cells"] = len(grid.systems) * len(grid.rows)
         facts["verdicts"] = answers.verdicts["verdict"].value_counts().to_dict()
+
+
+def _write_agreement(grid: GridSummary, path: Path) -> None:
+    """Write how alike the systems rank on datasets without qrels; delete the table if there is no such dataset."""
+    rows: list[dict[str, Any]] = []
+    for dataset in dict.fromkeys(cell.dataset for cell in grid.unjudged):
+        queries = collection.read_queries(paths.QUERIES.format(dataset=dataset))
+        files_of = {
+            cell.system: paths.RUN.format(system=cell.system, dataset=dataset)
+            for cell in grid.unjudged
+            if cell.dataset == dataset
+        }
+        rankings = {system: runs.read_top(run, queries, overlap.DEEPEST) for system, run in files_of.items()}
+        rows += ({"dataset": dataset, **row} for row in overlap.rows(rankings))
+    if rows:
+        files.replace_text(path, guarded(pd.DataFrame(rows).round(4)).to_csv(index=False, lineterminator="\n"))
+    else:
+        path.unlink(missing_ok=True)
 
 
 class Loaded(NamedTuple):

@@ -280,7 +280,7 @@ def status(args: argparse.Namespace) -> None:
         return
     if not (made.folder / "judgements.sqlite").is_file():
         rankings = _rankings(made, args.results, None)
-        show(*set_findings.alike(rankings), *set_findings.sizes(rankings))
+        show(*set_findings.alike(rankings))
         show(f"Next: beirgrid set pool {args.set}")
         return
     grades, people = made.grades(), made.people()

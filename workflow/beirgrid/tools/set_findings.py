@@ -15,8 +15,8 @@ from ..runs import metrics
 from .text import columned
 
 METRIC, HOLES = "ndcg@10", "hole@10"
-# Depths of the pools whose sizes are shown, and queries with little agreement that are shown.
-_DEPTHS, _LEAST = (5, 10, 20, 50), 5
+# Queries with little agreement that are shown.
+_LEAST = 5
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
 _LEVEL = 0.05
@@ -36,20 +36,15 @@ def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict
     }
 
 
-def alike(rankings: Mapping[str, Any]) -> list[str]:
-    """Report the similarity of each pair of rankings, which needs no judgements."""
-    rows = []
-    for first, second in itertools.combinations(rankings, 2):
-        found = overlap.compare(rankings[first], rankings[second])
-        rows.append([f"{first} and {second}", *(f"{value:.3f}" for value in found)])
+def alike(rankings: pools.Rankings) -> list[str]:
+    """Report the similarity of each pair of rankings, which needs no judgements, and the sizes of pools."""
+    whole, *pairs = overlap.rows(rankings)
+    names = ["overlap@10", "rbo", "tau"]
+    table = [[f"{row['system']} and {row['other']}", *(f"{row[name]:.3f}" for name in names)] for row in pairs]
     headings = ["systems", "common of the top 10", "RBO", "Kendall's tau"]
-    return ["Agreement of the systems, without judgements:", *columned(headings, rows)] if rows else []
-
-
-def sizes(rankings: pools.Rankings) -> list[str]:
-    """Report the number of pairs in pools of several depths."""
-    numbers = (f"{pools.pool(rankings, 'depth', depth).candidates:,} to depth {depth}" for depth in _DEPTHS)
-    return [f"A pool of {len(rankings)} systems would have these pairs: {', '.join(numbers)}."]
+    lines = ["Agreement of the systems, without judgements:", *columned(headings, table)] if table else []
+    numbers = (f"{whole[f'pool@{depth}']:,} to depth {depth}" for depth in overlap.DEPTHS)
+    return [*lines, f"A pool of {len(rankings)} systems would have these pairs: {', '.join(numbers)}."]
 
 
 def agreed(grades: agreement.Grades) -> list[str]:
