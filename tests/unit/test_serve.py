@@ -149,3 +149,13 @@ def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
 def test_what_cannot_be_shown_is_said(folder, capsys, words, message):
     assert main([*words, "--directory", str(folder)]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("link", ["second", "nowhere"])
+def test_a_query_of_a_run_that_is_gone_is_said(folder, capsys, link):
+    run = folder / paths.RUN.format(system="second", dataset="notes")
+    run.unlink()
+    run.symlink_to(run if link == "second" else link)
+    assert main(["show", "second", "notes", "q1", "--directory", str(folder)]) == 1
+    assert "notes.run.gz is missing: run the grid again" in capsys.readouterr().err
+    assert main(["show", "first", "notes", "q1", "--directory", str(folder)]) == 0

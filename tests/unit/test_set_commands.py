@@ -262,6 +262,16 @@ def test_a_pipe_or_device_in_place_of_a_file_is_named_at_once(made, capsys, name
     assert not (made.folder.parent / "out").exists()
 
 
+def test_a_pipe_in_place_of_the_qrels_is_refused_before_a_version_is_made(made, capsys):
+    call("pool", "notes", "--depth", 1)
+    judge(made)
+    (made.folder / "qrels").mkdir()
+    os.mkfifo(made.folder / "qrels/test.tsv")
+    with pytest.raises(BeirgridError, match=r"test\.tsv is a named pipe"):
+        call("accept", "notes")
+    assert not EvaluationSet(made.folder).description.versions
+
+
 @pytest.mark.parametrize("place", ["null", "123", "no", "a, b/notes", "{x}/notes", "a # b/notes", "a: b/notes"])
 def test_the_grid_of_a_set_has_its_name_and_place_whatever_yaml_makes_of_them(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)

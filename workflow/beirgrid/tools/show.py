@@ -90,6 +90,8 @@ def _query(found: Results, cell: Result, values: dict[str, float], query: str, d
     from ..collections import collection, qrels
     from ..runs import runs
 
+    if not cell.run.is_file():
+        raise BeirgridError(f"{cell.run} is missing: run the grid again")
     text = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).get(query, "")
     yield f"query {query}: {text}"
     yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
