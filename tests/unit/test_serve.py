@@ -151,11 +151,12 @@ def test_what_cannot_be_shown_is_said(folder, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("link", ["second", "nowhere"])
+@pytest.mark.parametrize("link", ["notes.run.gz", "nowhere"])
 def test_a_query_of_a_run_that_is_gone_is_said(folder, capsys, link):
     run = folder / paths.RUN.format(system="second", dataset="notes")
-    run.unlink()
-    run.symlink_to(run if link == "second" else link)
+    kept = run.rename(run.with_suffix(".kept"))
+    run.symlink_to(link)
     assert main(["show", "second", "notes", "q1", "--directory", str(folder)]) == 1
     assert "notes.run.gz is missing: run the grid again" in capsys.readouterr().err
     assert main(["show", "first", "notes", "q1", "--directory", str(folder)]) == 0
+    kept.replace(run)

@@ -68,6 +68,17 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path):
     assert "Building DAG" not in done.stdout
 
 
+@pytest.mark.parametrize("broken", ["results", "results/runs", "logs"])
+def test_a_link_that_leads_nowhere_is_named_before_any_job(tmp_path, broken):
+    place = tmp_path / broken
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to("/dev/null" if broken == "logs" else place.name)
+    done = snakemake("--dry-run", "--directory", tmp_path)
+    assert done.returncode != 0
+    assert f"{place} is no folder, or a link that leads nowhere: move it away" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
 def test_a_grid_is_made_anywhere_and_no_file_there_is_run(checkout, tmp_path):
     """The working directory has modules under the names of those that stages import; one would leave a mark."""
     folder = tmp_path / ODD

@@ -23,6 +23,7 @@ from snakemake.logging import logger
 try:
     environment.check_names(str(ROOT))
     if workflow.is_main_process:
+        environment.check_folders("results", "logs")
         configuration.refuse_misread(workflow.configfiles, workflow.config_settings.config, config)
     grid = Grid(configuration.load(config))
     needs = Needs(grid)

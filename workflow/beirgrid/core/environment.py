@@ -76,6 +76,17 @@ def check_names(*names: str) -> None:
             ) from None
 
 
+def check_folders(*names: str) -> None:
+    """Raise BeirgridError if a folder of a run is a file, or if it or a path in it is a link that leads nowhere."""
+    for name in names:
+        if (folder := Path(name)).is_dir():
+            broken = [path for path in sorted(folder.iterdir()) if not path.exists()]
+        else:
+            broken = [folder] if os.path.lexists(folder) else []
+        if broken:
+            raise BeirgridError(f"{broken[0].absolute()} is no folder, or a link that leads nowhere: move it away")
+
+
 def check_temporary_folder() -> None:
     """Raise BeirgridError unless 1 MB can be written to $TMPDIR, where Snakemake's scheduler and the stages write."""
     folder = os.environ.get("TMPDIR", "")

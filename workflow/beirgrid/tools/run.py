@@ -137,12 +137,14 @@ def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> N
     """Replace this process by Snakemake.
 
     Raises:
-        BeirgridError: a configfile is missing, or could run code.
+        BeirgridError: a configfile is missing, or could run code, or the folder of the run cannot be written to.
     """
     configfiles = list(configfiles)
     if missing := [path for path in configfiles if not path.is_file()]:
         raise BeirgridError(f"there is no configfile {missing[0]}")
     refuse_unsafe(configfiles)
+    if args.directory.is_dir() and not os.access(args.directory, os.W_OK):
+        raise BeirgridError(f"nothing can be written to {args.directory.absolute()}: --directory names another folder")
     command = snakemake(configfiles, args.profile, args.directory, args.snakemake)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
