@@ -418,3 +418,39 @@ def test_p_mrr_is_that_of_mteb():
     assert abs(expected) > 0.001
     with pytest.raises(DataError, match="compares queries ID-og and ID-changed; 'q1' is none of such a pair"):
         metrics.per_query({}, {"q1": {"d1": 1}}, ["p_mrr@1000"])
+
+
+def test_metrics_over_groups_of_queries_are_those_of_mteb():
+    """Groups of different sizes, whose queries share their judgements or have one relevant document each."""
+    from mteb._evaluators import retrieval_metrics as mteb_metrics
+
+    draw = random.Random(5)
+    pairs: Grades = {f"{n}_q{side}": {f"d{n}-{side}": 1} for n in range(30) for side in (1, 2)}
+    groups: Grades = {
+        f"{n}_{i}": {f"d{one}": one % 3 for one in range(n, n + 6)} for n in range(30) for i in range(1 + n % 4)
+    }
+    for qrels in (pairs, groups):
+        others = {
+            query: {f"d{number}-{side}" for side in (1, 2)} if qrels is pairs else {f"d{one}" for one in range(30)}
+            for query in qrels
+            for number in [query.partition("_")[0]]
+        }
+        found = {
+            query: {one: draw.choice([0.5, draw.random()]) for one in sorted({*others[query], *grades})}
+            for query, grades in qrels.items()
+        }
+        run = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in found.items()}
+        scores = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.1"}).evaluate(found)
+        expected = {"robustness@10": mteb_metrics.robustness_at_10(qrels, found, scores)}
+        if qrels is pairs:
+            expected["paired_accuracy@1"] = mteb_metrics.paired_accuracy(qrels, found, scores)
+        else:
+            merged = mteb_metrics.max_over_subqueries(qrels, found, [1, 3, 5, 10, 20, 100, 1000])
+            expected["map_subqueries@1000"] = merged["max_over_subqueries_map_at_1000"]
+        got = metrics.per_query(run, qrels, list(expected))
+        for name, value in expected.items():
+            # mteb rounds what it merges to five decimals.
+            assert np.mean(got[name]) == pytest.approx(value, abs=1e-5 if name.startswith("map") else 1e-12), name
+            assert 0.001 < value < 0.999
+    with pytest.raises(DataError, match="compares queries ID_q1 and ID_q2; 'q' has no such pair"):
+        metrics.per_query({}, {"q_q1": {"d1": 1}}, ["paired_accuracy@1"])

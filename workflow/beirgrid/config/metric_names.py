@@ -22,6 +22,9 @@ NAMES = (
     "hole",
     "hole_corpus",
     "p_mrr",
+    "robustness",
+    "paired_accuracy",
+    "map_subqueries",
 )
 # The names that ir_measures has for them. It has none for the other metrics.
 _MEASURES = {

@@ -24,9 +24,9 @@ CLASSES = {
     "refused": "the task cannot be run here",
 }
 # mteb's names of metrics that differ from ours.
-_METRICS = {"precision": "p", "hit_rate": "success"}
+_METRICS = {"precision": "p", "hit_rate": "success", "max_over_subqueries_map": "map_subqueries"}
 # Main metrics that have no cut: accuracy is recall at 1, and p-MRR compares whole rankings of 1,000 documents.
-_WITHOUT_CUT = {"accuracy": "recall@1", "p-MRR": "p_mrr@1000"}
+_WITHOUT_CUT = {"accuracy": "recall@1", "p-MRR": "p_mrr@1000", "paired_accuracy": "paired_accuracy@1"}
 # Languages of Lucene's analyzers: ISO 639-3, as mteb writes them, to ISO 639-1.
 _ISO_639_1 = {
     **{"ara": "ar", "ben": "bn", "dan": "da", "deu": "de", "eng": "en", "spa": "es", "fas": "fa", "fin": "fi"},
@@ -66,7 +66,7 @@ def listed() -> list[ListedTask]:
 
 def _listed(task: Any) -> ListedTask:
     meta, datasets = task.metadata, dict[str, Any]()
-    metric = main_metric(meta.main_score) or f"{USUAL} (mteb: {meta.main_score})"
+    metric = main_metric(meta.main_score)
     try:
         rows = _rows(task, datasets)
     except ConfigError as error:

@@ -5,7 +5,7 @@ trec_eval takes milliseconds for a run. ranx agrees (the tests compare), but tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,8 @@ def evaluate_run(
         qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
             relevant.
         metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole,
-            hole_corpus or p_mrr; or as ir_measures writes them: nDCG@10, R@100, RR@10, AP@1000, P@10, Success@1.
+            hole_corpus, p_mrr, robustness, paired_accuracy or map_subqueries; or as ir_measures writes them: nDCG@10,
+            R@100, RR@10, AP@1000, P@10, Success@1.
 
     Returns:
         the mean by the name of the metric, as the caller writes it.
@@ -69,10 +70,10 @@ def per_query(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], metrics: Se
     """
     parsed = {name: parse_metric(name) for name in metrics}
     ranked = [run[query].ids if query in run else [] for query in qrels]
-    of_pairs = [metric for metric in parsed.values() if metric.name == "p_mrr"]
-    values = evaluate([metric for metric in parsed.values() if metric not in of_pairs], list(qrels.values()), ranked)
-    for metric in of_pairs:
-        values[metric] = _p_mrr(qrels, dict(zip(qrels, ranked, strict=True)), metric.k)
+    of_groups = [metric for metric in parsed.values() if metric.name in _OF_GROUPS]
+    values = evaluate([metric for metric in parsed.values() if metric not in of_groups], list(qrels.values()), ranked)
+    for metric in of_groups:
+        values[metric] = _OF_GROUPS[metric.name](qrels, run, metric.k)
     return {name: values[metric] for name, metric in parsed.items()}
 
 
@@ -138,7 +139,7 @@ def _with_trec_eval(
     return values
 
 
-def _p_mrr(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, list[str]], k: int) -> np.ndarray:
+def _p_mrr(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.ndarray:
     """Return for both queries of a pair how an instruction moves what it excludes (FollowIR, Weller et al., 2024).
 
     The queries ``{id}-og`` and ``{id}-changed`` differ in their instruction. The documents that are relevant for one of
@@ -152,7 +153,7 @@ def _p_mrr(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, list[str
             raise DataError(f"p_mrr compares queries ID-og and ID-changed; {quoted(query)} is none of such a pair")
         relevant = [{document for document, grade in qrels[one].items() if grade > 0} for one in (first, second)]
         moves = [
-            _move(*(_rank(ranked[one][:k], document) for one in (first, second)))
+            _move(*(_rank(run[one].ids[:k] if one in run else [], document) for one in (first, second)))
             for document in relevant[0] ^ relevant[1]
         ]
         values[number] = np.mean(moves) if moves else 0.0
@@ -167,6 +168,54 @@ def _rank(ids: list[str], document: str) -> int:
 def _move(before: int, after: int) -> float:
     """Return 1 - before / after for a document that falls, and after / before - 1 for one that rises."""
     return after / before - 1 if before >= after else 1 - before / after
+
+
+def _robustness(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.ndarray:
+    """Return the lowest nDCG of the queries ``{id}_…``, which differ in their instruction (InstructIR)."""
+    values = per_query(run, qrels, [f"ndcg@{k}"])[f"ndcg@{k}"]
+    groups = _groups(qrels, lambda query: query.partition("_")[0])
+    return _spread(groups.values(), [min(values[numbers]) for numbers in groups.values()])
+
+
+def _paired_accuracy(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.ndarray:
+    """Return 1 if recall is 1 for both queries ``{id}_q1`` and ``{id}_q2`` of a pair (NevIR)."""
+    values = per_query(run, qrels, [f"recall@{k}"])[f"recall@{k}"]
+    groups = _groups(qrels, lambda query: query.partition("_")[0])
+    for stem, numbers in groups.items():
+        if len(numbers) != 2 or not {f"{stem}_q1", f"{stem}_q2"} <= qrels.keys():
+            raise DataError(f"paired_accuracy compares queries ID_q1 and ID_q2; {quoted(stem)} has no such pair")
+    return _spread(groups.values(), [float(min(values[numbers]) == 1) for numbers in groups.values()])
+
+
+def _map_subqueries(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.ndarray:
+    """Return AP of queries ``{id}_…`` as one: a document has its highest score (MindSmallReranking)."""
+    groups = _groups(qrels, lambda query: query.rpartition("_")[0])
+    names, merged, grades = list(qrels), dict[str, runs.Ranking](), dict[str, Mapping[str, int]]()
+    for stem, numbers in groups.items():
+        best: dict[str, float] = {}
+        for ids, scores in (run[names[number]] for number in numbers if names[number] in run):
+            for document, score in zip(ids, scores.tolist(), strict=True):
+                best[document] = max(score, best.get(document, score))
+        merged[stem] = runs.canonical(stem, best, list(best.values()))
+        grades[stem] = qrels[names[numbers[-1]]]
+    return _spread(groups.values(), per_query(merged, grades, [f"map@{k}"])[f"map@{k}"])
+
+
+def _groups(qrels: Iterable[str], stem: Callable[[str], str]) -> dict[str, list[int]]:
+    """Return the numbers of the queries by their stems."""
+    found: dict[str, list[int]] = {}
+    for number, query in enumerate(qrels):
+        found.setdefault(stem(query), []).append(number)
+    return found
+
+
+def _spread(groups: Collection[list[int]], values: Iterable[float]) -> np.ndarray:
+    """Return the values of groups for their queries, weighted so that the mean over queries is that over groups."""
+    queries = sum(map(len, groups))
+    spread = np.zeros(queries)
+    for numbers, value in zip(groups, values, strict=True):
+        spread[numbers] = value * queries / (len(groups) * len(numbers))
+    return spread
 
 
 def _mrr(grades: Mapping[str, int], ids: list[str], k: int) -> float:
@@ -196,6 +245,12 @@ def _hole(judged: Container[str], ids: list[str], k: int) -> float:
     return sum(document not in judged for document in ids[:k]) / k
 
 
+_OF_GROUPS: dict[str, Callable[[Mapping[str, Mapping[str, int]], runs.Run, int], np.ndarray]] = {
+    "p_mrr": _p_mrr,
+    "robustness": _robustness,
+    "paired_accuracy": _paired_accuracy,
+    "map_subqueries": _map_subqueries,
+}
 _OWN: dict[str, Callable[[Mapping[str, int], list[str], int], float]] = {
     "ndcg_burges": _ndcg_burges,
     "recall_cap": _recall_cap,
