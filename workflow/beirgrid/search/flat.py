@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Vectors copied at a time, into an index or to a GPU.
 _BLOCK = 8192
+# Vectors found at a time, for all queries together, where documents have several: about 800 MB.
+_FOUND = 2**24
 # faiss's classes of indexes of documents with one vector, and with several, whose ids are numbers of documents.
 _KINDS = ("IndexFlatIP", "IndexIDMap")
 
@@ -170,18 +173,20 @@ def _of_documents(
         depth: documents per query.
         owners: int64 [vectors], the documents' corpus rows, ascending.
     """
-    depth, vectors = min(depth, int(owners[-1]) + 1), depth
+    documents = int(owners[-1]) + 1
+    depth, vectors = min(depth, documents), depth * (len(owners) // documents)
     scores, rows = np.empty((len(queries), depth), np.float32), np.empty((len(queries), depth), np.int64)
     left = np.arange(len(queries))
     while len(left):
         vectors = min(2 * vectors, len(owners))
         short = []
-        for query, of_query, found in zip(left, *search(queries[left], vectors), strict=True):
-            best = np.sort(np.unique(owners[found], return_index=True)[1])[:depth]
-            if len(best) < depth:
-                short.append(query)
-            else:
-                scores[query], rows[query] = of_query[best], owners[found[best]]
+        for part in np.array_split(left, math.ceil(len(left) * vectors / _FOUND)):
+            for query, of_query, found in zip(part, *search(queries[part], vectors), strict=True):
+                best = np.sort(np.unique(owners[found], return_index=True)[1])[:depth]
+                if len(best) < depth:
+                    short.append(query)
+                else:
+                    scores[query], rows[query] = of_query[best], owners[found[best]]
         left = np.array(short, np.int64)
     return scores, rows
 

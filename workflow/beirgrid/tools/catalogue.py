@@ -129,7 +129,7 @@ def models(args: argparse.Namespace) -> Iterator[Row]:
             "download MB": round(_download(registry, name)),
             "pickled": entry.pickled,
             "runs code": entry.trust_remote_code,
-            "here": registry.has(paths.MODEL_RECORD, model=name),
+            "here": registry.has(paths.MODEL_RECORD, model=registry.needs.grid.weights_of(name)),
             "reason": "",
         }
     for model in listed.models().values():
