@@ -77,7 +77,7 @@ def main(folder: str, owner: int) -> None:
         path = Path(folder, "-".join([kind, *(os.environ.get(name, "") for name in THREADS)]))
         server = ["env", "-u", "PYTHONPATH", sys.executable, "-P", __file__, kind, str(path), str(owner)]
         if connection := forks.connect(path, server):
-            forks.stand_in(connection, sys.argv[1:])
+            forks.act_as_proxy(connection, sys.argv[1:])
         sys.exit(f"{path.name}: the server has ended; its messages are in {path}.log")
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
@@ -112,7 +112,7 @@ def _run(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, OWN)
-    from beirgrid.tools.forks import become, prepare, serve
+    from beirgrid.tools.forks import prepare, run_fork, serve
 
     kind, path = sys.argv[1], Path(sys.argv[2])
-    become(*serve(path, int(sys.argv[3]), partial(_prepare, kind, path.parent / "python")), _run)
+    run_fork(*serve(path, int(sys.argv[3]), partial(_prepare, kind, path.parent / "python")), _run)

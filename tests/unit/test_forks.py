@@ -25,15 +25,15 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="jobs are 
 SERVER = """
 import sys
 from pathlib import Path
-from beirgrid.tools.forks import become, serve
-become(*serve(Path(sys.argv[1]), int(sys.argv[2]), lambda: None), lambda words: exec(words[0]))
+from beirgrid.tools.forks import run_fork, serve
+run_fork(*serve(Path(sys.argv[1]), int(sys.argv[2]), lambda: None), lambda words: exec(words[0]))
 """
 CLIENT = """
 import sys
 from pathlib import Path
 from beirgrid.tools import forks
 path, owner, server, program = sys.argv[1:]
-forks.stand_in(forks.connect(Path(path), [sys.executable, "-c", server, path, owner]), [program])
+forks.act_as_proxy(forks.connect(Path(path), [sys.executable, "-c", server, path, owner]), [program])
 """
 WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 BEFORE = {"env": {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}, "text": True}

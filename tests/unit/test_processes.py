@@ -19,8 +19,8 @@ import sys
 sys.path.insert(0, {str(ROOT / "workflow")!r})
 from beirgrid.tools import processes
 if workflow.is_main_process:
-    processes.run_alone()
-    processes.run_alone()  # as a second module of this workflow does
+    processes.allow_one_run()
+    processes.allow_one_run()  # as a second module of this workflow does
 rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"

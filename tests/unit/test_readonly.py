@@ -96,7 +96,7 @@ def work(arguments):
 
 for job in range(2):
     if not (child := os.fork()):
-        forks.become(request, [], work)
+        forks.run_fork(request, [], work)
     assert os.waitpid(child, 0)[1] == 0
 """
 

@@ -90,8 +90,8 @@ DEPTH = grid.config.retrieve.depth
 GRID_SUMMARY = grid.own(paths.GRID_SUMMARY)
 
 if workflow.is_main_process:
-    environment.heed_hangup()
-    processes.run_alone()
+    environment.handle_hangup()
+    processes.allow_one_run()
     if notice := summary.notice():
         logger.warning(notice)
     reruns.watch_records(workflow, commands)

@@ -2,7 +2,7 @@ rule fuse:
     message:
         "Fusing {wildcards.system} on {wildcards.dataset}"
     input:
-        runs=inputs.part_runs,
+        runs=inputs.component_runs,
         dev_runs=inputs.dev_runs,
         dev_qrels=inputs.dev_qrels,
         queries=inputs.queries_apart,

@@ -30,7 +30,7 @@ rule rerank:
     message:
         "Reranking {wildcards.system} on {wildcards.dataset}"
     input:
-        run=inputs.part_runs,
+        run=inputs.component_runs,
         scores=inputs.pair_scores,
     output:
         run=paths.RUN,

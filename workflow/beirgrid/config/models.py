@@ -325,10 +325,10 @@ class QueryGenerator(ModelEntry):
     family: Literal["query-generator"] = Field(description="Decides how the checkpoint is opened and searched.")
     queries_per_document: Size = Field(40, description="Queries that are sampled per document.")
     seed: Seed = Field(0, description="Seed of the sampling.")
-    top_k: Size = Field(10, description="Each word piece is drawn from the k most likely ones.")
+    top_k: Size = Field(10, description="Each token is drawn from the k most likely ones.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0,
-        description="Of the top_k word pieces, only the most likely that together reach this probability are kept.",
+        description="Of the top_k tokens, only the most likely that together reach this probability are kept.",
     )
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
 

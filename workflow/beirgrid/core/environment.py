@@ -110,7 +110,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def heed_hangup() -> None:
+def handle_hangup() -> None:
     """Treat SIGHUP (the terminal was closed) like SIGTERM: finish running jobs, then exit.
 
     Under ``nohup``, the signal stays ignored.

@@ -24,7 +24,7 @@ from ..core.families import FAMILIES
 from ..models.arguments import encoding_model
 from ..search.maxsim import TokenVectors
 from .answering import DecoderScorer, Seq2SeqScorer
-from .base import Variety, check_finite
+from .base import CollapseCheck, check_finite
 from .chunked import ChunkedEncoder, ChunkedScorer
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
@@ -128,6 +128,7 @@ __all__ = [
     "WINDOW",
     "ChunkedEncoder",
     "ChunkedScorer",
+    "CollapseCheck",
     "CrossEncoderScorer",
     "DecoderScorer",
     "DenseEncoder",
@@ -140,7 +141,6 @@ __all__ = [
     "Seq2SeqScorer",
     "SparseTextEncoder",
     "TermWeighter",
-    "Variety",
     "check_finite",
     "open_encoder",
     "open_scorer",

@@ -44,7 +44,7 @@ def check_finite(vectors: Any, names: list[str], precision: str) -> None:
         )
 
 
-class Variety:
+class CollapseCheck:
     """Checks, block by block, that different texts get different vectors. A broken model maps all to one."""
 
     def __init__(self, encoder: Reader) -> None:

@@ -96,7 +96,7 @@ class WholeHead:
         self.weights = weights
 
     def likeliest(self, returned: torch.Tensor, count: int) -> Likeliest:
-        """Return the best word pieces of hidden states, float32 [rows, width]."""
+        """Return the best tokens of hidden states, float32 [rows, width]."""
         with torch.autocast(returned.device.type, enabled=False):
             return Likeliest.of_all(*largest(returned @ self.weights.T, count))
 

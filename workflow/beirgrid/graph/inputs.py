@@ -178,7 +178,7 @@ class Inputs:
 
     # Rerank and fuse
 
-    def part_runs(self, wildcards: Any) -> list[str]:
+    def component_runs(self, wildcards: Any) -> list[str]:
         """Return the component runs of a reranked or fused system."""
         parts = self.grid.system(wildcards.system).parts
         return [paths.RUN.format(system=part, dataset=wildcards.dataset) for part in parts]

@@ -18,7 +18,7 @@ from ..core.errors import quoted
 from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..encoders import FIRST, WINDOW, Encoder, Variety, check_finite, open_encoder
+from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption
 from ..models.endpoints import kept_answers
 from ..search.maxsim import TokenVectors
@@ -86,7 +86,7 @@ def _encoded(
     encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
 ) -> Iterator[Any]:
     """Encode and check each block of documents."""
-    variety = Variety(encoder)
+    collapse = CollapseCheck(encoder)
     read: deque[tuple[list[collection.Document], list[str]]] = deque()
 
     def texts_of(documents: list[collection.Document]) -> list[str]:
@@ -97,7 +97,7 @@ def _encoded(
     for vectors in encoder.encode_blocks(map(texts_of, blocks), progress=progress):
         documents, texts = read.popleft()
         checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
-        variety.add(checked, texts)
+        collapse.add(checked, texts)
         check_finite(checked, [f"document {quoted(document.id)}" for document in documents], encoder.precision)
         yield vectors
-    variety.check("this shard")
+    collapse.check("this shard")

@@ -19,7 +19,7 @@ from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..encoders import Variety, check_finite, open_encoder
+from ..encoders import CollapseCheck, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption, from_json
 from ..models.endpoints import kept_answers
 from ..runs import runs
@@ -218,9 +218,9 @@ def _retrieve(
         vectors = encoder.encode_queries(list(texts.values()))
         checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
         check_finite(checked, [f"query {quoted(query)}" for query in texts], encoder.precision)
-        variety = Variety(encoder)
-        variety.add(checked, list(texts.values()))
-        variety.check("all queries")
+        collapse = CollapseCheck(encoder)
+        collapse.add(checked, list(texts.values()))
+        collapse.check("all queries")
         facts: dict[str, Any] = dict(encoder.facts())
     run: runs.Run = {}
     seconds = 0.0

@@ -91,7 +91,7 @@ def run() -> None:
         if _limits(int(owner)) != _limits(0):  # a fork would have the server's
             return
         if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
-            stand_in(connection, ["-m", "beirgrid", *sys.argv[1:]])
+            act_as_proxy(connection, ["-m", "beirgrid", *sys.argv[1:]])
 
 
 def _limits(process: int) -> list[tuple[int, int]]:
@@ -144,7 +144,7 @@ def _address(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def stand_in(connection: socket.socket, arguments: list[str]) -> None:
+def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
     """Act as proxy for a fork with these arguments: forward signals, and exit with the fork's status."""
 
     def pass_on(number: int, _: object) -> None:
@@ -273,7 +273,7 @@ def _end_with(server: int) -> None:
         os._exit(1)
 
 
-def become(request: Request, streams: list[int], main: Callable[[list[str]], None]) -> None:
+def run_fork(request: Request, streams: list[int], main: Callable[[list[str]], None]) -> None:
     """Become, in a fork, the requested process: run ``main`` with its arguments, and end."""
     import atexit
     import threading
@@ -327,4 +327,4 @@ def _main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    become(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(prepare, LIBRARIES[sys.argv[1]])), _main)
+    run_fork(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(prepare, LIBRARIES[sys.argv[1]])), _main)

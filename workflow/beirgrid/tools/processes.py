@@ -60,7 +60,7 @@ def _works(words: list[str]) -> bool:
     return "beirgrid" in words and not _READERS & {*words[words.index("beirgrid") + 1 :][:1]}
 
 
-def run_alone() -> None:
+def allow_one_run() -> None:
     """Make Snakemake refuse to run if another process runs the workflow in the same directory, even with other targets.
 
     Snakemake's own lock lets two runs pass that begin at the same moment or that make different files. The run that
