@@ -65,7 +65,7 @@ class Chosen(NamedTuple):
     contrasts: list[Contrast]
 
     def queries(self) -> list[str]:
-        """Return all of them, each once."""
+        """List all chosen queries, each once."""
         return list(dict.fromkeys(contrast.query for of_kind in self for contrast in of_kind))
 
 
@@ -132,9 +132,8 @@ def query_rows(
 
 
 def shown_documents(rankings: Sequence[Sequence[str]], grades: Mapping[str, int], caps: Caps) -> list[str]:
-    """Return the documents to show of a query: the top of each ranking, then relevant ones that are not among them.
-
-    Of the relevant documents, those with the highest grades are shown.
+    """Choose the documents to show of a query: the top of each ranking, then relevant documents with the highest
+    grades.
     """
     top = dict.fromkeys(document for ids in rankings for document in ids[: caps.documents])
     missed = sorted((d for d in grades if grades[d] > 0 and d not in top), key=lambda d: -grades[d])
@@ -175,7 +174,7 @@ def shown_by_contrast(
 
 
 def _of_both(rankings: Mapping[str, Mapping[str, Sequence[str]]], contrast: Contrast) -> list[Sequence[str]]:
-    """Return the rankings of both systems, empty where a system found nothing."""
+    """Return the rankings of both systems; a system without results has an empty one."""
     return [rankings[system].get(contrast.query, ()) for system in (contrast.system, contrast.other)]
 
 

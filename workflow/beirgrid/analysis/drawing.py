@@ -57,7 +57,7 @@ WIDTH = 7.2
 
 
 class DrawnFigure(NamedTuple):
-    """A figure with what is said below it, and the table that has its numbers."""
+    """A figure with its caption, and the name of the table with its numbers."""
 
     figure: Figure
     title: str
@@ -96,7 +96,7 @@ def content(figure: Figure, suffix: str) -> bytes:
     """Return a figure as a file of one of ``FORMATS``. An SVG follows the reader's colour scheme, light or dark."""
     file = io.BytesIO()
     figure.savefig(file, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
-    figure.set_layout_engine("none")  # nothing moves in the other files
+    figure.set_layout_engine("none")  # nothing moves in the other formats
     if suffix != "svg":
         return file.getvalue()
     text = file.getvalue().decode().replace(INK, "currentColor").replace(LINE, "var(--line)")
@@ -130,19 +130,19 @@ def unique_names(column: pd.Series) -> list[str]:
 
 
 def write_names(axis: Axes, points: pd.DataFrame) -> None:
-    """Write the names of points (columns name, x, y) beside them, where they cover nothing else if there is room."""
+    """Write the names of points (columns name, x, y) beside the points, without covering anything if there is room."""
     from matplotlib.transforms import Bbox
 
     figure = axis.get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # which decides where points are
+    figure.draw_without_rendering()  # fixes the positions of points
     middles = axis.transData.transform(points.iloc[:, 1:].to_numpy(np.float64))
     size = figure.dpi / 72 * _NAMED_MARK
     taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in middles]
     for number, (name, x, y) in enumerate(points.itertuples(index=False)):
         others = taken[:number] + taken[number + 1 :]
         note = None
-        for right, up in (*_BESIDE, _BESIDE[0]):  # without any room, the first place again
+        for right, up in (*_BESIDE, _BESIDE[0]):  # without room, use the first position again
             if note is not None:
                 note.remove()
             note = axis.annotate(

@@ -1,6 +1,6 @@
-"""Compiled bootstrap resamples, random signs and random permutations, for billions of random numbers.
+"""Compiled bootstrap resamples, random signs and random permutations.
 
-Every draw depends only on a seed and its own number, so that results do not depend on the division into blocks.
+Each draw depends only on a seed and its own number, so results do not depend on the division into blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from numba import njit
 # The generator is splitmix64 (Steele, Lea and Flood, 2014).
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _27, _30, _31, _32, _LOW = (np.uint64(n) for n in (27, 30, 31, 32, 2**32 - 1))
-# Permutations at once, and the queries whose sign patterns are added up in a table.
+# Permutations per block, and queries whose sign patterns are summed in a table.
 _AT_ONCE = 32
 _TABLED = 6
 
@@ -116,7 +116,7 @@ def permuted_ranges(weighted: np.ndarray, seed: np.uint64, permutations: int) ->
             for number in range(_AT_ONCE):
                 order, into = orders[number], sums[number]
                 last = systems - 1
-                while last > 0:  # Fisher and Yates: a uniform permutation of whatever order there was
+                while last > 0:  # Fisher and Yates: a uniform permutation of any given order
                     state += _GOLDEN
                     drawn = _mix(state)
                     other = np.int64(((drawn & _LOW) * np.uint64(last + 1)) >> _32)

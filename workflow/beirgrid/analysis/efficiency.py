@@ -109,7 +109,7 @@ def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
 
 
 def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
-    """Return what servers of models charge for 1,000 queries, from the records of a search; NaN without a price."""
+    """Return the price of 1,000 queries from the records of a search; NaN without a price."""
     answering = (record["facts"] for record in records if record["stage"] in ("retrieve", "score"))
     prices = [1000 * facts["price"] / facts["queries"] for facts in answering if facts.get("price")]
     return sum(prices) if prices else np.nan
@@ -118,8 +118,7 @@ def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
 def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
     """Return the bytes of the indexes that a cell searches.
 
-    An exact index from which another one is built is not searched: a search that does not name it among its indexes
-    at most compares its results with it.
+    The exact index behind an approximate one does not count: the search only compares its results with that index.
     """
     searches = [step for step in steps if step.record["stage"] == "retrieve"]
     compared, searched = (
@@ -137,9 +136,8 @@ def _stem(path: str) -> str:
 
 
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time of a query in a batch: searches, and the pairs that each reranking needs.
-
-    The time of a run that was brought is not known.
+    """Return the time of a query in a batch: searches, and the pairs of each reranking; NaN for a run of other
+    software.
     """
     seconds = np.nan if any(record["stage"] == "fetch_run" for record in records) else 0.0
     pairs = speed = 0.0
@@ -149,7 +147,7 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
         elif stage == "score":
             pairs, speed = facts["pairs"], facts["pairs_per_second"]
         elif stage == "rerank":
-            # Of pairs that were all scored before, by another job, the speed is not known.
+            # If another job had scored all pairs before, the speed is unknown.
             seconds += min(pairs / facts["queries"], settings["depth"]) / speed if speed else np.nan
     return 1000 * seconds
 
@@ -207,7 +205,7 @@ def read_latency(path: Path) -> pd.DataFrame:
 
 
 def _fastest(latency: pd.DataFrame) -> pd.Series:
-    """Return the median latency of each system as it runs in the grid, on the fastest hardware that was measured."""
+    """Return the median latency of each system as it runs in the grid, on the fastest measured hardware."""
     fastest = latency[latency["as_run"] & (latency["concurrency"] == 1)].groupby(["system", "dataset"])["p50_ms"].min()
     return fastest.groupby("system").mean()
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of a dataset with more queries, a curve over its queries has so many points.
+# Most points of a curve over the queries of a dataset.
 _DRAWN_QUERIES = 500
 # Scores ---------------------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
 
 
 def hole_rates(holes: pd.DataFrame) -> DrawnFigure:
-    """Draw both shares of documents that nobody judged, a panel for each dataset."""
+    """Draw both shares of unjudged documents, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
     figure, panels = panels_by_system(holes, lambda axis, rows, at: _draw_holes(axis, rows, at, k))
     figure.supxlabel(f"share of the top {k} that is not judged")
@@ -202,7 +202,7 @@ def _draw_holes(axis: Axes, rows: pd.DataFrame, at: np.ndarray, k: int) -> None:
 
 
 def judged_only(holes: pd.DataFrame) -> DrawnFigure:
-    """Draw nDCG of all documents and of the judged ones alone, a panel for each dataset."""
+    """Draw nDCG of all documents and of judged documents only, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
     figure, panels = panels_by_system(holes, _draw_judged)
     figure.supxlabel(f"nDCG@{k}")
@@ -224,7 +224,7 @@ def _draw_judged(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
 
 
 def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
-    """Draw how long the top documents of each system are, a panel for each dataset (the paper's Figure 4)."""
+    """Draw the lengths of each system's top documents, a panel for each dataset (the paper's Figure 4)."""
     rows = summary[summary["kind"] == RETRIEVED].assign(label=summary["system"])
     figure = _violins(rows, histogram, unique_names(rows["label"]), lambda row: "C0")
     caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
@@ -232,9 +232,9 @@ def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFi
 
 
 def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure | None:
-    """Draw the same of dense systems by their similarity (the paper's Table 10), if a grid has both kinds.
+    """Draw the lengths for dense systems by similarity (the paper's Table 10), if a grid has both similarities.
 
-    If a model has both, only the systems of such models are drawn: the others differ in more than the similarity.
+    If a model has both, only the systems of such models are drawn: other models differ in more than the similarity.
     """
     rows = summary[(summary["kind"] == RETRIEVED) & summary["similarity"].isin(["cosine", "dot"])]
     if rows["similarity"].nunique() < 2:
@@ -254,7 +254,7 @@ def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnF
 
 
 def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
-    """Draw how long judged documents are by their grade, a panel for each dataset (the paper's Figure 5)."""
+    """Draw the lengths of judged documents by grade, a panel for each dataset (the paper's Figure 5)."""
     rows = summary[summary["kind"] == JUDGED]
     rows = rows.assign(label="grade " + rows["grade"].astype(str))
     labels = unique_names(rows.sort_values("grade")["label"])
@@ -266,7 +266,7 @@ def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigur
 def _violins(
     summary: pd.DataFrame, histogram: pd.DataFrame, labels: Sequence[str], colour: Callable[[pd.Series], str]
 ) -> Figure:
-    """Return a figure of distributions from their histograms: a panel for each dataset, a line for each label."""
+    """Draw distributions from their histograms: a panel for each dataset, a line for each label."""
     summary = summary[summary["documents"] > 0]
     figure, panels = make_panels(unique_names(summary["dataset"]), 0.22 * len(labels) + 0.5)
     for dataset, axis in panels.items():
@@ -289,9 +289,9 @@ def _violins(
 
 
 def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return the outline of a histogram over log10(1 + words): the middles of its bins, and their densities.
+    """Return the outline of a histogram over log10(1 + words): bin centres and densities.
 
-    Outside the bins the density is 0, and so it is in the gaps between them.
+    The density is 0 outside the bins and in the gaps between them.
     """
     bins = bins.sort_values("low")
     low, high = (np.log10(1 + bins[end].to_numpy(np.float64)) for end in ("low", "high"))
@@ -331,7 +331,7 @@ def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
 
 
 def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure:
-    """Draw the datasets in the plane, those with like vocabularies side by side (the paper's Figure 2, right)."""
+    """Draw the datasets in the plane, similar vocabularies close together (the paper's Figure 2, right)."""
     figure = new_figure(WIDTH / 1.4, 4.2)
     axis = figure.subplots()
     known = places["dataset"].map(domains).fillna("").replace("", "no domain given")

@@ -35,7 +35,7 @@ def _needed(ranking: runs.Ranking, judged: Container[str], k: int) -> runs.Ranki
 
 
 def table(found: Mapping[tuple[str, str], dict[str, float]], queries: Mapping[str, int], k: int = 10) -> pd.DataFrame:
-    """Return a row per (dataset, system) of what ``of_run`` found."""
+    """Tabulate the results of ``of_run``, a row per dataset and system."""
     rows = [
         {"dataset": dataset, "system": system, "k": k, **values, "queries": queries[dataset]}
         for (dataset, system), values in found.items()

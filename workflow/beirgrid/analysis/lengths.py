@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-# Whose lengths: documents that a system retrieved, or documents that were judged with some grade.
+# Kinds of documents: retrieved by a system, or judged with a grade.
 RETRIEVED, JUDGED = "retrieved", "judged"
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 LENGTH_COLUMNS = ["dataset", "kind", "system", "grade", "documents", "unknown", "mean", *QUANTILES]
@@ -23,14 +23,14 @@ EDGES = np.append(_BEGINS, np.iinfo(np.int64).max)
 
 
 class Lengths(NamedTuple):
-    """Lengths of documents: ``summary`` has their mean and quantiles, ``histogram`` how many are in each bin."""
+    """Lengths of documents: ``summary`` has mean and quantiles, ``histogram`` the number of documents per bin."""
 
     summary: pd.DataFrame
     histogram: pd.DataFrame
 
 
 class Group(NamedTuple):
-    """Whose documents: those that a system retrieved, or those that were judged with a grade."""
+    """A group of documents: retrieved by a system, or judged with a grade."""
 
     kind: str
     system: str = ""
@@ -81,7 +81,7 @@ def together(parts: Sequence[Mapping[Group, GroupLengths]]) -> dict[Group, Group
     for group in groups:
         of_group = [part[group] for part in parts if group in part]
         if group.kind == RETRIEVED and len(of_group) < len(parts):
-            continue  # a system that lacks a dataset
+            continue  # a system without one of the datasets
         found[group] = GroupLengths(np.concatenate([m.words for m in of_group]), sum(m.unknown for m in of_group))
     return found
 

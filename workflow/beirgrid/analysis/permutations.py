@@ -1,4 +1,4 @@
-"""Number of permutations of the tests. The cost model uses it too, so this module imports nothing."""
+"""The number of permutations of the tests. The cost model uses it too, so this module imports nothing."""
 
 PERMUTATIONS = 100_000
 # For the randomised Tukey HSD test: the minimum of permutations, and the number of shuffles of a query's scores.

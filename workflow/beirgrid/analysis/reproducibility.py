@@ -62,7 +62,7 @@ class Rankings(NamedTuple):
 def compare_rankings(
     reference: Mapping[str, Sequence[str]], run: Mapping[str, Sequence[str]], depth: int = DEPTH
 ) -> Rankings:
-    """Compare two runs, query to document ids (best first); a query that one run lacks has no documents there."""
+    """Compare two runs (query to document ids, best first); a query that one run lacks has no documents there."""
     queries = [(reference.get(query, ()), run.get(query, ())) for query in {**reference, **run}]
     taus = [kendall_tau_union(*pair, depth=depth) for pair in queries]
     defined = [tau for tau in taus if not math.isnan(tau)]

@@ -16,7 +16,7 @@ from ..runs import runs
 from . import depth
 from .contrasts import cut, matched_words
 
-# Most bytes of runs, and of corpora, that a page reads, because pages are made often.
+# Most bytes of runs, and of corpora, that a report reads, because reports are made often.
 MOST_RUNS, MOST_CORPUS = 100_000_000, 200_000_000
 # Limits of a page: documents in all, documents per query, relevant ones among these that no system ranks high, and
 # characters.
@@ -45,7 +45,7 @@ def readable(grid: GridSummary) -> Iterator[str]:
 
 
 def _runs(grid: GridSummary, dataset: str) -> dict[str, Path]:
-    """Return the runs of a dataset by system. A system with seeds has none."""
+    """Return the runs of a dataset by system, without systems with seeds."""
     found = {system: Path(paths.RUN.format(system=system, dataset=dataset)) for system in grid.systems}
     return {system: path for system, path in found.items() if path.is_file()}
 
@@ -88,7 +88,9 @@ def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict
 
 
 def _shown(rankings: Iterable[Sequence[str]], grades: Mapping[str, int]) -> list[str]:
-    """Return the documents to show of a query: the first of each system, the second, …, then relevant ones."""
+    """Choose the documents to show of a query: first those at rank 1 of each system, then at rank 2, …, then relevant
+    ones.
+    """
     by_rank = chain.from_iterable(zip_longest(*rankings))
     top = list(dict.fromkeys(document for document in by_rank if document is not None))[:OF_QUERY]
     relevant = sorted((of for of in grades if grades[of] > 0 and of not in top), key=lambda of: -grades[of])

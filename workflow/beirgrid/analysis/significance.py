@@ -31,11 +31,11 @@ CONFIDENCE = 0.95
 ALPHA = 0.05
 # Tolerance between sums of the same values in another order.
 ROUNDING = 1e-12
-# Numbers held at once by a block of resamples or permutations (8 bytes each).
+# Numbers (8 bytes each) in a block of resamples or permutations.
 BLOCK = 4_000_000
-# Sign patterns at once: their sums stay in the processor's cache.
+# Sign patterns per block: their sums stay in the processor's cache.
 AT_ONCE = 512
-# Queries up to which the squares of resamples are added up in float64.
+# Most queries for which the squares of resamples are summed in float64.
 EXACT_SQUARES = 1000
 # Exact tests: differences whose signs are enumerated, and the work of a convolution (queries × points).
 ENUMERATED = 18
@@ -215,7 +215,7 @@ def paired_effects(
         same = (np.abs(differences) <= ROUNDING).all(axis=0)
         return Effects(mean, none, np.where(same, 0.0, np.nan), none)
     whole = parts is None or len(parts) < 2
-    # Squares around the mean lose nothing to rounding, and the resamples' squares of many queries need few digits.
+    # Squares around the mean lose no digits to rounding, and the resamples' squares of many queries need few digits.
     squares = (differences - mean) ** 2 if whole else np.zeros((count, 0))
     precision = np.float32 if count > EXACT_SQUARES else np.float64
     found, found_squares = _resampled([scores, squares.astype(precision)], rng, parts, resamples)
@@ -234,7 +234,7 @@ def paired_effects(
 
 
 def _zero_only(means: np.ndarray) -> np.ndarray:
-    """Return 0 where a mean is 0, else NaN."""
+    """Return 0 where a mean is 0, otherwise NaN."""
     return np.where(np.abs(means) <= ROUNDING, 0.0, np.nan)
 
 
@@ -373,7 +373,7 @@ def holm(p: np.ndarray) -> np.ndarray:
     corrected = np.full(len(p), np.nan)
     tests = ~np.isnan(p)
     if tests.any():
-        gc.freeze()  # statsmodels collects garbage at each call, which is slow with all libraries loaded
+        gc.freeze()  # statsmodels runs the garbage collector at each call, which is slow with all libraries loaded
         corrected[tests] = multipletests(p[tests], method="holm")[1]
         gc.unfreeze()
     return corrected

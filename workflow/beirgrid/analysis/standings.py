@@ -18,7 +18,7 @@ AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "
 # Values that round to the same text share a rank.
 _DECIMALS = 4
 _GROUP = "†"
-# Signs of values on datasets that a system was trained on, or perhaps was.
+# Signs of values on datasets that a system was trained on, or may have been trained on.
 _TRAINING = {YES: "‡", UNKNOWN: "?"}
 _LEGEND = (
     f"Bold: the best of the dataset; {{second}}: the second best; {_GROUP}: not distinguishable from the best "
@@ -33,9 +33,8 @@ def standings(
     rows: Sequence[str],
     trained: Callable[[str, str], str],
 ) -> pd.DataFrame:
-    """Return the place of each system on each dataset: 1 is the best, 2 the second best.
-
-    Values that are equal to four decimals share a place.
+    """Rank the systems on each dataset: 1 is the best, 2 the second best. Values that are equal to four decimals share
+    a place.
 
     Args:
         scores: the table ``scores`` of a grid. Cells that are not done have no place.
@@ -57,7 +56,7 @@ def standings(
 
 
 def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
-    """Return each system's mean over datasets, its change against the baseline, and on how many datasets it wins."""
+    """Tabulate each system's mean over datasets, its change against the baseline, and the datasets on which it wins."""
     return main_comparison(across)[AGAINST_COLUMNS].reset_index(drop=True)
 
 

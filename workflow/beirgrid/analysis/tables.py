@@ -31,7 +31,7 @@ from . import across as over_datasets
 from . import significance
 from .permutations import PERMUTATIONS
 
-# Why a system has no zero-shot mean.
+# Reason why a system has no zero-shot mean.
 UNTOLD = "left out: it is not known which datasets it was trained on"
 
 
@@ -93,7 +93,7 @@ def stack(name: str, tables: Mapping[str, pd.DataFrame]) -> EvaluatedDataset:
 
 
 def _other_queries(name: str, path: Path, queries: pd.Index, other: Path, others: pd.Index) -> str:
-    """Return the message about two files of one dataset that have different queries."""
+    """Format the message about two files of one dataset with different queries."""
     lacking, extra = queries.difference(others), others.difference(queries)
     query, has, lacks = (lacking[0], path, other) if len(lacking) else (extra[0], other, path)
     return (
@@ -210,7 +210,7 @@ def _pairs(
 
 
 def _notes(scores: np.ndarray, parts: tuple[int, ...] | None) -> list[str]:
-    """Return for each system why an interval is missing or has no width, or an empty string."""
+    """Explain, for each system, a missing interval or one without width; otherwise return an empty string."""
     if min(parts or (len(scores),)) < 2:
         return ["one query: no interval"] * scores.shape[1]
     same = np.ptp(scores, axis=0) <= significance.ROUNDING

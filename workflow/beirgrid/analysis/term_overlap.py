@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from ..core import files
 
-# Counts that are held at a time while a corpus is read, and words that are kept of a corpus. Half of the counts held
-# survive when there is no room, so a corpus of at most KEPT different words loses none.
+# Counts in memory while a corpus is read, and words to keep of a corpus. Without room, half of the counts survive, so a
+# corpus of at most KEPT different words loses none.
 HELD = 2**22
 KEPT = 2**20
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
@@ -48,7 +48,7 @@ class Vocabulary(NamedTuple):
 
     @property
     def left_out(self) -> float:
-        """Share of the occurrences that are of words left out."""
+        """Share of the occurrences of words that were left out."""
         return 1 - int(self.counts.sum()) / self.total if self.total else 0.0
 
 
@@ -89,7 +89,7 @@ def _texts(corpus: str | Path) -> Iterator[pa.Array]:
 
 
 def _most_frequent(blocks: Sequence[pa.Table], most: int) -> pa.Table:
-    """Return the sums of counts, the largest ``most`` of them; of equal counts, the words first in order."""
+    """Sum counts and return the largest ``most`` sums; equal counts are in the order of their words."""
     counts = pa.concat_tables(blocks).group_by("word").aggregate([("count", "sum")])
     counts = counts.select(["word", "count_sum"]).rename_columns(_SCHEMA.names)
     return counts.take(pc.sort_indices(counts, [("count", "descending"), ("word", "ascending")])[:most])

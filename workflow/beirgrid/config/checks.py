@@ -93,7 +93,7 @@ def _supply_problems(name: str, config: Config) -> Iterator[str]:
     """Yield the missing files of a local dataset of the grid."""
     dataset = config.datasets[name]
     for part in dataset.mean_of:
-        if part in config.datasets and not config.datasets[part].mean_of:  # an average of itself would recurse for ever
+        if part in config.datasets and not config.datasets[part].mean_of:  # an average of itself would recurse forever
             yield from _supply_problems(part, config)
     corpus = config.corpora.get(dataset.corpus or "")
     if not isinstance(corpus, entries.LocalCorpus):
@@ -198,7 +198,7 @@ def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Itera
 
 
 def _tuning_problems(name: str, config: Config) -> Iterator[str]:
-    """Yield the datasets of the grid that have no queries on which the weights of a fusion may be tuned."""
+    """Yield the datasets of the grid without queries for tuning the weights of a fusion."""
     for row in config.grid.datasets:
         for part in config.datasets[row].mean_of or (row,):
             if config.datasets[part].dev is None:
@@ -209,7 +209,7 @@ def _tuning_problems(name: str, config: Config) -> Iterator[str]:
 
 
 def _dev_problems(name: str, config: Config) -> Iterator[str]:
-    """Yield what is wrong with the dataset on which weights are tuned for another one."""
+    """Yield problems of the dataset on which weights are tuned for another one."""
     entry, where = config.datasets[name], f"datasets.{name}.dev"
     if entry.dev is None:
         return
@@ -222,7 +222,7 @@ def _dev_problems(name: str, config: Config) -> Iterator[str]:
         yield f"{where}: {entry.dev!r} has the queries of {name!r}, on which nothing may be tuned"
 
 
-# Most rerankings and fusions in a row: Snakemake itself is limited to some hundred.
+# Most rerankings and fusions in a chain: Snakemake itself is limited to some hundred.
 MOST_LAYERS = 20
 # Jobs of one stage that Snakemake plans within minutes.
 MOST_SHARDS = 20_000

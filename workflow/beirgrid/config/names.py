@@ -20,7 +20,7 @@ from .tasks import named
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 # Keys of a system that name models, and keys that name systems.
 _MODELS, _SYSTEMS = ("retriever", "reranker"), ("first_stage",)
-_LONGEST = 80  # letters of a name
+_LONGEST = 80  # characters of a name
 
 
 def local_name(identifier: str) -> str:
@@ -197,7 +197,7 @@ def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: 
 
 
 def _said(name: str, collection: Mapping[str, Any]) -> str:
-    """Return the name of a collection, with what of a benchmark it does not stand for."""
+    """Format the name of a collection with the parts of a benchmark that it leaves out."""
     left_out = collection.get("left_out", 0)
     return f"{name} (without its {left_out} tasks of other types)" if left_out else name
 

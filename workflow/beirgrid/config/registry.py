@@ -54,7 +54,7 @@ _TAKEN = {
     *("device", "device_map", "dtype", "torch_dtype", "model_kwargs", "index_kwargs", "padding_side"),
     *("config_kwargs", "tokenizer_kwargs", "add_eos_token", "base_model_name_or_path", "peft_model_name_or_path"),
 }
-# Of those that hold others, the ones of which this is true.
+# Wrappers of other loaders for which this holds.
 _HARMLESS = {
     "model_kwargs": {"dtype", "torch_dtype", "attn_implementation", "device_map", "trust_remote_code"},
     "config_kwargs": {"use_cache"},
@@ -63,7 +63,7 @@ _HARMLESS = {
 }
 # Loaders of adapters, which mteb adds to the weights of a decoder.
 _ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
-# FlagEmbedding's rerankers read this many tokens of a pair by default, and RepLLaMA's code of a text.
+# Tokens of a pair that FlagEmbedding's rerankers read by default, and tokens of a text that RepLLaMA's code reads.
 _FLAG_LENGTH = 512
 # Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
 # examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
@@ -94,7 +94,7 @@ def mteb_version() -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep mteb from warning of prompts that single tasks lack."""
+    """Suppress mteb's warnings about prompts that single tasks lack."""
     logger = logging.getLogger("mteb")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -118,7 +118,7 @@ def _metas() -> dict[str, Any]:
 
 @cache
 def _corrections() -> dict[str, str]:
-    """Return why beirgrid cannot run single models of loaders that it replaces otherwise."""
+    """Return the reasons why beirgrid cannot run single models of loaders that it otherwise replaces."""
     with _CORRECTIONS.open(encoding="utf-8", newline="") as stream:
         return {row["model"]: row["reason"] for row in csv.DictReader(stream)}
 
@@ -291,7 +291,7 @@ def _max_length(meta: Any, family: str) -> int | None:
 
 
 def _asked(meta: Any) -> dict[str, Any]:
-    """Return the prompt and the answers of a reranker for which mteb has its own prompt."""
+    """Return the prompt and the answers of a reranker that has its own prompt in mteb."""
     from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
 
     if _loader(meta) == "Qwen3RerankerWrapper":
@@ -392,7 +392,7 @@ def _instruction(meta: Any) -> Any:
 
 
 def _no_task() -> Any:
-    """Return what stands for a collection that mteb does not list: retrieval, by mteb's words for it."""
+    """Return a stand-in for a collection that mteb does not list: a retrieval task with mteb's general instruction."""
     from mteb.abstasks.retrieval import AbsTaskRetrieval
 
     return SimpleNamespace(name="", type="Retrieval", prompt=AbsTaskRetrieval.abstask_prompt)

@@ -131,7 +131,7 @@ def _reseeded(seed: int, number: int) -> int:
 
 
 class _Members:
-    """The registries, and the entries that members add to them."""
+    """The registries, with the entries that members add to them."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -16,7 +16,7 @@ from .published_expansions import Expansion
 from .values import LIST, Count, Entry, Norm, PathName, Positive, Seeds, Size
 
 _CHUNKS = Field(None, description="Documents are read in chunks. By default, as the model's entry says.")
-# What a command may name in braces, in the order in which documentation lists it.
+# Placeholders of a command, in the order of the documentation.
 PLACES = ("corpus", "queries", "index", "run", "depth", "threads")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 
@@ -27,7 +27,7 @@ def command_words(command: str, places: Mapping[str, object]) -> list[str]:
 
 
 def places_of(command: str | None) -> set[str]:
-    """Return the names in braces of a command."""
+    """Return the placeholders of a command."""
     return set(_PLACE.findall(command or ""))
 
 
@@ -116,7 +116,7 @@ class LateInteractionRetriever(Retriever):
 
 
 class Repeated(SystemEntry):
-    """What a system with seeds becomes when the configuration is loaded: a name for its members, one per seed."""
+    """A system with seeds after the configuration was loaded: the names of its members, one per seed."""
 
     kind: ClassVar[str] = "seeds"
     members: tuple[str, ...] = Field(description="Systems that differ in their seeds alone.")
@@ -237,7 +237,7 @@ _LEAST_WEIGHT = 1e-6
 
 
 def weight_problems(weights: Sequence[float], systems: int) -> Iterator[str]:
-    """Yield what is wrong with the weights of a number of fused systems, as it follows the name of the weights."""
+    """Yield problems of the weights of this many fused systems, phrased to follow the name of the weights."""
     if len(weights) != systems:
         yield f": {len(weights)} weights for {systems} systems"
     if weights and not any(weights):

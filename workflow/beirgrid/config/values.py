@@ -42,7 +42,7 @@ def once(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _not_periodic(name: str) -> str:
-    """Refuse a name that Snakemake, which has it as a wildcard, takes for a rule that calls itself without end."""
+    """Refuse a name whose repetition Snakemake would take for endless recursion of a rule."""
     if found := _PERIODIC.search(name):
         times = len(found[0]) // len(found[1])
         raise ValueError(
@@ -54,7 +54,7 @@ def _not_periodic(name: str) -> str:
 LIST = BeforeValidator(_as_tuple)
 # The end of a name that Snakemake's PeriodicityDetector refuses.
 _PERIODIC = re.compile(r"(.+?)\1{19,}$")
-# What a text of a fixed form looks like, with the sentence that refuses another one.
+# Patterns of texts with a fixed form, each with the message that refuses other texts.
 FORMS = {
     r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$": (
         "A name has at most 80 letters, digits and . _ + @ - only, a letter or digit first."
@@ -112,7 +112,7 @@ Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
 
 
 class Entry(BaseModel):
-    """What all entries share: they are immutable, take no unknown key and convert no type."""
+    """Base of all entries: immutable, without unknown keys and without type conversion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 

@@ -22,7 +22,7 @@ _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]*[1-7][0-7_]*|[0-9][0-9_]*(:[0-5]?[0-9])
 _TEMPLATE = "__use_yte__"
 # Values that the aliases (*x) of a file may add to it: eight lines of YAML can stand for billions of values.
 _MOST_ALIASED = 100_000
-# Keys above a value, at most, in a configuration that can be run.
+# Deepest nesting of keys in a configuration that can run.
 _DEEPEST = 10
 
 
@@ -125,7 +125,7 @@ def _aliased(name: str | Path, root: yaml.Node | None) -> Iterator[str]:
     while waiting:
         node = waiting[-1]
         if id(node) not in sizes:
-            sizes[id(node)] = 0  # until its children are counted; of a node within itself for good
+            sizes[id(node)] = 0  # until its children are counted; stays if a node contains itself
             waiting += [child for child in _children(node) if id(child) not in sizes]
         else:
             waiting.pop()

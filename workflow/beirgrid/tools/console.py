@@ -20,7 +20,7 @@ from .refresh import Refresher
 if TYPE_CHECKING:
     from .screen import Screen
 
-# Names of a list that are printed.
+# Names of a list to print.
 _SHOWN = 3
 # Partial tables stand where the rules write the final ones, which Snakemake remarks on.
 _REMARK = "Warning: the following output files of rule"
@@ -53,17 +53,17 @@ def few(names: list[str]) -> list[str]:
 
 
 class RunLog(LogHandlerBase):
-    """Hand on what Snakemake logs of a run: to the file of events, to the screen, and to the tables of done cells.
+    """Dispatch Snakemake's log of a run: to the events file, to the screen, and to the tables of finished cells.
 
-    The class has the interface of Snakemake's logger plugins, but the Snakefile attaches it. A profile that names a
-    plugin would end each Snakemake that does not find it, before that reads the workflow.
+    The class has the interface of Snakemake's logger plugins, but the Snakefile attaches it. If a profile named it as a
+    plugin, each Snakemake without the plugin would stop before it reads the workflow.
     """
 
     writes_to_stream = writes_to_file = needs_rulegraph = False
     has_filter = has_formatter = True
 
     def __init__(self, workflow: Any) -> None:
-        """Listen to the log of a workflow, and shorten what it prints."""
+        """Attach to the log of a workflow, and shorten its printed lines."""
         super().__init__(workflow.output_settings, None)
         log_to_standard_error()
         self.recorder = Recorder()

@@ -74,7 +74,7 @@ _MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
 def examine(directory: Path, offline: bool = False, models: bool = False) -> Iterator[Finding]:
-    """Yield what was found of this machine and of the folder in which grids will run.
+    """Yield the findings about this machine and the folder in which grids will run.
 
     Args:
         directory: the folder.
@@ -96,7 +96,7 @@ def examine(directory: Path, offline: bool = False, models: bool = False) -> Ite
 
 
 def _memory() -> Finding:
-    import psutil  # Snakemake brings it
+    import psutil  # a dependency of Snakemake
 
     free = psutil.virtual_memory().available / 1e6
     advice = f"the demo needs about {_LEAST_MEMORY:,} MB: end other programs, or pass --resources mem_mb=… to a run"
@@ -106,7 +106,7 @@ def _memory() -> Finding:
 
 
 def _folder(directory: Path) -> Iterator[Finding]:
-    """Yield how much fits into a folder and into $TMPDIR, and whether the file system does what Snakemake needs."""
+    """Check the free space of a folder and of $TMPDIR, and whether the file system has what Snakemake needs."""
     temporary = Path(tempfile.gettempdir())
     for what, place in (("disk", directory), ("temporary files", temporary)):
         try:
@@ -296,7 +296,7 @@ def _slurm() -> Iterator[Finding]:
 
 
 def _said(*command: str) -> str | None:
-    """Return what a program prints; None if it fails, is not there, or takes too long."""
+    """Return a program's output; None if it fails, is missing, or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -136,7 +136,7 @@ class Recorder:
     def start(self, path: Path, config: dict[str, Any]) -> None:
         """Begin the file of a run, and delete the file of the run before."""
         self.path, self.run = path.absolute(), None
-        with contextlib.suppress(OSError):  # as below
+        with contextlib.suppress(OSError):  # see below
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
         process = {"pid": os.getpid(), "began": began(os.getpid()), "host": socket.gethostname()}

@@ -101,7 +101,7 @@ def _limits(process: int) -> list[tuple[int, int]]:
 
 
 def _kind(words: list[str]) -> str:
-    """Return the kind of the server that forks a command, given its words: ``--settings DIGEST encode …``."""
+    """Return the kind of server that forks a command, from its words: ``--settings DIGEST encode …``."""
     stage = COMMANDS.get(words[2]) or COMMANDS.get(" ".join(words[2:4]))
     return "models" if stage and stage.model else "light"
 

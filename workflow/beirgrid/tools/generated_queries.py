@@ -45,7 +45,7 @@ _DEPTH = 10
 _PASSAGES_PER_QUERY = 5
 _LANGUAGE = "en"
 
-# Passages to the query of each.
+# Number of passages per query.
 Writer = Callable[[list[SetDocument]], Iterable[str]]
 
 
@@ -94,14 +94,14 @@ def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[
 
 
 def _tidy(text: str) -> str:
-    """Return the query of what a model wrote: its last line with words, without quotes around it."""
+    """Extract the query from a model's output: its last line with words, without enclosing quotes."""
     lines = [" ".join(line.split()) for line in text.splitlines() if any(letter.isalnum() for letter in line)]
     return lines[-1].strip("\"'“”*` ") if lines else ""
 
 
 @contextmanager
 def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Writer, dict[str, Any]]]:
-    """Yield what writes queries, and the facts that identify it."""
+    """Yield the function that writes queries, and the facts that identify its model."""
     from ..encoders.chat import is_decoder
 
     if model.is_dir() and not is_decoder(model):

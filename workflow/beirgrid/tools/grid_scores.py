@@ -16,7 +16,7 @@ from ..results.answers import read_answers
 
 
 class GridScores(pd.DataFrame):
-    """Scores of a grid. A notebook shows what its report begins with; in all else it is a DataFrame."""
+    """Scores of a grid. A notebook shows them like the top of a report; otherwise this is a DataFrame."""
 
     _metadata: ClassVar[list[str]] = ["grid_folder"]
     grid_folder: Path

@@ -22,7 +22,7 @@ _READERS = {"status", "plan", "report", "compare", "evaluate", "export", "list",
 
 def began(pid: int) -> float | None:
     """Return the start time of a process, which identifies it beside its id; None if it is not visible."""
-    import psutil  # Snakemake brings it
+    import psutil  # a dependency of Snakemake
 
     try:
         moment: float = psutil.Process(pid).create_time()

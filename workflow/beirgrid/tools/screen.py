@@ -25,10 +25,10 @@ _STARTS = ("Nothing to be done", "Terminating processes", "Trying to restart job
 
 
 class Screen:
-    """Shows a run instead of Snakemake's own lines, which are still in its log file.
+    """Show a run in place of Snakemake's own lines, which are still in its log file.
 
-    What Snakemake says before it is known whether a run starts is held back. It is printed at the end if none does
-    (``--unlock``, ``--lint``).
+    Until it is known whether a run starts, Snakemake's output is held back. If no run starts (``--unlock``, ``--lint``), it
+    is printed at the end.
     """
 
     def __init__(self, handler: Any, logs: list[str]) -> None:
@@ -85,7 +85,7 @@ class Screen:
         self.live.start()
 
     def finish(self, run: Execution | None) -> None:
-        """Replace the live display by what it said last of all jobs."""
+        """Replace the live display by its last state of all jobs."""
         if self.live:
             self.live.stop()
             self.live = None

@@ -32,7 +32,7 @@ _SERVED = ("report", "tables", "figures")
 _REFRESH = 30
 # Documents that a search shows.
 _DEPTH = 20
-# Scripts and styles of the report stand in its file.
+# The report contains its scripts and styles.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src 'self' data: blob:"
 _COOKIE = "beirgrid"
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Served:
-    """What is served of the working directory: pages, files, and systems that were opened for a search."""
+    """The served content of the working directory: pages, files, and systems that were opened for a search."""
 
     def __init__(self, device: str, stack: ExitStack) -> None:
         import jinja2

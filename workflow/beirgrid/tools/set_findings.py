@@ -27,7 +27,7 @@ Grades = Mapping[str, Mapping[str, int]]
 
 
 def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict[str, Any]:
-    """Return a metric of each system per query under some qrels: system to float64 [queries]."""
+    """Compute a metric of each system per query under given qrels: system to float64 [queries]."""
     metric = parse_metric(name)
     judged = [dict(of_query) for of_query in grades.values()]
     return {
@@ -117,7 +117,7 @@ def _interval(found: agreement.Coefficient) -> str:
 
 
 def reach(grades: Grades, rankings: pools.Rankings) -> list[str]:
-    """Return which differences these queries can tell, which comparison is open, and what would close it."""
+    """Report the differences that these queries can show, which comparisons are open, and what would close them."""
     found = values(grades, rankings)
     pairs = list(itertools.combinations(sorted(found, key=lambda name: -found[name].mean()), 2))
     if not pairs:
@@ -165,7 +165,7 @@ def _verdict(first: str, second: str, differences: np.ndarray, p: float, compari
 
 
 def _deeper_or_more(grades: Grades, rankings: pools.Rankings) -> str:
-    """Return whether deeper pools or more queries buy more."""
+    """Report whether deeper pools or more queries help more."""
     shares = {}
     for system, of_system in rankings.items():
         judged = [document in grades[query] for query in grades for document in of_system.get(query, ())[:10]]
@@ -228,9 +228,9 @@ def _estimate(found: estimates.Estimate) -> str:
 
 
 def reusable(grades: Grades, rankings: pools.Rankings, families: Mapping[str, str], depth: int) -> list[str]:
-    """Return how each system would have fared, had it and had its family not been in the pool.
+    """Report how each system would score if the system, or its family, had not been in the pool.
 
-    A fusion or a reranker goes with the family of a system that its name has before or after a +.
+    A fusion or a reranker belongs to the family of a system whose name it has before or after a +.
     """
     means = {system: float(of_system.mean()) for system, of_system in values(grades, rankings).items()}
     parts = {system: {families.get(part, part) for part in (system, *system.split("+"))} for system in rankings}
