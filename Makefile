@@ -11,12 +11,12 @@ WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscop
   test-slurm-full \
   lint docs schema loaders bench bench-parts bench-scale reproduce lock
 
-help: ## show this
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-setup: .venv/ready ## install what a run needs into .venv (TORCH_INDEX=URL names an index with the CPU build of PyTorch)
+setup: .venv/ready ## install the packages of a run into .venv (TORCH_INDEX=URL names an index with the CPU build of PyTorch)
 
-setup-dev: .venv/ready-dev ## install what tests, lint, docs and bench need, in addition
+setup-dev: .venv/ready-dev ## also install the packages of tests, lint, docs and bench
 
 .venv/ready: requirements/lock.txt requirements/torch-cpu.txt requirements/torch-cuda.txt pyproject.toml
 	$(PYTHON) requirements/install.py --torch "$(TORCH)" --torch-index "$(TORCH_INDEX)"
@@ -36,7 +36,7 @@ picture: demo ## take docs/report.png from the demo's report (needs Chromium; CH
 	  --virtual-time-budget=10000 \
 	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/grids/demo/report/index.html"
 
-plan: .venv/ready ## estimate what a grid will take (GRID=config/grids/paper.yaml)
+plan: .venv/ready ## estimate the jobs, hours, downloads and disk of a grid (GRID=config/grids/paper.yaml)
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)
 
 test: .venv/ready-dev ## run the quick tests
@@ -48,7 +48,7 @@ test-slow: .venv/ready-dev ## run the tests that `make test` leaves out because 
 test-all: test test-slow test-page ## run the quick tests, the slow tests and the tests of the page
 
 # The longest tests run one after the other, because one of them measures time.
-test-full: .venv/ready-dev ## run what takes longer than CI has: ten thousand examples for each property, large collections
+test-full: .venv/ready-dev ## run the tests that are too long for CI: ten thousand examples for each property, large collections
 	HYPOTHESIS_PROFILE=full $(RUN) pytest $(WORKERS) --timeout 0 tests/property
 	$(RUN) pytest --timeout 0 -m full --ignore tests/slurm
 
@@ -85,7 +85,7 @@ loaders: .venv/ready-dev ## compare models with mteb's own loaders, and write do
 bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as ratios (BENCH=small: a small form of each part)
 	.venv/bin/python bench/bench.py
 
-bench-parts: .venv/ready-dev ## measure what each part for speed on a CPU gains: the table of docs/performance.md
+bench-parts: .venv/ready-dev ## measure the gain of each part for speed on a CPU: the table of docs/performance.md
 	.venv/bin/python bench/parts.py
 
 bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten million vectors

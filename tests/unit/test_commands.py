@@ -58,6 +58,8 @@ def test_every_option_that_users_type_is_on_a_page(capsys, root):
     texts = {" ".join(words): shown(*words) for words in [*commands, *(["set", step] for step in steps)]}
     options = {f"{name} {option}": option for name, text in texts.items() for option in re.findall(r"--[a-z-]+", text)}
     assert len(options) > 100
+    described = [part for text in texts.values() for part in re.split(r"\n  (?=\S)", text.partition("\noptions:")[2])]
+    assert [part for part in described if part.startswith("-") and not re.search(r"\s{2,}\S", part)] == []
     assert [use for use, option in options.items() if not re.search(rf"{option}(?![a-z-])", pages)] == []
 
 

@@ -76,7 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--take-back", nargs=2, metavar=("JUDGE", "CSV"), help="store a judge's saved judgements")
 
     step = command("accept", accept, "make a version of the qrels from the judgements")
-    step.add_argument("--resolution", choices=["majority", "strictest", "adjudicated"], default="majority")
+    step.add_argument(
+        "--resolution",
+        choices=["majority", "strictest", "adjudicated"],
+        default="majority",
+        help="grade of a pair on which judges disagree (default: majority)",
+    )
     step.add_argument("--adjudicator", default="", metavar="JUDGE", help="the judge who decides disagreements")
     step.add_argument("--without", nargs="+", default=[], metavar="JUDGE", help="judges to leave out")
     step.add_argument("--model", default="", metavar="NAME", help="use this model's judgements instead of people's")
@@ -91,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--output", type=Path, required=True, help="folder to write; it must be new")
 
     step = command("compare", compare_versions, "compare the ranking of systems under two versions")
-    step.add_argument("versions", type=int, nargs=2, metavar="VERSION")
+    step.add_argument("versions", type=int, nargs=2, metavar="VERSION", help="numbers of two versions")
     step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
 
 

@@ -111,7 +111,7 @@ def _release(persistence: Any, holder: str) -> None:
     if jobs := [str(pid) for pid in living() if not _related(pid)]:
         raise ApiError(f"{where}, and its jobs continue: wait until they end, or stop them (process {', '.join(jobs)})")
     persistence.cleanup_locks()
-    Path(".snakemake/locks").mkdir(parents=True, exist_ok=True)  # which that removes, and locking needs
+    Path(".snakemake/locks").mkdir(parents=True, exist_ok=True)  # cleanup_locks removes it; locking needs it
 
 
 def _here() -> str:

@@ -81,7 +81,9 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid demo``."""
     parser.usage = "beirgrid demo [--published] [options] [options and targets of Snakemake]"
     parser.add_argument(
-        "--published", action="store_true", help="write a page of published values, 17 systems × 14 datasets, at once"
+        "--published",
+        action="store_true",
+        help="write a report of published values alone, at once: 17 systems × 14 datasets",
     )
     parser.allow_abbrev = False
     add_places(parser)

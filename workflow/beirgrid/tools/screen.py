@@ -27,8 +27,8 @@ _STARTS = ("Nothing to be done", "Terminating processes", "Trying to restart job
 class Screen:
     """Show a run in place of Snakemake's own lines, which are still in its log file.
 
-    Until it is known whether a run starts, Snakemake's output is held back. If no run starts (``--unlock``, ``--lint``), it
-    is printed at the end.
+    Until it is known whether a run starts, Snakemake's output is held back. If no run starts (``--unlock``,
+    ``--lint``), it is printed at the end.
     """
 
     def __init__(self, handler: Any, logs: list[str]) -> None:

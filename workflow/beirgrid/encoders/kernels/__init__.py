@@ -1,4 +1,4 @@
-"""Faster replacements of PyTorch and transformers functions; encoders use them only through this module.
+"""Faster replacements of PyTorch and transformers functions, behind the switch ``kernels``.
 
 Results differ from the documented functions by rounding. With ``kernels: plain`` (``Runtime.kernels``), none is used.
 ``docs/performance.md`` lists the gain of each.
