@@ -8,6 +8,7 @@ import pytest
 from helpers import beirgrid
 from small import SYSTEMS, run
 
+from beirgrid.analysis.efficiency import read_latency
 from beirgrid.collections import collection
 from beirgrid.core import files
 from beirgrid.runs import runs
@@ -56,3 +57,16 @@ def test_a_grid_with_chunks_is_of_documents(small_grid, tmp_path):
         assert found.returncode == 0, found.stderr
         ranking = runs.read(results / f"runs/{system}/small.run.gz")["q1"]
         assert [hit["id"] for hit in json.loads(found.stdout)] == list(ranking.ids[:5])
+    words = ["latency", "--grid", "results/grids/grid/grid.json", "--dataset", "small", "--output", "latency.csv"]
+    words += ["--systems", "tiny", "best", "bm25+chunks", "--queries", "3", "--warm-up", "1", "--device", "cpu"]
+    timed = beirgrid(*words, cwd=tmp_path)
+    assert timed.returncode == 0, timed.stderr
+    table = read_latency(tmp_path / "latency.csv")
+    assert set(table.loc[table["as_run"], "system"]) == {"tiny", "best", "bm25+chunks"}
+    sizes = {
+        name: sum(
+            files.read_json(path)["facts"]["bytes"] for path in (results / f"indexes/{name}/small").glob("*.json")
+        )
+        for name in ("tiny-dense", "tiny-dense~20-10-max", "tiny-dense~20-10-mean")
+    }
+    assert sizes["tiny-dense~20-10-max"] > 2 * sizes["tiny-dense"] == 2 * sizes["tiny-dense~20-10-mean"]
