@@ -87,3 +87,13 @@ def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):
         job.kill()
         job.wait()
     assert _run().returncode == 0
+
+
+@pytest.mark.parametrize(("error", "shown"), [("KeyboardInterrupt", "stopped at once. The same"), ("OSError", "Trace")])
+def test_an_interrupt_that_nobody_handles_is_shown_in_one_line(error, shown):
+    code = f"from beirgrid.core import environment; environment.handle_signals(); raise {error}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr.startswith(shown)
+    assert error == "OSError" or done.stderr.count("\n") == 1

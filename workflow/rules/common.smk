@@ -90,7 +90,7 @@ DEPTH = grid.config.retrieve.depth
 GRID_SUMMARY = grid.own(paths.GRID_SUMMARY)
 
 if workflow.is_main_process:
-    environment.handle_hangup()
+    environment.handle_signals()
     processes.allow_one_run()
     if notice := summary.notice():
         logger.warning(notice)

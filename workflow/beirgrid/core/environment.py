@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from types import TracebackType
 
 from . import compiled
 from .errors import BeirgridError, quoted
@@ -110,10 +111,20 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def handle_hangup() -> None:
-    """Treat SIGHUP (the terminal was closed) like SIGTERM: finish running jobs, then exit.
+def handle_signals() -> None:
+    """Treat SIGHUP (the terminal was closed) like SIGTERM: finish running jobs, then exit. Under ``nohup``, the signal
+    stays ignored.
 
-    Under ``nohup``, the signal stays ignored.
+    A second Ctrl-C, which does not wait for running jobs, is shown in one line.
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    shown = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print("stopped at once. The same command continues the run", file=sys.stderr)
+        else:
+            shown(kind, error, trace)
+
+    sys.excepthook = show
