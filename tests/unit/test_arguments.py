@@ -121,6 +121,17 @@ def test_an_output_that_nobody_reads_ends_a_command_quietly(tmp_path, words, clo
     os.close(output)
 
 
+def test_streams_that_the_shell_closed_are_opened(tmp_path):
+    """Otherwise Snakemake and Java print into the next file that is opened."""
+    command = [sys.executable, "-m", "beirgrid", "run", "demo", "--directory", str(tmp_path), "--dry-run", "--quiet"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(
+        ["bash", "-c", '"$@" >&- <&-', "bash", *command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "option"),
     [

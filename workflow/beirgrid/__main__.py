@@ -178,8 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         provenance.use_command(arguments, args.settings, ASKED.get())
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
         ended = int(call(args) or 0)
-        if sys.stdout:  # None if the shell closed it (>&-)
-            sys.stdout.flush()  # flushed here, so that a full disk gets its message
+        sys.stdout.flush()  # flushed here, so that a full disk gets its message
         return ended
     except BeirgridError as error:
         message, status = str(error), error.exit_status
@@ -214,8 +213,7 @@ def _reader_has_left() -> bool:
 def _drop_unwritten() -> None:
     """Suppress the interpreter's own flush error at exit; ``main`` has already reported it."""
     try:
-        if sys.stdout:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -230,8 +228,9 @@ def _explain(error: OSError) -> str:
 
 def command() -> NoReturn:
     """Run the command of this process and end it."""
+    environment.open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
-        if stream and stream.encoding.lower() != "utf-8":  # an ASCII terminal cannot show †
+        if stream.encoding.lower() != "utf-8":  # an ASCII terminal cannot show †
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         sys.exit(main())

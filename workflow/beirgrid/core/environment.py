@@ -55,6 +55,20 @@ def temporary_folder() -> str:
     return folder
 
 
+def open_standard_streams() -> None:
+    """Open /dev/null in place of standard streams that the shell closed (``>&-``).
+
+    Otherwise the next file to be opened gets the number of such a stream, and what Java and child processes print.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def check_names(*names: str) -> None:
     """Refuse file names that are not UTF-8: parquet, Java and records cannot hold them.
 
