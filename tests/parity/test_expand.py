@@ -26,7 +26,7 @@ BUDGET = 300
 
 @pytest.fixture
 def short_queries(monkeypatch):
-    """Limit queries to 16 word pieces: random weights seldom end a query."""
+    """Limit queries to 16 tokens: random weights seldom end a query."""
     monkeypatch.setattr(query_generator, "QUERY_LENGTH", 16)
 
 
@@ -35,7 +35,7 @@ def _generator(folder: Path, budget: int = 3000, precision: str = "float32", **s
 
 
 def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: int, limit: int) -> str:
-    """Sample one query with one full forward pass per word piece: no batch, no cache, no library's loop."""
+    """Sample one query with one full forward pass per token: no batch, no cache, no library's loop."""
     import torch
 
     features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
@@ -163,7 +163,7 @@ _LAYERS = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
     ("name", "shared"), [("T5", True), ("Bart", True), pytest.param("LongT5", False, marks=pytest.mark.slow)]
 )
 def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path, monkeypatch, name, shared):
-    """One of 64 word pieces ends a query, so a batch has queries of all lengths."""
+    """One of 64 tokens ends a query, so a batch has queries of all lengths."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     monkeypatch.setattr(query_generator, "QUERY_LENGTH", 40)
@@ -307,7 +307,7 @@ def test_words_past_the_limit_and_blank_documents_have_no_terms(tiny_models):
     spec = {"max_length": 12, "keep_terms": True}
     weighter = opened(TermWeighter, tiny_models["term-weights"], spec, "float32", BUDGET)
     long, blank = weighter.weigh(["abc " * 3 + "jihgf", ""])
-    assert (list(long), blank) == (["abc", "j"], {})  # 12 word pieces with [CLS] and [SEP]
+    assert (list(long), blank) == (["abc", "j"], {})  # 12 tokens with [CLS] and [SEP]
 
 
 def test_low_precision_term_weights_are_near(tiny_models):

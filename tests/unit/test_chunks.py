@@ -146,12 +146,12 @@ def test_other_models(tiny_models, tmp_path, kind, family):
 
 
 def test_chunks_need_room_beside_prompt_and_special_tokens(tiny_models):
-    # "d7: " and the two tokens around a text are five word pieces.
+    # "d7: " and the two special tokens around a text are five tokens.
     open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=35))
-    with pytest.raises(DataError, match=r"room for 35 word pieces: set chunks.tokens to 35 or less"):
+    with pytest.raises(DataError, match=r"room for 35 tokens: set chunks.tokens to 35 or less"):
         open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=36))
     open_scorer(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=56)), _cpu())
-    with pytest.raises(DataError, match="room for 56 word pieces"):
+    with pytest.raises(DataError, match="room for 56 tokens"):
         open_scorer(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=57)), _cpu())
 
 
@@ -355,7 +355,7 @@ class _Job:
 
 
 def test_the_plan_counts_chunks(raw):
-    raw["datasets"]["scifact"]["statistics"]["document_words"] = 1000.0  # 1,350 word pieces: 13 chunks of 200
+    raw["datasets"]["scifact"]["statistics"]["document_words"] = 1000.0  # 1,350 tokens: 13 chunks of 200
     needs = Needs(Grid(config.load(raw))).units
     whole, chunked = (needs.encode_dense(name, "scifact", "0") for name in ("minilm", "minilm~200-100-max"))
     assert chunked["vectors_mb"] == 13 * whole["vectors_mb"]
@@ -394,5 +394,5 @@ def test_chunks_that_cannot_be_read_are_refused(raw, message):
 
 def test_chunks_need_the_word_pieces_of_the_model(raw):
     raw["models"]["minilm"] |= {"engine": "mteb"}
-    with pytest.raises(ConfigError, match=r"systems.long.chunks: mteb's loader runs 'minilm', whose word pieces"):
+    with pytest.raises(ConfigError, match=r"systems.long.chunks: mteb's loader runs 'minilm', whose tokens"):
         config.load(raw)

@@ -130,7 +130,7 @@ def test_personal_data_in_generated_queries_is_flagged(made, served, capsys):
 
 
 def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
-    """The tiny generator writes words of its own alphabet at random, so all documents have its word pieces."""
+    """The tiny generator writes words of its own alphabet at random, so all documents have its tokens."""
     words = " ".join(a + b + c for a, b, c in itertools.product("abcdefghij", repeat=3))
     texts = [documents.SetDocument(f"d{n}", "", f"{words} {n} " * 2) for n in range(6)]
     small = EvaluationSet.create(tmp_path / "small", texts, "here")

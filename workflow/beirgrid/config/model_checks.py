@@ -79,7 +79,7 @@ def chunk_problems(where: str, name: str, config: Config) -> Iterator[str]:
         yield f"{where}.chunks: {name!r} is a {model.family} model, which reads whole documents: leave chunks out"
     elif model and (model.endpoint or getattr(model, "engine", None)):
         runs = "a server" if model.endpoint else "mteb's loader"
-        yield f"{where}.chunks: {runs} runs {name!r}, whose word pieces are not known here: leave chunks out"
+        yield f"{where}.chunks: {runs} runs {name!r}, whose tokens are not known here: leave chunks out"
 
 
 def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint) -> Iterator[str]:

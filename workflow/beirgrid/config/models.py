@@ -118,7 +118,7 @@ class ModelEntry(Entry):
     )
     trust_remote_code: bool = Field(False, description="Run code that comes with the checkpoint. Read that code first.")
     max_length: Length | None = Field(
-        None, description="Word pieces kept of a text (rerankers: of query and document together)."
+        None, description="Tokens kept of a text (rerankers: of query and document together)."
     )
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
     size: ModelSize = Field(
@@ -180,10 +180,10 @@ _ENGINE = Field(
 
 
 def _without_gaps(chunks: Chunks) -> Chunks:
-    """Refuse chunks between which word pieces would be left out."""
+    """Refuse chunks between which tokens would be left out."""
     if chunks.stride > chunks.tokens:
         raise ValueError(
-            f"stride {chunks.stride} is more than tokens {chunks.tokens}: no chunk would have the word pieces between"
+            f"stride {chunks.stride} is more than tokens {chunks.tokens}: no chunk would have the tokens between"
         )
     return chunks
 
@@ -191,8 +191,8 @@ def _without_gaps(chunks: Chunks) -> Chunks:
 class Chunks(Entry):
     """How a document is read in parts, and how the parts make one vector or score of it."""
 
-    tokens: Size = Field(description="Word pieces of a document in a chunk. Prompt and special tokens are put around.")
-    stride: Size = Field(description="Word pieces from the beginning of a chunk to that of the next one.")
+    tokens: Size = Field(description="Tokens of a document in a chunk. Prompt and special tokens are added.")
+    stride: Size = Field(description="Tokens from the beginning of a chunk to that of the next one.")
     aggregate: Literal["max", "first", "mean"] = Field(
         description="max: the score of a document is that of its best chunk. mean: its vector, or a reranker's score, "
         "is the mean over its chunks. first: only the first chunk is read."
@@ -258,7 +258,7 @@ class LateInteractionModel(ModelEntry):
     head: Literal["bge-m3"] | None = Field(None, description="Vectors of tokens are those of BGE-M3's third head.")
     query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
     query_length: Length | None = Field(
-        None, description="Word pieces of a query, including its marker and mask tokens (max_length is for documents)."
+        None, description="Tokens of a query, including its marker and mask tokens (max_length is for documents)."
     )
     query_lengths: dict[str, Length] = Field(
         {}, description="Query lengths of single datasets (or of all parts of a mean), in place of query_length."

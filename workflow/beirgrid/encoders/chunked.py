@@ -26,11 +26,11 @@ class Chunked(Generic[OpenT]):
     """The chunks of a model that is open. ``count`` is the number of chunks that it has read."""
 
     def __init__(self, chunks: Chunks, model: OpenT, most: int | None) -> None:
-        """Set up for a model with room for at most ``most`` word pieces of a document; None for any number."""
+        """Set up for a model with room for at most ``most`` tokens of a document; None for any number."""
         if most is not None and chunks.tokens > most:
             raise DataError(
                 f"chunks.tokens is {chunks.tokens}, but beside prompt, special tokens and a query that it reads with a "
-                f"document, the model has room for {most} word pieces: set chunks.tokens to {most} or less"
+                f"document, the model has room for {most} tokens: set chunks.tokens to {most} or less"
             )
         self.chunks, self.open, self.count = chunks, model, 0
         self.precision = model.precision

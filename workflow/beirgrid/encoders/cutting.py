@@ -87,9 +87,9 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 
 
 def windows(tokenizer: Any, text: str, tokens: int, stride: int) -> list[str]:
-    """Return the parts of a text that begin every ``stride`` word pieces and have ``tokens`` of them.
+    """Return the parts of a text that begin every ``stride`` tokens and have ``tokens`` of them.
 
-    The last part has the end of the text. A text of at most ``tokens`` word pieces is one part.
+    The last part has the end of the text. A text of at most ``tokens`` tokens is one part.
     """
     spans = [
         (start + first, start + last)

@@ -43,7 +43,7 @@ TRAINING_COST = {"cpu": 6.0, "cuda": 6.0}
 # Training points per centroid of a token-vector index (search/maxsim.py), and iterations of faiss's k-means.
 CENTROID_POINTS, CENTROID_ITERATIONS = 64, 10
 
-# Word pieces with which a chat model names a document in an order. Assumed.
+# Tokens with which a chat model names a document in an order. Assumed.
 RANKED = 5
 # Assumed seconds per request: a batch of texts, and an ordering by a chat model.
 REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0

@@ -72,7 +72,7 @@ class ModelFacts(Entry):
     model: str = Field(description="Its name on the hub, or that of its entry.")
     parameters: float | None = Field(None, description="Parameters in millions.")
     dimensions: int | None = Field(None, description="Dimensions of its vectors.")
-    max_length: int | None = Field(None, description="Word pieces kept of a text.")
+    max_length: int | None = Field(None, description="Tokens kept of a text.")
     licence: str = Field("", description="Licence of the weights.")
 
 
