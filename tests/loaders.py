@@ -17,7 +17,9 @@ WRITE = "BEIRGRID_LOADERS"
 _LARGEST: dict[tuple[str, str], float] = {}
 # Why a loader of models in beirgrid's engine is not compared with mteb's.
 NOT_COMPARED = {
-    "BGEReranker": "FlagEmbedding, which this loader needs, is not installed: it is compared as a cross-encoder alone"
+    "BGEReranker": "not compared, and not equal: FlagEmbedding, which this loader needs, cuts a query to 3/4 of the "
+    "length and then the document; beirgrid, like sentence-transformers, cuts the longer of the two. Pairs differ whose "
+    "query has more than 256 word pieces and which do not fit the model"
 }
 
 

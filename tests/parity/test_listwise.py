@@ -58,6 +58,7 @@ def test_a_decoder_orders_windows_of_documents(tmp_path):
     assert order != list(range(8)), answers
     facts = opened.facts()
     assert facts["windows"] == 3
+    assert facts["prompt"] == messages("{query}", ["{document}"])
     assert facts["precision"] == "float32"
     assert opened.spent() == {name: facts[name] for name in opened.spent()}
 

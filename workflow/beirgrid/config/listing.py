@@ -56,9 +56,8 @@ def _lines(models: list[Listed]) -> Iterator[str]:
     listed = ", ".join(f"{count} {family}" for family, count in families.most_common())
     yield f"\nBy family, beirgrid's own engine runs {listed}."
     for engine, meaning in ENGINES.items():
-        own = engine == "beirgrid"
         yield f"\n## {engine}\n\n{meaning[0].upper()}{meaning[1:]}.\n"
-        yield f"| model | {'family' if own else 'reason'} |\n|---|---|"
+        yield "| model | family | reason |\n|---|---|---|"
         for model in models:
             if model.engine == engine:
-                yield f"| `{model.name}` | {model.family if own else model.reason} |"
+                yield f"| `{model.name}` | {model.family} | {model.reason} |"

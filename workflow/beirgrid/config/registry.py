@@ -63,8 +63,8 @@ _HARMLESS = {
 }
 # Loaders of adapters, which mteb adds to the weights of a decoder.
 _ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
-# Tokens of a pair that FlagEmbedding's rerankers read by default, and tokens of a text that RepLLaMA's code reads.
-_FLAG_LENGTH = 512
+# The loader by FlagEmbedding. Its rerankers read this many tokens of a pair by default, as RepLLaMA's code does of a text.
+_FLAG, _FLAG_LENGTH = "BGEReranker", 512
 # Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
 # examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
 _QWEN = (
@@ -159,7 +159,8 @@ def _engine(meta: Any, trusted: bool) -> tuple[Engine, str, str]:
         runs = f"{reason}; of mteb's loaders, those of dense models and cross-encoders run here, and this one is {kind}"
         return "refused", "", runs
     how = "transformers" if "Reranker" in loader or loader in _ADAPTED else "sentence-transformers"
-    return "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint"
+    differs = "; mteb's loader cuts pairs with long queries in another way (docs/loaders.md)" if loader == _FLAG else ""
+    return "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint{differs}"
 
 
 def _meta(name: str) -> Any:
@@ -279,7 +280,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
 def _max_length(meta: Any, family: str) -> int | None:
     """Return the maximum tokens in mteb's loader; None for the checkpoint's own limit."""
     arguments = meta.loader_kwargs
-    if _loader(meta) in ("BGEReranker", *_ADAPTED):
+    if _loader(meta) in (_FLAG, *_ADAPTED):
         return _FLAG_LENGTH
     if _loader(meta) == "Qwen3RerankerWrapper":
         return _QWEN_LENGTH

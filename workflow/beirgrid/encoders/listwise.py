@@ -56,6 +56,10 @@ class Listwise:
         scores[order] = np.arange(len(documents))[::-1]
         return scores
 
+    def facts(self) -> dict[str, Any]:
+        """Return the prompt for a window of one document, and the counts of windows."""
+        return {"prompt": messages("{query}", ["{document}"]), **self.counts}
+
     def _permutation(self, answer: str, documents: int) -> list[int]:
         """Parse the order in an answer. Documents that it omits follow in their previous order."""
         named = [int(number) - 1 for number in _RANKED.findall(answer)]
@@ -88,8 +92,8 @@ class ListwiseScorer(WholeTexts, LoadedModel[ListwiseReranker]):
         self.listwise = Listwise(entry, self._chat)
 
     def facts(self) -> dict[str, Any]:
-        """Return, beside the facts of every model, how many answers were no order of all documents of a window."""
-        return super().facts() | self.listwise.counts
+        """Return, beside the facts of every model, the prompt, and how many answers were no order of all documents."""
+        return super().facts() | self.listwise.facts()
 
     def spent(self) -> dict[str, int]:
         """Return the counts of windows so far."""

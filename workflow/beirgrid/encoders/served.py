@@ -142,8 +142,8 @@ class ServedListwise(_ServedScorer):
         self.listwise = Listwise(entry, self.client.chat)
 
     def facts(self) -> dict[str, Any]:
-        """Add the number of malformed answers to the facts of the endpoint."""
-        return super().facts() | self.listwise.counts
+        """Add the prompt and the number of malformed answers to the facts of the endpoint."""
+        return super().facts() | self.listwise.facts()
 
     def documents_together(self, documents: int) -> int:
         """Return the number of all documents of a query, which are ordered together."""
