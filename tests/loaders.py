@@ -18,8 +18,8 @@ _LARGEST: dict[tuple[str, str], float] = {}
 # Why a loader of models in beirgrid's engine is not compared with mteb's.
 NOT_COMPARED = {
     "BGEReranker": "not compared, and not equal: FlagEmbedding, which this loader needs, cuts a query to 3/4 of the "
-    "length and then the document; beirgrid, like sentence-transformers, cuts the longer of the two. Pairs differ whose "
-    "query has more than 256 word pieces and which do not fit the model"
+    "length and then the document; beirgrid, like sentence-transformers, cuts the longer of the two. Pairs differ "
+    "whose query has more than 256 word pieces and which do not fit the model"
 }
 
 

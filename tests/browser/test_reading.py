@@ -525,7 +525,7 @@ def test_two_printed_pages_sum_the_report_up(show):
 
 def test_systems_are_ranked_with_the_facts_of_their_models(show):
     grid = pages.grid(3, 4)
-    facts = {"model": "a/b", "parameters": 22.7, "dimensions": 384, "max_length": 256, "licence": "MIT"}
+    facts = {"model": "a/b", "parameters": 22.7, "dimensions": 384, "max_length": 256, "licence": "MIT", "source": "a"}
     grid = grid.model_copy(update={"models": {"bm25-flat": ModelFacts(**facts)}})
     tables = pages.tables(grid)
     page = show(grid, tables)
@@ -541,7 +541,7 @@ def test_systems_are_ranked_with_the_facts_of_their_models(show):
     assert [row["rank"] for row in of.values()] == ["1", "2", "3"]
     assert {name: row["mean"] for name, row in of.items()} == {name: f"{mean:.4f}" for name, mean in means.items()}
     told = of["bm25-flat"]
-    shown = [told[name] for name in ("model", "parameters (M)", "dimensions", "length", "licence")]
+    shown = [told[name] for name in ("model", "parameters (M)", "dimensions", "length", "licence", "facts from")]
     assert shown == ["a/b", "22.7", "384", "256", "MIT"]
     assert float(told["QA (2)"]) == pytest.approx(values.loc["bm25-flat", ["trec-covid", "hotpotqa"]].mean(), abs=1e-4)
     assert "dimensions" not in show(pages.grid(3, 4)).locator("#systems-table thead").inner_text()

@@ -7,7 +7,7 @@ from checkpoints import save_dense, save_static
 from helpers import hub, snakemake
 from model_hub import serve
 
-from beirgrid.config import mteb_collections, names, registry
+from beirgrid.config import lock, mteb_collections, names, registry
 from beirgrid.core import files
 
 MODEL, STATIC, TASK = "thenlper/gte-small", "minishlab/potion-base-2M", "NanoSCIDOCSRetrieval"
@@ -62,3 +62,11 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
     record = files.read_json(work / "results/models/thenlper__gte-small/model.json")
     assert record["facts"]["entry"] == f"mteb {registry.mteb_version()}"
     assert record["facts"]["states"]["pooling"]["pooling_mode"] == "mean"
+    page = next((work / "results/grids/grid").rglob("index.html")).read_text(encoding="utf-8")
+    assert page.count(f">mteb {registry.mteb_version()}</td>") == 3
+    locked = files.read_json(work / lock.LOCK)
+    locked["names"]["models"][MODEL]["entry"]["similarity"] = "dot"
+    files.write_json(work / lock.LOCK, locked)
+    changed = snakemake(*arguments, "-n").stdout
+    assert 'replaces the results of thenlper__gte-small (similarity "cosine" → "dot")' in changed
+    assert [line.split() for line in changed.splitlines() if line.startswith("encode")][0] == ["encode_dense", "1"]

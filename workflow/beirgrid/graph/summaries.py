@@ -107,6 +107,7 @@ class Summary:
             dimensions=model.size.dimensions,
             max_length=model.max_length,
             licence=model.licence,
+            source=model.source,
         )
 
     def _is_tuned(self, system: str) -> bool:

@@ -32,7 +32,8 @@ def leaderboard(grid: GridSummary, answers: Answers) -> ByMetric:
     for row in counted:
         tasks.setdefault(grid.datasets[row].task or "other", []).append(row)
     tasks = tasks if len(tasks) > 1 else {}
-    columns = ["system", "family", "model", "parameters (M)", "dimensions", "length", "licence", "rank", "mean"]
+    columns = ["system", "family", "model", "parameters (M)", "dimensions", "length", "licence", "facts from"]
+    columns += ["rank", "mean"]
     columns += [f"{task} ({len(names)})" for task, names in tasks.items()]
     rows: dict[str, Rows] = {}
     for metric in grid.metrics:
@@ -52,16 +53,16 @@ def leaderboard(grid: GridSummary, answers: Answers) -> ByMetric:
             ]
             for system in ranks.sort_values(kind="stable").index
         ]
-    return ByMetric("systems", columns, 1, ("family", "model", "licence"), rows)
+    return ByMetric("systems", columns, 1, ("family", "model", "licence", "facts from"), rows)
 
 
 def _model(grid: GridSummary, system: str) -> list[str]:
     """Return the facts of a system's model as texts."""
     if not (facts := grid.models.get(system)):
-        return [""] * 5
+        return [""] * 6
     numbers = [facts.parameters, facts.dimensions, facts.max_length]
     shown = ["" if number is None else f"{number:,g}" for number in numbers]
-    return [facts.model, *shown, facts.licence]
+    return [facts.model, *shown, facts.licence, facts.source]
 
 
 def datasets(grid: GridSummary, answers: Answers) -> Rows:

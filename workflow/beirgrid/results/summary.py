@@ -74,6 +74,7 @@ class ModelFacts(Entry):
     dimensions: int | None = Field(None, description="Dimensions of its vectors.")
     max_length: int | None = Field(None, description="Tokens kept of a text.")
     licence: str = Field("", description="Licence of the weights.")
+    source: str = Field("", description="Where these facts come from, if the entry says so.")
 
 
 class ModelNote(Entry):
