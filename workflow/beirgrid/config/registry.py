@@ -65,7 +65,6 @@ _HARMLESS = {
 _ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
 # The loader by FlagEmbedding, and the tokens that its rerankers read of a pair, and RepLLaMA's code of a text.
 _FLAG, _FLAG_LENGTH = "BGEReranker", 512
-_FLAG, _FLAG_LENGTH = "BGEReranker", 512
 # Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
 # examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
 _QWEN = (
