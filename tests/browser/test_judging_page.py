@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -17,9 +20,14 @@ HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"docume
 
 @pytest.fixture
 def made(tmp_path):
-    """A set of twelve pairs: four queries with three documents each."""
+    """A set of twelve pairs."""
+    return create(tmp_path / "notes")
+
+
+def create(folder):
+    """Make a set with four queries with three documents each."""
     texts = [documents.SetDocument(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
-    found = EvaluationSet.create(tmp_path / "notes", texts, "here")
+    found = EvaluationSet.create(folder, texts, "here")
     found.write_queries([queries.SetQuery(f"q{i}", f"rye bread {i}") for i in range(4)])
     found.store.add_pool(PooledPair(f"q{query}", f"d{document}", 1.0) for query in range(4) for document in range(3))
     return found
@@ -28,8 +36,8 @@ def made(tmp_path):
 class Served:
     """A judging command in a process of its own."""
 
-    def __init__(self, folder) -> None:
-        command = [sys.executable, "-m", "beirgrid", "set", "judge", str(folder), "--no-browser"]
+    def __init__(self, folder, *options: str) -> None:
+        command = [sys.executable, "-m", "beirgrid", "set", "judge", str(folder), "--no-browser", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.address = re.search(r"http://\S+", self.process.stdout.readline())[0]
 
@@ -106,16 +114,57 @@ def test_a_killed_server_loses_nothing(made, served, judge):
     press(page, "2")
     served.end()
     page.keyboard.press("1")
-    page.wait_for_function("document.getElementById('message').innerText.includes('Nothing was lost')")
+    page.locator("#message", has_text="Nothing was lost").wait_for()
+    assert "beirgrid does not answer" in page.locator("#message").inner_text()
     assert [found.grade for found in made.store.judgements()] == [3, 2]
-    again = Served(made.folder)
+    again = Served(made.folder, "--port", re.search(r":(\d+)/", served.address)[1])
     try:
+        page.keyboard.press("1")  # the old page, with the token of the old server
+        page.locator("#message", has_text="open the address").wait_for()
         page = judge(again.address, "ann")
         assert page.locator("#left").inner_text().startswith("2 judged, 10 left")
         press(page, "1")
     finally:
         again.end()
     assert [found.grade for found in made.store.judgements()] == [3, 2, 1]
+
+
+def test_a_full_disk_is_told_and_the_same_key_goes_on_when_there_is_space(full_disk, judge):
+    made, filler = create(full_disk / "notes"), full_disk / "filler"
+    served = Served(made.folder)
+    try:
+        page = judge(served.address, "ann")
+        press(page, "3")
+        filler.write_bytes(b"x" * shutil.disk_usage(full_disk).free)
+        page.keyboard.press("2")
+        page.locator("#message", has_text="the disk is full").wait_for()
+        assert page.locator("#left").inner_text().startswith("1 judged, 11 left")
+        filler.unlink()
+        press(page, "2")
+        assert page.locator("#message").inner_text() == ""
+    finally:
+        served.end()
+    assert [found.grade for found in made.store.judgements()] == [3, 2]
+
+
+def test_a_page_left_open_over_night_goes_on(made, served, judge):
+    ann = judge(served.address, "ann")
+    press(ann, "3")
+    query = ann.locator("#query").inner_text()
+    with closing(sqlite3.connect(made.store.path)) as connection, connection:
+        connection.execute("UPDATE claims SET at = at - 40000")
+    ben = judge(served.address, "ben")  # gets the query, as ann paused for more than half an hour
+    assert ben.locator("#query").inner_text() == query
+    press(ben, "0")
+    press(ann, "2")
+    press(ann, "1")
+    assert ann.locator("#message").inner_text() == ""
+    assert [(found.judge, found.grade) for found in made.store.judgements()] == [
+        ("ann", 3),
+        ("ben", 0),
+        ("ann", 2),
+        ("ann", 1),
+    ]
 
 
 def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_path):
