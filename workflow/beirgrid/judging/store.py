@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,8 @@ from .pools import PooledPair, draw
 
 # Seconds without a judgement after which a judge's query goes to the next judge.
 STALE = 1800
+# Free bytes below which SQLite cannot write.
+_BLOCKS = 65_536
 # Prefix of the judge names of models. Names of people have no colon.
 MODEL = "model:"
 _SCHEMA = """
@@ -74,7 +77,9 @@ class JudgementStore:
                     raise
                 connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
-            what = "the disk is full: free space and judge on" if "full" in str(error) else str(error)
+            # Without a free block, SQLite speaks of an I/O error only.
+            is_full = "full" in str(error) or shutil.disk_usage(self.path.parent).free < _BLOCKS
+            what = "the disk is full: free space and judge on" if is_full else str(error)
             raise BeirgridError(f"{self.path}: {what}. All judgements before this one are kept") from error
         except sqlite3.DatabaseError as error:
             raise DataError(f"{self.path} is damaged ({error})") from error
