@@ -254,6 +254,20 @@ def test_a_cell_lists_its_queries_by_the_difference_to_another_system(show):
     ]
 
 
+def test_a_single_system_lists_its_worst_queries_first(show):
+    cells = {("bm25", "nfcorpus"): CellState("done", "", per_query=pd.DataFrame({"ndcg@10": [0.5, 0.1]}, ["q1", "q2"]))}
+    documents = {"nfcorpus": {"systems": ["bm25"], "queries": {"q2": [["d", "", 1, "", [3]]]}}}
+    page = show(pages.grid(1, 2), cells=cells, documents=documents)
+    cell(page, "bm25", "nfcorpus").click()
+    part = page.get_by_role("dialog").locator(".cell-list")
+    assert part.locator("p").inner_text() == "2 queries, the lowest values first. Select a query for its documents."
+    assert not part.get_by_role("combobox").count()
+    rows = [row.locator("td").all_inner_texts() for row in part.locator("tbody tr").all()]
+    assert [row[:2] for row in rows] == [["q2", "0.1"], ["q1", "0.5"]]
+    part.get_by_role("button", name="q2").click()
+    assert part.get_by_role("region", name="Documents of the query").locator("tbody td").all_inner_texts()[-1] == "3"
+
+
 def test_cells_without_a_value_say_why(show, paper):
     page = show(paper, pages.tables(paper, STATES))
     found = values(page)

@@ -346,19 +346,21 @@ function showDocuments(place, dataset, query) {
   place.scrollIntoView({ block: "nearest" });
 }
 
-/** List the queries of a cell by their difference to another system. Only the first metric has them. */
+/** List the queries of a cell by their difference to another system, or by value. Only the first metric has them. */
 async function listQueries(place, system, dataset) {
   perQuery ??= await unpack("#per-query").json();
   retrieved ??= await unpack("#documents").json();
   place.replaceChildren();
   const found = perQuery[dataset];
   const others = data.systems.filter((name) => name !== system && name in (found?.values ?? {}));
-  if (!(system in (found?.values ?? {})) || !others.length || one("#metric").selectedIndex) return;
+  const alone = !others.length;
+  if (!(system in (found?.values ?? {})) || one("#metric").selectedIndex) return;
   add(place, "h3", "All queries");
   const label = add(place, "label", "minus ");
   const choice = add(label, "select");
   for (const name of others) add(choice, "option", name);
-  choice.value = others.includes(data.baseline) ? data.baseline : others[0];
+  choice.value = others.includes(data.baseline) ? data.baseline : others[0] ?? "";
+  if (alone) label.remove();
   const part = add(place, "div");
   const documents = add(place, "div");
   const withDocuments = retrieved[dataset]?.queries ?? {};
@@ -374,19 +376,30 @@ async function listQueries(place, system, dataset) {
   const list = () => {
     part.replaceChildren();
     const other = choice.value;
-    const [above, below] = [found.above[system][other], found.above[other][system]];
-    const cut = found.ids.length < found.count ? ` Listed: the ${found.ids.length} on which systems differ most.` : "";
-    add(part, "p", `Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.${cut} ${hint}`);
-    const [own, of] = [found.values[system], found.values[other]];
-    const rows = found.ids.map((id, n) => [id, Number((own[n] - of[n]).toFixed(4)), own[n], of[n], found.texts[n]]);
-    rows.sort((a, b) => b[1] - a[1]);
+    const own = found.values[system];
+    const of = found.values[other];
+    let rows = found.ids.map((id, n) => [id, own[n], found.texts[n]]).sort((a, b) => a[1] - b[1]);
+    let titles = ["query", system, "text"];
+    let told = `${found.count} queries, the lowest values first.`;
+    if (!alone) {
+      const [above, below] = [found.above[system][other], found.above[other][system]];
+      rows = found.ids.map((id, n) => [id, Number((own[n] - of[n]).toFixed(4)), own[n], of[n], found.texts[n]]);
+      rows.sort((a, b) => b[1] - a[1]);
+      titles = ["query", "difference", system, other, "text"];
+      told = `Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.`;
+    }
+    const chosen = alone ? "with the lowest values" : "on which systems differ most";
+    const cut = found.ids.length < found.count ? ` Listed: the ${found.ids.length} ${chosen}.` : "";
+    add(part, "p", `${told}${cut} ${hint}`);
     const scroll = add(part, "div", "", { className: "scroll", tabIndex: 0, role: "region" });
     scroll.setAttribute("aria-label", "Queries by their difference");
     const render = DataTable.render.text();
     start(add(scroll, "table"), {
-      ...options(`${system}-minus-${other}-${dataset}`, "Search queries"),
-      columns: ["query", "difference", system, other, "text"].map((title, n) => (
-        { title: markup(title), render, className: n % 4 ? "" : "text", createdCell: (td, id) => n || opens(td, id) })),
+      ...options(alone ? `${system}-${dataset}` : `${system}-minus-${other}-${dataset}`, "Search queries"),
+      columns: titles.map((title, n) => ({
+        title: markup(title), render, className: n % (titles.length - 1) ? "" : "text",
+        createdCell: (td, id) => n || opens(td, id),
+      })),
       data: rows,
     });
   };

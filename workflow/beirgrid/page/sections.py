@@ -255,8 +255,8 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
 def per_query(grid: GridSummary, cells: Cells) -> dict[str, dict[str, Any]]:
     """Return the per-query values of each dataset in the grid's first metric, for the page's script.
 
-    Includes the queries on which the systems differ most, with the beginnings of their texts. ``above`` counts, over
-    all queries, those on which the row's system scores higher than the column's.
+    Includes the queries on which the systems differ most, or on which a single system is worst, with the beginnings of
+    their texts. ``above`` counts, over all queries, those on which the row's system scores higher than the column's.
     """
     listed = max(LISTED.start, min(LISTED.stop, MOST_VALUES // (len(grid.systems) * len(grid.rows))))
     found = {}
@@ -266,7 +266,7 @@ def per_query(grid: GridSummary, cells: Cells) -> dict[str, dict[str, Any]]:
         if not tables:
             continue
         values = pd.DataFrame(tables)
-        spread = values.max(axis=1) - values.min(axis=1)
+        spread = values.max(axis=1) - values.min(axis=1) if len(tables) > 1 else -values.iloc[:, 0]
         shown = values.loc[spread.sort_values(ascending=False, kind="stable").index[:listed]]
         path = Path(paths.QUERIES.format(dataset=dataset))
         queries = collection.read_queries(path) if path.is_file() and grid.datasets[dataset].show_text else {}
