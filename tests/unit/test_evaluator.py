@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from datasets import Dataset
+from sentence_transformers import (
+    MultiVectorEncoder,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+    SparseEncoder,
+)
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 import beirgrid
 from beirgrid.collections import collection
@@ -74,6 +82,63 @@ def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, mo
     table = beirgrid.evaluate(Letters(), "demo", metrics=["ndcg@10"], directory=evaluator.directory)
     assert table[["system", "dataset", "metric", "queries"]].to_numpy().tolist() == [["Letters", "demo", "ndcg@10", 50]]
     assert 0 < table["value"].item() < 0.5
+
+
+class TokenVectors:
+    """Has the methods of PyLate's ColBERT: ``encode`` marks queries and gives an array of vectors for each text."""
+
+    def encode(self, texts: list[str], is_query: bool = True) -> list[np.ndarray]:
+        vectors = [np.array([[word.count(letter) for letter in "abcde"] for word in text.split()]) for text in texts]
+        return [np.concatenate([of, np.full((1, 5), 9 if is_query else 1)]) for of in vectors]
+
+    def encode_document(self, texts: list[str]) -> list[np.ndarray]:
+        return self.encode(texts)  # as PyLate inherits it: documents become queries
+
+    encode_query = encode_document
+
+    def similarity(self, queries, documents):
+        raise AssertionError("PyLate's takes tensors of one shape only")
+
+
+def test_token_vectors_of_several_lengths_are_compared_by_maxsim(evaluator, documents):
+    model = TokenVectors()
+    query = next(iter(evaluator.queries))
+    (of_query,) = model.encode([evaluator.queries[query]], is_query=True)
+    vectors = model.encode(list(documents.values()), is_query=False)
+    scores = [sum(max(float(a @ b) for b in of_document) for a in of_query) for of_document in vectors]
+    found = evaluator.rank(model)[query]
+    best = sorted(zip(scores, documents, strict=True), reverse=True)[:5]
+    assert found.scores[:5] == pytest.approx([score for score, _ in best])
+
+
+@pytest.mark.slow
+def test_a_trainer_of_sentence_transformers_evaluates_while_it_trains(evaluator, tiny_models, tmp_path):
+    model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
+    before = evaluator(model)[evaluator.primary_metric]
+    pairs = {"anchor": list(evaluator.queries.values())[:32], "positive": ["a text", "another one"] * 16}
+    arguments = SentenceTransformerTrainingArguments(
+        str(tmp_path),
+        max_steps=4,
+        per_device_train_batch_size=8,
+        learning_rate=1e-2,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_steps=2,
+        load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{evaluator.primary_metric}",
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    loss = MultipleNegativesRankingLoss(model)
+    trainer = SentenceTransformerTrainer(model, arguments, Dataset.from_dict(pairs), loss=loss, evaluator=evaluator)
+    trainer.train()
+    key = f"eval_{evaluator.primary_metric}"
+    values = [entry[key] for entry in trainer.state.log_history if key in entry]
+    assert len(values) == 2
+    assert trainer.state.best_metric == max(values)
+    assert evaluator(model)[evaluator.primary_metric] == pytest.approx(max(values), abs=1e-6)
+    assert set(values) != {before}
 
 
 @pytest.mark.slow

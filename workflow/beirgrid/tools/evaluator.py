@@ -30,8 +30,9 @@ _DOCUMENTS = 2048
 class Evaluator(BaseEvaluator):  # type: ignore[misc]
     """Evaluates models in training on a registered dataset. Trainers of sentence-transformers take it.
 
-    A model has ``encode_query`` and ``encode_document``, or ``encode`` alone (with ``is_query`` in PyLate). Its
-    ``similarity`` scores what they return; without it, scores are inner products. Every document is scored.
+    A model has ``encode_query`` and ``encode_document``, or ``encode`` alone. Its ``similarity`` scores what they
+    return; without it, scores are inner products. If ``encode`` has the argument ``is_query``, as in PyLate, it alone
+    is used, and token vectors are scored by MaxSim. Every document is scored.
 
     Example:
         >>> Trainer(model, evaluator=beirgrid.Evaluator("scifact"))  # doctest: +SKIP
@@ -141,19 +142,34 @@ def _fetch(dataset: str, directory: Path, profile: str) -> Path:
     return directory
 
 
+def _marks_queries(model: Any) -> bool:
+    """Tell whether ``encode`` has the argument ``is_query``, as in PyLate; ``encode_document`` does not set it."""
+    return callable(getattr(model, "encode", None)) and "is_query" in inspect.signature(model.encode).parameters
+
+
 def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
     """Return what a model makes of texts."""
-    encode = getattr(model, "encode_query" if is_query else "encode_document", None)
-    if encode is not None:
-        return encode(texts)
-    if not callable(getattr(model, "encode", None)):
+    if _marks_queries(model):
+        return model.encode(texts, is_query=is_query)
+    encode = getattr(model, "encode_query" if is_query else "encode_document", None) or getattr(model, "encode", None)
+    if not callable(encode):
         raise BeirgridError(f"{type(model).__name__} has no method encode")
-    tells = "is_query" in inspect.signature(model.encode).parameters
-    return model.encode(texts, **({"is_query": is_query} if tells else {}))
+    return encode(texts)
 
 
 def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
     """Return scores, float32 [queries, documents]."""
+    if _marks_queries(model) and np.ndim(documents[0]) == 2:
+        return _maxsim(queries, documents)
     if hasattr(model, "similarity"):
         return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
     return np.asarray(queries, np.float32) @ np.asarray(documents, np.float32).T
+
+
+def _maxsim(queries: Any, documents: Any) -> np.ndarray:
+    """Sum, over the vectors of a query, the largest inner product with a vector of a document."""
+    first = np.cumsum([0, *map(len, documents[:-1])])
+    tokens = np.concatenate(documents).astype(np.float32)
+    return np.stack(
+        [np.maximum.reduceat(tokens @ np.asarray(query, np.float32).T, first).sum(axis=1) for query in queries]
+    )
