@@ -29,7 +29,7 @@ class Endpoint(Entry):
     revision: str = Field("", description="Version of the model that its publisher states, for the records.")
     dimensions: Size | None = Field(None, description="Dimensions to ask for. By default, the server's own.")
     max_characters: Size | None = Field(
-        None, description="Characters that are sent of a text. Servers refuse texts that are too long for the model."
+        None, description="Characters of each text to send. Servers refuse texts that are too long for the model."
     )
     protocol: Literal["cohere", "tei"] = Field(
         "cohere",
@@ -50,7 +50,7 @@ class Endpoint(Entry):
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(4, description="Requests of a job at the same time.")
     requests_per_minute: Size | None = Field(None, description="Limit of all jobs together.")
     tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(None, description="Limit of all jobs together.")
-    timeout: Positive = Field(120.0, description="Seconds without a byte of an answer until a request is repeated.")
+    timeout: Positive = Field(120.0, description="Seconds without a byte of an answer before a request is repeated.")
     price: Price = Field(Price(), description="What the server charges.")
     budget: Positive | None = Field(
         None, description="Price at which jobs stop. No request is sent that could exceed the budget."

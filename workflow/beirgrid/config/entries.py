@@ -165,8 +165,8 @@ class Settings(Entry):
 
     grid: GridSettings = Field(description="What to run: every system on every dataset.")
     metrics: Annotated[Names, AfterValidator(_keys)] = Field(
-        description="Metrics to compute: ndcg@10 or nDCG@10, recall@100 or R@100, … (docs/protocol.md). main is "
-        "the main metric of each dataset; where the datasets of the grid have the same one, it is replaced by it."
+        description="Metrics to compute: ndcg@10 or nDCG@10, recall@100 or R@100, … (docs/protocol.md). main is the "
+        "main metric of each dataset. If all datasets of the grid have the same main metric, it replaces main."
     )
     device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
     kernels: Kernels = Field(

@@ -66,9 +66,7 @@ class Prompts(Entry):
 
     query: str | None = Field(None, description="Text put before each query.")
     document: str | None = Field(None, description="Text put before each document.")
-    own: bool = Field(
-        False, description="Put the text that the checkpoint itself states before texts of a side without one here."
-    )
+    own: bool = Field(False, description="Use the checkpoint's own prompt on a side without a prompt here.")
     datasets: dict[str, DatasetPrompts] = Field(
         {},
         description="Query prompts of single datasets. Documents have none: datasets share the vectors of a corpus.",
@@ -194,8 +192,8 @@ class Chunks(Entry):
     tokens: Size = Field(description="Tokens of a document in a chunk. Prompt and special tokens are added.")
     stride: Size = Field(description="Tokens from the beginning of a chunk to that of the next one.")
     aggregate: Literal["max", "first", "mean"] = Field(
-        description="max: the score of a document is that of its best chunk. mean: its vector, or a reranker's score, "
-        "is the mean over its chunks. first: only the first chunk is read."
+        description="max: a document has the score of its best chunk. mean: its vector, or the reranker's score, "
+        "is the mean over its chunks. first: the model reads only the first chunk."
     )
 
     @property
@@ -205,7 +203,9 @@ class Chunks(Entry):
 
 
 _CHUNKS = Field(
-    None, description="Documents are read in chunks, by all systems of the model. By default, their beginnings are."
+    None,
+    description="Read documents in chunks, in all systems of the model. By default, the model reads the beginning of "
+    "each document.",
 )
 InChunks = Annotated[Chunks, AfterValidator(_without_gaps)]
 
@@ -224,9 +224,11 @@ class DenseModel(ModelEntry):
     separator: str = Field(" ", description="Text between a document's title and its text.")
     engine: Literal["mteb"] | None = _ENGINE
     task: str = Field("", description="With engine: the task of mteb whose instructions the loader uses.")
-    tasks: dict[str, str] = Field({}, description="With engine: the tasks of mteb that datasets are.")
+    tasks: dict[str, str] = Field({}, description="With engine: mteb's task of each dataset.")
     chunks: InChunks | None = _CHUNKS
-    query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
+    query_model: str | None = Field(
+        None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
+    )
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
     brackets: Brackets | None = Field(None, description="Two tokens around each query and each document (SGPT).")
     special_tokens: Literal["end", "both"] | None = Field(
@@ -247,7 +249,9 @@ class SparseModel(ModelEntry):
         description="Where term weights come from: a language model's head, input embeddings (sparta), or the sparse "
         "head of BGE-M3.",
     )
-    query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
+    query_model: str | None = Field(
+        None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
+    )
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
 
 
@@ -256,7 +260,9 @@ class LateInteractionModel(ModelEntry):
 
     family: Literal["late-interaction"] = Field(description="Decides how the checkpoint is opened and searched.")
     head: Literal["bge-m3"] | None = Field(None, description="Vectors of tokens are those of BGE-M3's third head.")
-    query_model: str | None = Field(None, description="Model that encodes the queries: the other of two towers.")
+    query_model: str | None = Field(
+        None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
+    )
     query_length: Length | None = Field(
         None, description="Tokens of a query, including its marker and mask tokens (max_length is for documents)."
     )
@@ -282,12 +288,12 @@ class AnsweringReranker(ModelEntry):
     """Keys of models that answer a prompt about a pair."""
 
     prompt: Prompt = Field(
-        description="What the model reads of a pair, in parts that are tokenized one by one. {query} and {document} "
-        "stand for the texts. The part with the document is cut if the pair is long, the others are not."
+        description="Text that the model reads for a pair, in parts that are tokenized one by one. {query} and "
+        "{document} stand for the texts. If the pair is too long, only the part with the document is cut."
     )
     answers: Answers = Field(
-        description="Tokens of the vocabulary whose logits are compared: of a relevant document and, unless the first "
-        "logit alone is the score, of another one."
+        description="Tokens whose logits make the score: the token for a relevant document and, unless its logit "
+        "alone is the score, the token for another one."
     )
     chunks: InChunks | None = _CHUNKS
 
@@ -315,8 +321,8 @@ class ListwiseReranker(ModelEntry):
 
     family: Literal["listwise-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
     window: Annotated[int, Field(ge=2, le=1000)] = Field(20, description="Documents that the model orders at a time.")
-    step: Size = Field(10, description="Documents by which the window moves, from the last document to the first.")
-    words: Size = Field(300, description="Words that are sent of a document.")
+    step: Size = Field(10, description="Documents by which the window moves from the last document to the first.")
+    words: Size = Field(300, description="Words of each document in the prompt.")
 
 
 class QueryGenerator(ModelEntry):
@@ -344,7 +350,7 @@ class TermWeightsModel(ModelEntry):
 
     family: Literal["term-weights"] = Field(description="Decides how the checkpoint is opened and searched.")
     smoothing: Literal["sqrt"] | None = Field(None, description="Applied to weights before they become frequencies.")
-    keep_terms: bool = Field(False, description="Index a word whose weight rounds to 0 once, instead of dropping it.")
+    keep_terms: bool = Field(False, description="Index a word whose weight rounds to 0 once instead of dropping it.")
 
 
 Model = Annotated[

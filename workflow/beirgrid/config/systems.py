@@ -15,7 +15,7 @@ from .models import InChunks, TrainedOn
 from .published_expansions import Expansion
 from .values import LIST, Count, Entry, Norm, PathName, Positive, Seeds, Size
 
-_CHUNKS = Field(None, description="Documents are read in chunks. By default, as the model's entry says.")
+_CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
 # Placeholders of a command, in the order of the documentation.
 PLACES = ("corpus", "queries", "index", "run", "depth", "threads")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
@@ -220,8 +220,8 @@ class WeightedSum(Fused):
     norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
     weights: Weights | None = Field(
         None,
-        description="One weight per fused system. By default, all weights are equal. tuned: those with the highest "
-        "main metric on the dataset that the entry of each dataset names as dev.",
+        description="One weight per fused system. By default, all weights are equal. tuned: the weights with the "
+        "highest main metric on the dev dataset of each dataset.",
     )
 
     @property
